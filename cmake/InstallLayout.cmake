@@ -1,0 +1,24 @@
+# In a wheel everything lives in the ipex package; installed by CMake alone it lives under the prefix.
+if(SKBUILD)
+  set(IPEX_ROOT ipex)
+else()
+  set(IPEX_ROOT .)
+endif()
+set(IPEX_LIBRARY_DIR ${IPEX_ROOT}/lib)
+set(IPEX_INCLUDE_DIR ${IPEX_ROOT}/include)
+set(IPEX_CMAKE_DIR ${IPEX_ROOT}/share/cmake/ipex)
+
+# In site-packages torch is a neighbour of ipex. Elsewhere the program that links libtorch has it loaded before us.
+set(IPEX_LIBRARY_RPATH "$ORIGIN;$ORIGIN/../../torch/lib")
+set(IPEX_EXTENSION_RPATH "$ORIGIN/lib;$ORIGIN/../torch/lib")
+
+# Settings that every one of our targets shares.
+function(ipex_common_settings target)
+  target_compile_options(${target} PRIVATE -Wall -Wextra $<$<BOOL:${IPEX_WARNINGS_AS_ERRORS}>:-Werror>)
+  target_link_options(${target} PRIVATE LINKER:--as-needed)
+  get_target_property(type ${target} TYPE)
+  if(type STREQUAL SHARED_LIBRARY)
+    # Undefined symbols are errors now, not at the first import. (An extension gets Python's from the interpreter.)
+    target_link_options(${target} PRIVATE LINKER:-z,defs)
+  endif()
+endfunction()

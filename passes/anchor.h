@@ -1,0 +1,49 @@
+// Anchors: the ops that are prepacked. In the graph each is a pair of nodes,
+//
+//   %context = ipex::conv2d_prepack(%weight, %bias, ..., %post_ops, %only_rank)
+//   %y = ipex::conv2d_run(%x, %context, %operands, %keep_layout)
+//
+// and every edit below goes to both, so that a pass need not know which anchor it has before it.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "pass.h"
+
+namespace ipex::passes {
+
+class Anchor {
+ public:
+  // The anchor that computes `value`, if one does.
+  static std::optional<Anchor> producing(const Value* value);
+
+  // Puts the pair of nodes before `node`. `inputs` are the prepack op's, up to and excluding post_ops.
+  static Anchor insert_before(Node* node, const std::string& op, at::ArrayRef<Value*> inputs, Value* x);
+
+  Node* prepack() const { return prepack_; }
+  Node* run() const { return run_; }
+  Value* output() const { return run_->output(); }
+  Value* input() const { return run_->input(0); }
+  at::ArrayRef<Value*> operands() const { return run_->input(2)->node()->inputs(); }
+
+  Value* argument(const char* name) const { return prepack_->namedInput(name); }
+  void set_argument(const char* name, const torch::jit::IValue& value) const;
+  std::vector<std::string> post_ops() const;
+
+  // Adds a post-op after those there are. `operand` is null for one that takes none.
+  void append_post_op(const std::string& name, Value* operand) const;
+  // Leaves the result in the kernel's layout.
+  void keep_layout() const;
+
+ private:
+  Anchor(Node* prepack, Node* run) : prepack_(prepack), run_(run) {}
+
+  Node* prepack_;
+  Node* run_;
+};
+
+// Why aten op `node` can't be prepacked, for what all anchors ask of their weight and bias. Empty when it can.
+std::optional<std::string> reason_against_packing(const Node* node, int64_t weight_rank);
+
+}  // namespace ipex::passes

@@ -1,0 +1,29 @@
+// remove_in_place_activations: an activation that overwrites its input becomes one that doesn't, where nobody can tell.
+//
+//   before   %z = aten::relu_(%y)
+//   after    %z = aten::relu(%y)      and later readers of %y read %z
+//
+// Declines when %y may be seen by somebody who would miss the write: a view, a graph input, a graph output.
+// Only ops that keep dtype and shape are listed; add_ does not (its result has the dtype of its first operand, add's is
+// promoted), so it stays, and is fused as what it is.
+#include <torch/csrc/jit/passes/remove_mutation.h>
+
+#include "graph_walk.h"
+#include "passes.h"
+
+namespace ipex::passes {
+namespace {
+
+bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
+  const Symbol relu_ = Symbol::fromQualString("aten::relu_");
+  const bool changed = torch::jit::RemoveTensorMutation(graph, [&](Node* node) { return node->kind() == relu_; });
+  for_each(graph, "aten::relu_",
+           [&](Node* node) { recorder.declined(node, "what it overwrites may be read elsewhere"); });
+  return changed;
+}
+
+}  // namespace
+
+Pass remove_in_place_activations() { return {"remove_in_place_activations", run}; }
+
+}  // namespace ipex::passes

@@ -1,0 +1,91 @@
+// fold_batch_norm: in eval mode batch_norm is a scale and a shift per channel, which the packed op's weight can absorb.
+//
+//   before   %y = ipex::conv2d_run(%x, %packed, ..)    %z = aten::batch_norm(%y, %gamma, %beta, %mean, %var,
+//   %training=0, ..) after    %z = ipex::conv2d_run(%x, %packed', ..)   weight' = weight * s,  bias' = (bias - mean) *
+//   s + beta,
+//                                                      s = gamma / sqrt(var + eps), per output channel
+//
+// The channel of batch_norm is dimension 1, the weight's is the last but two (conv2d) or the last (linear): the same
+// one only for inputs of one rank, which the packed op then insists on. Declines when %y has another reader, when a
+// statistic is no constant, or when training is on.
+#include <ATen/ATen.h>
+#include <torch/csrc/jit/ir/constants.h>
+
+#include "anchor.h"
+#include "graph_walk.h"
+#include "passes.h"
+
+namespace ipex::passes {
+namespace {
+
+using torch::jit::toIValue;
+
+struct Affine {
+  at::Tensor scale, shift;  // float64, one element per channel
+};
+
+// What `node` does to each channel, or why it can't be said.
+std::optional<std::string> read(const Node* node, int64_t channels, Affine& affine) {
+  const auto training = toIValue(node->namedInput("training"));
+  if (!training || training->toBool()) return "it is not in eval mode";
+  const auto eps = toIValue(node->namedInput("eps"));
+  if (!eps) return "its eps is not a constant";
+  std::vector<at::Tensor> parts;
+  for (const auto& [name, absent] :
+       {std::pair{"running_mean", 0.0}, {"running_var", 1.0}, {"weight", 1.0}, {"bias", 0.0}}) {
+    const auto value = toIValue(node->namedInput(name));
+    if (!value) return std::string("its ") + name + " is not a constant";
+    const bool may_be_absent = name == std::string_view("weight") || name == std::string_view("bias");
+    if (!value->isTensor() && !may_be_absent) return std::string("it has no ") + name;
+    const at::Tensor part =
+        value->isTensor() ? value->toTensor().to(at::kDouble) : at::full({channels}, absent, at::kDouble);
+    if (part.dim() != 1 || part.size(0) != channels) return std::string("its ") + name + " has the wrong size";
+    parts.push_back(part);
+  }
+  affine.scale = parts[2] / (parts[1] + eps->toDouble()).sqrt();
+  affine.shift = parts[3] - parts[0] * affine.scale;
+  if (!affine.scale.isfinite().all().item<bool>()) return "its statistics are not finite";
+  return std::nullopt;
+}
+
+void fold(const Anchor& anchor, const Affine& affine) {
+  const at::Tensor weight = toIValue(anchor.argument("weight"))->toTensor();
+  const auto bias = toIValue(anchor.argument("bias"));
+  std::vector<int64_t> per_channel(weight.dim(), 1);
+  per_channel[0] = -1;
+  const at::Tensor folded = (weight.to(at::kDouble) * affine.scale.view(per_channel)).to(at::kFloat);
+  const at::Tensor folded_bias =
+      bias->isTensor() ? bias->toTensor().to(at::kDouble) * affine.scale + affine.shift : affine.shift;
+  anchor.set_argument("weight", folded.contiguous(weight.suggest_memory_format()));
+  anchor.set_argument("bias", folded_bias.to(at::kFloat));
+  anchor.set_argument("only_rank", weight.dim());
+}
+
+bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
+  bool changed = false;
+  for_each(graph, "aten::batch_norm", [&](Node* node) {
+    const auto anchor = Anchor::producing(node->input(0));
+    if (!anchor || anchor->run()->owningBlock() != node->owningBlock()) {
+      return recorder.declined(node, "its input does not come from a packed op");
+    }
+    if (!anchor->post_ops().empty()) return recorder.declined(node, "another operation comes in between");
+    if (anchor->output()->uses().size() != 1) return recorder.declined(node, "its input has another reader");
+    const at::Tensor weight = toIValue(anchor->argument("weight"))->toTensor();
+    Affine affine;
+    if (const auto reason = read(node, weight.size(0), affine)) return recorder.declined(node, *reason);
+
+    recorder.applied(node, "folded into " + describe(anchor->run()));
+    fold(*anchor, affine);
+    anchor->output()->copyMetadata(node->output());
+    node->output()->replaceAllUsesWith(anchor->output());
+    node->destroy();
+    changed = true;
+  });
+  return changed;
+}
+
+}  // namespace
+
+Pass fold_batch_norm() { return {"fold_batch_norm", run}; }
+
+}  // namespace ipex::passes

@@ -1,0 +1,31 @@
+// Walking a graph, blocks inside if and loop included.
+#pragma once
+
+#include "pass.h"
+
+namespace ipex::passes {
+
+// Calls visit(node) for every node, in order. `visit` may destroy the node it is given and insert before or after it.
+template <typename Visit>
+void for_each_node(Block* block, Visit&& visit) {
+  for (auto it = block->nodes().begin(); it != block->nodes().end();) {
+    Node* node = *it++;
+    for (Block* inner : node->blocks()) for_each_node(inner, visit);
+    visit(node);
+  }
+}
+
+// The same for the nodes of one kind, given as "aten::relu".
+template <typename Visit>
+void for_each(const std::shared_ptr<Graph>& graph, const char* kind, Visit&& visit) {
+  const Symbol symbol = Symbol::fromQualString(kind);
+  for_each_node(graph->block(), [&](Node* node) {
+    if (node->kind() == symbol) visit(node);
+  });
+}
+
+// Makes `replacement` take the place of the node's only output, keeping the name and the place in the user's source
+// so that dumps and tracebacks still point there, and destroys the node.
+void replace(Node* node, Node* replacement);
+
+}  // namespace ipex::passes

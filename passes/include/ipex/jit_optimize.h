@@ -1,0 +1,33 @@
+// Optimising a TorchScript module, from C++.
+#pragma once
+
+#include <ipex/export.h>
+#include <ipex/report.h>
+#include <torch/csrc/jit/api/module.h>
+
+#include <string>
+#include <vector>
+
+namespace ipex {
+
+struct Options {
+  // Passes to leave out, by name. `pass_names` lists them.
+  std::vector<std::string> disable;
+};
+
+// Returns a new module that computes what `module` does, faster. `module` may be traced, scripted, frozen or loaded
+// from a file, and must be in eval mode; it is not changed.
+IPEX_API torch::jit::Module jit_optimize(const torch::jit::Module& module, const Options& options = {});
+
+// Every pass that `Options::disable` accepts, in the order in which they run.
+IPEX_API std::vector<std::string> pass_names();
+
+// Makes every frozen module in the process go through the same passes, when TorchScript first compiles it. Off until
+// called. Models compiled before are not touched, and the packed weights are held beside the plain ones: prefer
+// jit_optimize where the model is at hand.
+IPEX_API void register_jit_passes();
+
+// The way back: models that TorchScript compiles from now on are left alone.
+IPEX_API void unregister_jit_passes();
+
+}  // namespace ipex

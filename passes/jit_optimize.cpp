@@ -1,0 +1,55 @@
+#include <ipex/jit_optimize.h>
+
+#include "finalize/pack_weights.h"
+#include "frontend.h"
+#include "pipeline.h"
+
+namespace ipex {
+namespace {
+
+constexpr const char* report_attribute = "ipex_report";
+
+// A Decision as TorchScript can hold it.
+using SavedDecision = std::tuple<std::string, std::string, bool, std::string>;
+
+void attach(const Report& report, torch::jit::Module& module) {
+  // A module optimised a second time has one already: what happened first is what matters.
+  if (module.hasattr(report_attribute)) return;
+  c10::List<SavedDecision> saved;
+  for (const Decision& d : report) saved.push_back({d.pass, d.node, d.applied, d.reason});
+  module.register_attribute(report_attribute, c10::getTypePtr<c10::List<SavedDecision>>(), saved);
+}
+
+}  // namespace
+
+torch::jit::Module jit_optimize(const torch::jit::Module& module, const Options& options) {
+  torch::jit::Module optimized = passes::frozen_copy(module);
+  Report report;
+  for (const auto& method : optimized.get_methods()) {
+    const auto graph = method.graph();
+    passes::optimize(graph, options, report);
+    passes::pack_into_attributes(graph, optimized);
+  }
+  attach(report, optimized);
+  return optimized;
+}
+
+Report explain(const torch::jit::Module& module) {
+  TORCH_CHECK(
+      module.hasattr(report_attribute),
+      "ipex.explain: expected a module that ipex.jit_optimize returned, got one without a report. Optimise it first.");
+  Report report;
+  for (const c10::IValue& saved : module.attr(report_attribute).toListRef()) {
+    auto [pass, node, applied, reason] = saved.to<SavedDecision>();
+    report.push_back({std::move(pass), std::move(node), applied, std::move(reason)});
+  }
+  return report;
+}
+
+std::vector<std::string> pass_names() {
+  std::vector<std::string> names;
+  for (const passes::Pass& pass : passes::pipeline()) names.push_back(pass.name);
+  return names;
+}
+
+}  // namespace ipex

@@ -1,0 +1,26 @@
+// The procedural passes, by phase. pipeline.cpp puts them in order; fusions register themselves (fusion_rule.h).
+#pragma once
+
+#include "pass.h"
+
+namespace ipex::passes {
+
+// canonicalize
+Pass rewrite_convolution();
+Pass remove_in_place_activations();
+
+// prepack
+Pass prepack_conv2d();
+Pass prepack_linear();
+
+// fold
+Pass remove_dropout();
+Pass fold_batch_norm();
+
+// layout
+Pass keep_channels_last();
+
+// finalize
+Pass explain_leftovers();
+
+}  // namespace ipex::passes

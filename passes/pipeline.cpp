@@ -1,0 +1,99 @@
+#include "pipeline.h"
+
+#include <torch/csrc/jit/passes/dead_code_elimination.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+
+#include "fusion_rule.h"
+#include "passes.h"
+
+namespace ipex::passes {
+namespace {
+
+std::vector<Pass> all_passes() {
+  std::vector<Pass> passes{
+      // Canonicalize: one spelling for each op, so that the patterns below stay short.
+      rewrite_convolution(),
+      remove_in_place_activations(),
+      // Dropout stands between ops that belong together.
+      remove_dropout(),
+      // Prepack before folding: batch_norm folds into any packed op, whichever it is, and the packed op can carry the
+      // condition under which the folding is right. Nothing is packed yet.
+      prepack_conv2d(),
+      prepack_linear(),
+      // Before the fusions: a batch_norm that is folded no longer stands between a convolution and its relu.
+      fold_batch_norm(),
+  };
+  // Post-ops are appended in the order of the graph: add then relu needs another round after the first add.
+  for (const FusionRule& rule : fusion_rules()) {
+    passes.push_back(
+        {rule.name(), [&rule](const auto& graph, Recorder& recorder) { return rule.run(graph, recorder); }});
+  }
+  // After the fusions: whether a residual decides the layout depends on where it was added.
+  passes.push_back(keep_channels_last());
+  passes.push_back(explain_leftovers());
+  return passes;
+}
+
+bool is_fusion(const Pass& pass) {
+  return std::any_of(fusion_rules().begin(), fusion_rules().end(),
+                     [&](const FusionRule& r) { return r.name() == pass.name; });
+}
+
+// IPEX_VERBOSE=1: a line per pass. 2: a line per decision too. 3: the graph after each pass that changed it.
+int verbosity() {
+  const char* level = std::getenv("IPEX_VERBOSE");
+  return level ? std::atoi(level) : 0;
+}
+
+void print(const Pass& pass, const Report& report, const Graph* changed) {
+  const int level = verbosity();
+  if (level < 1) return;
+  Report own;
+  std::copy_if(report.begin(), report.end(), std::back_inserter(own),
+               [&](const Decision& d) { return d.pass == pass.name; });
+  const auto applied = std::count_if(own.begin(), own.end(), [](const Decision& d) { return d.applied; });
+  std::cerr << "ipex,pass," << pass.name << ",applied=" << applied
+            << ",declined=" << own.size() - static_cast<size_t>(applied) << '\n';
+  for (size_t i = 0; level >= 2 && i < own.size(); ++i) {
+    std::cerr << "ipex," << (own[i].applied ? "applied," : "declined,") << own[i].pass << ',' << own[i].node << ','
+              << own[i].reason << '\n';
+  }
+  if (level >= 3 && changed) std::cerr << *changed;
+}
+
+bool run_one(const Pass& pass, const std::shared_ptr<Graph>& graph, const Options& options, Report& report) {
+  if (std::count(options.disable.begin(), options.disable.end(), pass.name)) return false;
+  Recorder recorder(pass.name, report);
+  const bool changed = pass.run(graph, recorder);
+  if (changed) torch::jit::EliminateDeadCode(graph);
+  print(pass, report, changed ? graph.get() : nullptr);
+  return changed;
+}
+
+}  // namespace
+
+const std::vector<Pass>& pipeline() {
+  static const std::vector<Pass> passes = all_passes();
+  return passes;
+}
+
+void optimize(const std::shared_ptr<Graph>& graph, const Options& options, Report& report) {
+  for (const std::string& name : options.disable) {
+    TORCH_CHECK(std::any_of(pipeline().begin(), pipeline().end(), [&](const Pass& p) { return p.name == name; }),
+                "ipex.jit_optimize: expected the name of a pass in disable, got '", name,
+                "'. `python -m ipex --passes` lists them.");
+  }
+  const auto first_fusion = std::find_if(pipeline().begin(), pipeline().end(), is_fusion);
+  const auto after_fusions = std::find_if_not(first_fusion, pipeline().end(), is_fusion);
+  for (auto pass = pipeline().begin(); pass != first_fusion; ++pass) run_one(*pass, graph, options, report);
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (auto pass = first_fusion; pass != after_fusions; ++pass) changed |= run_one(*pass, graph, options, report);
+  }
+  for (auto pass = after_fusions; pass != pipeline().end(); ++pass) run_one(*pass, graph, options, report);
+}
+
+}  // namespace ipex::passes

@@ -1,0 +1,30 @@
+// prepack_linear: split a linear with a constant weight into packing, done once, and running.
+//
+//   before   %y = aten::linear(%x, %w, %b)
+//   after    %context = ipex::linear_prepack(%w, %b, %post_ops=[], %only_rank=0)
+//            %y = ipex::linear_run(%x, %context, %operands=[], %keep_layout=0)
+//
+// Declines when the weight or bias is no constant or not float32.
+#include "anchor.h"
+#include "graph_walk.h"
+#include "passes.h"
+
+namespace ipex::passes {
+namespace {
+
+bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
+  bool changed = false;
+  for_each(graph, "aten::linear", [&](Node* node) {
+    if (const auto reason = reason_against_packing(node, 2)) return recorder.declined(node, *reason);
+    recorder.applied(node, "prepacked");
+    replace(node, Anchor::insert_before(node, "linear", node->inputs().slice(1), node->input(0)).run());
+    changed = true;
+  });
+  return changed;
+}
+
+}  // namespace
+
+Pass prepack_linear() { return {"prepack_linear", run}; }
+
+}  // namespace ipex::passes

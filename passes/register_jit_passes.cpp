@@ -1,0 +1,52 @@
+// The same pipeline as a pass of TorchScript's own executor.
+//
+// The executor runs such passes on its copy of a graph, after a profiling run, whoever the graph belongs to. Only where
+// weights are constants, that is in frozen modules, does the pipeline find anything to do.
+#include <ipex/jit_optimize.h>
+#include <torch/csrc/jit/passes/pass_manager.h>
+
+#include <mutex>
+#include <optional>
+
+#include "finalize/pack_weights.h"
+#include "graph_walk.h"
+#include "pipeline.h"
+
+namespace ipex {
+namespace {
+
+using passes::Graph;
+using passes::Node;
+
+std::mutex mutex;
+std::optional<torch::jit::GraphPassNameType> registered;
+
+// Profiling leaves a node on every value, which would split each pattern in two.
+void strip_profile_nodes(const std::shared_ptr<Graph>& graph) {
+  passes::for_each(graph, "prim::profile", [](Node* node) {
+    for (size_t i = 0; i < node->outputs().size(); ++i) node->output(i)->replaceAllUsesWith(node->input(i));
+    node->destroy();
+  });
+}
+
+void run(std::shared_ptr<Graph>& graph) {
+  strip_profile_nodes(graph);
+  Report report;
+  passes::optimize(graph, {}, report);
+  passes::pack_into_constants(graph);
+}
+
+}  // namespace
+
+void register_jit_passes() {
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (!registered) registered = torch::jit::registerPrePass(run);
+}
+
+void unregister_jit_passes() {
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (registered) torch::jit::clearPrePass(*registered);
+  registered.reset();
+}
+
+}  // namespace ipex

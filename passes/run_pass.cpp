@@ -1,0 +1,27 @@
+#include <ipex/run_pass.h>
+#include <torch/csrc/jit/ir/irparser.h>
+#include <torch/csrc/jit/passes/dead_code_elimination.h>
+
+#include <algorithm>
+
+#include "pipeline.h"
+
+namespace ipex {
+
+PassResult run_pass(const std::string& name, const std::string& ir) {
+  const auto& passes = passes::pipeline();
+  const auto pass = std::find_if(passes.begin(), passes.end(), [&](const passes::Pass& p) { return p.name == name; });
+  TORCH_CHECK(pass != passes.end(), "ipex.run_pass: expected the name of a pass, got '", name,
+              "'. `python -m ipex --passes` lists them.");
+  const auto graph = std::make_shared<torch::jit::Graph>();
+  torch::jit::parseIR(ir, graph.get(), /*parse_tensor_constants=*/true);
+  PassResult result;
+  passes::Recorder recorder(name, result.report);
+  result.changed = pass->run(graph, recorder);
+  torch::jit::EliminateDeadCode(graph);
+  graph->lint();
+  result.graph = graph->toString(/*print_source_locations=*/false);
+  return result;
+}
+
+}  // namespace ipex

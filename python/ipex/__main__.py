@@ -1,0 +1,25 @@
+"""`python -m ipex`: facts that build scripts ask for."""
+
+import argparse
+
+from . import __version__, _C, cmake_prefix_path
+
+
+def main() -> None:
+    """Print what was asked for."""
+    parser = argparse.ArgumentParser(prog="python -m ipex")
+    asked = parser.add_mutually_exclusive_group(required=True)
+    asked.add_argument("--cmake-dir", action="store_true", help="the folder for CMAKE_PREFIX_PATH")
+    asked.add_argument("--passes", action="store_true", help="the passes, in order, by the names that `disable` takes")
+    asked.add_argument("--version", action="store_true", help="the version")
+    arguments = parser.parse_args()
+    if arguments.cmake_dir:
+        print(cmake_prefix_path)
+    elif arguments.passes:
+        print("\n".join(_C.pass_names()))
+    else:
+        print(__version__)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+#include <ipex/load.h>
+#include <torch/csrc/jit/serialization/import.h>
+
+#include <filesystem>
+
+namespace ipex {
+namespace {
+
+// The first line of torch's message: the rest is a C++ backtrace.
+std::string first_line(const std::string& message) { return message.substr(0, message.find('\n')); }
+
+std::string diagnose(const std::string& path, const std::string& message) {
+  if (message.find("central directory") != std::string::npos || message.find("zip archive") != std::string::npos) {
+    return "a file of " + std::to_string(std::filesystem::file_size(path)) +
+           " bytes that is no complete archive. It is truncated or not TorchScript: save the model again";
+  }
+  return "an error: " + first_line(message) + ". Save the model again with this version";
+}
+
+}  // namespace
+
+torch::jit::Module load(const std::string& path) {
+  TORCH_CHECK(std::filesystem::is_regular_file(path), "ipex::load: expected a saved TorchScript model at '", path,
+              "', got no such file. Check the path.");
+  try {
+    return torch::jit::load(path, at::kCPU);
+  } catch (const std::exception& error) {
+    const std::string message = error.what();
+    // Our own messages (a newer format, a damaged field) already say what to do.
+    if (message.rfind("ipex", 0) == 0) throw;
+    TORCH_CHECK(false, "ipex::load: expected a saved TorchScript model at '", path, "', got ", diagnose(path, message),
+                ".");
+  }
+}
+
+}  // namespace ipex

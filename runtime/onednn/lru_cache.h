@@ -1,0 +1,57 @@
+// A small cache with a bound, for primitives keyed by shape. A model that sees a new shape at every call must not grow.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+namespace ipex::runtime {
+
+// Safe for many threads. Values are shared: one that is evicted lives on until its last user is done.
+template <typename Key, typename Value>
+class LruCache {
+ public:
+  explicit LruCache(size_t capacity) : capacity_(capacity) {}
+
+  // The value for `key`, made by `make` when it is not there. `make` runs outside the lock: two threads may both make
+  // one, and the first to finish wins.
+  template <typename Make>
+  std::shared_ptr<const Value> get(const Key& key, Make&& make) {
+    if (auto found = find(key)) return found;
+    auto made = std::make_shared<const Value>(make());
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (auto found = find_locked(key)) return found;
+    entries_.emplace_front(key, std::move(made));
+    if (entries_.size() > capacity_) entries_.pop_back();
+    return entries_.front().second;
+  }
+
+  size_t size() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return entries_.size();
+  }
+
+ private:
+  std::shared_ptr<const Value> find(const Key& key) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return find_locked(key);
+  }
+
+  // A list walk: the capacity is small and the key in use is at the front.
+  std::shared_ptr<const Value> find_locked(const Key& key) {
+    for (auto it = entries_.begin(); it != entries_.end(); ++it) {
+      if (it->first == key) {
+        entries_.splice(entries_.begin(), entries_, it);
+        return entries_.front().second;
+      }
+    }
+    return nullptr;
+  }
+
+  const size_t capacity_;
+  mutable std::mutex mutex_;
+  std::list<std::pair<Key, std::shared_ptr<const Value>>> entries_;
+};
+
+}  // namespace ipex::runtime

@@ -1,0 +1,67 @@
+// What convolution and matmul have in common when they talk to oneDNN: the engine, attributes from post-ops, the choice
+// of an implementation worth running, and its execution on plain pointers.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "onednn/dnnl.h"
+#include "onednn/lru_cache.h"
+#include "post_op.h"
+
+namespace ipex::runtime {
+
+const dnnl::engine& engine();
+
+// The threads that a primitive made now will use for good: oneDNN freezes the number at creation. Asking aten first
+// also makes a new thread take over torch's setting.
+int thread_count();
+
+// Attributes that make a primitive apply the first `count` post-ops, reading operands laid out like `dst`.
+dnnl::primitive_attr attributes(const PostOps& post_ops, size_t count, const dnnl::memory::desc& dst);
+
+// Whether this oneDNN gives aten's result for the post-op, NaN included.
+bool is_exact(const PostOp& post_op);
+
+// Moves `desc` on to the first implementation that is no slow reference loop. False when there is none.
+bool skip_reference_implementations(dnnl::primitive_desc& desc);
+
+// A weight in the layout that oneDNN asked for. Held once; the plain one is made again from it.
+class PackedWeight {
+ public:
+  PackedWeight(const at::Tensor& plain, dnnl::memory::desc plain_desc, const dnnl::memory::desc& packed_desc);
+
+  const dnnl::memory::desc& desc() const { return desc_; }
+  // Writes the plain weight into `plain`, which is laid out as the one packed was.
+  void unpack_into(const at::Tensor& plain) const;
+  // The weight in the layout `wanted`, for a primitive that can't take the packed one: a second copy, of which there is
+  // never more than one.
+  at::Tensor in_layout(const dnnl::memory::desc& wanted) const;
+
+ private:
+  dnnl::memory::desc plain_desc_;
+  dnnl::memory::desc desc_;
+  at::Tensor bytes_;
+  mutable LruCache<dnnl::memory::desc, at::Tensor> other_layout_{1};
+};
+
+// A primitive for one set of shapes, ready to run from any thread.
+class Prepared {
+ public:
+  Prepared(const dnnl::primitive_desc& desc, bool has_bias, const PostOps& post_ops, size_t fused);
+
+  void run(const at::Tensor& src, const PackedWeight& weight, const at::Tensor& bias, const at::Tensor& dst,
+           const std::vector<at::Tensor>& operands) const;
+  std::string implementation() const { return implementation_; }
+
+ private:
+  dnnl::primitive primitive_;
+  std::string implementation_;
+  dnnl::memory::desc src_, weights_, bias_, dst_, scratchpad_;
+  std::vector<int> operand_arguments_;
+};
+
+}  // namespace ipex::runtime

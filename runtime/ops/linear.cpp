@@ -1,0 +1,146 @@
+// linear with packed weights.
+//
+//   ipex::linear_prepack(weight, bias, post_ops, only_rank) -> LinearContext
+//   ipex::linear_run(input, context, operands, keep_layout) -> Tensor
+//
+// Accepts an input of any rank whose last dimension is the weight's; computes on it flattened to two dimensions.
+// Caches one primitive per number of rows and thread count.
+#include <ATen/ATen.h>
+#include <torch/library.h>
+
+#include <array>
+
+#include "onednn/lru_cache.h"
+#include "ops/packed_op.h"
+
+namespace ipex::runtime {
+namespace {
+
+using dnnl::memory;
+
+constexpr const char* op_name = "ipex::linear_run";
+
+class LinearContext final : public PackedOp {
+ public:
+  explicit LinearContext(const Spec& spec) : PackedOp(spec) {
+    spec.check(2);
+    pack(spec.weight.contiguous(), plain_weight_desc(), preferred_weight_desc());
+  }
+
+  State state() const { return save(spec(), {}); }
+
+  static c10::intrusive_ptr<LinearContext> load(const State& state) {
+    const Spec spec = StateReader(op_name, state).spec();
+    spec.check(2);
+    return c10::make_intrusive<LinearContext>(spec);
+  }
+
+ private:
+  using Key = std::array<int64_t, 3>;  // rows, threads, fused post-ops
+
+  int64_t input_width() const { return weight_sizes()[1]; }
+  int64_t output_width() const { return weight_sizes()[0]; }
+
+  void check_input(const at::Tensor& input) const override {
+    TORCH_CHECK(input.dim() >= 1 && input.size(-1) == input_width(), op_name, ": expected input with last dimension ",
+                input_width(), " (weight is ", weight_sizes(), "), got ", input.sizes(), ".");
+  }
+
+  at::Tensor reference(const at::Tensor& input, const at::Tensor& weight) const override {
+    return at::linear(input, weight, bias());
+  }
+
+  at::Tensor kernel_view(const at::Tensor& tensor) const override {
+    return tensor.reshape({-1, tensor.size(-1)}).contiguous();
+  }
+
+  at::Tensor allocate(const at::Tensor& source) const override {
+    return at::empty({source.size(0), output_width()}, source.options());
+  }
+
+  at::Tensor user_view(const at::Tensor& result, const at::Tensor& input, bool) const override {
+    return result.view(result_sizes(input));
+  }
+
+  std::vector<int64_t> result_sizes(const at::Tensor& input) const override {
+    std::vector<int64_t> sizes = input.sizes().vec();
+    sizes.back() = output_width();
+    return sizes;
+  }
+
+  bool laid_out_as_result(const at::Tensor& tensor, const at::Tensor&, bool) const override {
+    return tensor.is_contiguous();
+  }
+
+  std::shared_ptr<const Prepared> prepare(const at::Tensor& source, size_t fused) const override {
+    const Key key{source.size(0), thread_count(), static_cast<int64_t>(fused)};
+    auto prepared = primitives_.get(key, [&]() -> std::optional<Prepared> {
+      for (const memory::desc& weight_desc : {weight().desc(), any_weight_desc()}) {
+        auto desc = primitive_desc(source.size(0), weight_desc, fused);
+        if (desc && skip_reference_implementations(desc)) return Prepared(desc, bias().defined(), post_ops(), fused);
+      }
+      return std::nullopt;
+    });
+    if (!prepared->has_value()) return nullptr;
+    return {prepared, &**prepared};
+  }
+
+  // oneDNN multiplies by a [in, out] matrix; aten's weight is its transpose.
+  memory::desc plain_weight_desc() const {
+    return {{input_width(), output_width()}, memory::data_type::f32, memory::format_tag::ba};
+  }
+
+  memory::desc any_weight_desc() const {
+    return {{input_width(), output_width()}, memory::data_type::f32, memory::format_tag::any};
+  }
+
+  // The number of rows is not known when packing; the layout that matmul asks for does not depend on it.
+  memory::desc preferred_weight_desc() const {
+    constexpr int64_t ordinary_rows = 64;
+    auto desc = primitive_desc(ordinary_rows, any_weight_desc(), 0);
+    return desc && skip_reference_implementations(desc) ? desc.weights_desc() : plain_weight_desc();
+  }
+
+  // An empty descriptor when oneDNN refuses.
+  dnnl::matmul::primitive_desc primitive_desc(int64_t rows, const memory::desc& weight_desc, size_t fused) const {
+    const auto row_major = [](int64_t height, int64_t width) {
+      return memory::desc({height, width}, memory::data_type::f32, memory::format_tag::ab);
+    };
+    const memory::desc result = row_major(rows, output_width());
+    return {engine(),
+            row_major(rows, input_width()),
+            weight_desc,
+            bias().defined() ? row_major(1, output_width()) : memory::desc(),
+            result,
+            attributes(post_ops(), fused, result),
+            /*allow_empty=*/true};
+  }
+
+  mutable LruCache<Key, std::optional<Prepared>> primitives_{16};
+};
+
+c10::intrusive_ptr<LinearContext> linear_prepack(const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                                                 std::vector<std::string> post_ops, int64_t only_rank) {
+  return c10::make_intrusive<LinearContext>(
+      Spec{op_name, weight, bias.value_or(at::Tensor()), std::move(post_ops), only_rank});
+}
+
+at::Tensor linear_run(const at::Tensor& input, const c10::intrusive_ptr<LinearContext>& context,
+                      const std::vector<at::Tensor>& operands, bool keep_layout) {
+  return context->run(input, operands, keep_layout);
+}
+
+TORCH_LIBRARY_FRAGMENT(ipex, m) {
+  define_context<LinearContext>(m, "LinearContext");
+  m.def(
+      "linear_prepack(Tensor weight, Tensor? bias, str[] post_ops, int only_rank) -> "
+      "__torch__.torch.classes.ipex.LinearContext",
+      linear_prepack);
+  m.def(
+      "linear_run(Tensor input, __torch__.torch.classes.ipex.LinearContext context, Tensor[] operands, "
+      "bool keep_layout) -> Tensor",
+      linear_run);
+}
+
+}  // namespace
+}  // namespace ipex::runtime

@@ -1,0 +1,179 @@
+#include "ops/packed_op.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+namespace ipex::runtime {
+namespace {
+
+constexpr int64_t format_version = 1;
+
+bool wants_gradient(const at::Tensor& tensor) { return tensor.requires_grad() && at::GradMode::is_enabled(); }
+
+bool is_plain_cpu_float(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kFloat && tensor.device().is_cpu() && tensor.layout() == at::kStrided;
+}
+
+}  // namespace
+
+void Spec::check(int64_t weight_rank) const {
+  TORCH_CHECK(weight.defined() && weight.dim() == weight_rank && is_plain_cpu_float(weight) && weight.numel() > 0, name,
+              ": expected a non-empty ", weight_rank, "-D float32 CPU weight, got ",
+              weight.defined() ? c10::str(weight.toString(), " ", weight.sizes()) : "none",
+              ". The model file is damaged: save it again.");
+  TORCH_CHECK(!bias.defined() || (bias.dim() == 1 && bias.size(0) == weight.size(0) && is_plain_cpu_float(bias)), name,
+              ": expected a float32 CPU bias of ", weight.size(0), " elements, got ", bias.toString(), " ",
+              bias.defined() ? bias.sizes() : at::IntArrayRef{}, ". The model file is damaged: save it again.");
+}
+
+State save(const Spec& spec, const Integers& integers) {
+  c10::Dict<std::string, std::vector<int64_t>> fields;
+  for (const auto& [name, values] : integers) fields.insert(name, values);
+  fields.insert("only_rank", std::vector<int64_t>{spec.only_rank});
+  c10::Dict<std::string, at::Tensor> tensors;
+  tensors.insert("weight", spec.weight);
+  if (spec.bias.defined()) tensors.insert("bias", spec.bias);
+  return {format_version, tensors, fields, spec.post_ops};
+}
+
+StateReader::StateReader(const char* name, const State& state) : name_(name), state_(state) {
+  const int64_t version = std::get<0>(state);
+  TORCH_CHECK(version >= 1 && version <= format_version, name, ": expected a saved format of version 1 to ",
+              format_version, ", got ", version,
+              ". The model was written by a newer ipex: upgrade, or optimise it again.");
+}
+
+Spec StateReader::spec() const {
+  const auto& tensors = std::get<1>(state_);
+  const auto tensor = [&](const char* key) { return tensors.contains(key) ? tensors.at(key) : at::Tensor(); };
+  return {name_, tensor("weight"), tensor("bias"), std::get<3>(state_), integers("only_rank", 1, 0)[0]};
+}
+
+std::vector<int64_t> StateReader::integers(const std::string& key, size_t count, int64_t minimum) const {
+  const auto& fields = std::get<2>(state_);
+  TORCH_CHECK(fields.contains(key), name_, ": expected a field '", key,
+              "', got none. The model file is damaged: save it again.");
+  std::vector<int64_t> values = fields.at(key);
+  TORCH_CHECK(
+      values.size() == count && std::all_of(values.begin(), values.end(), [&](int64_t v) { return v >= minimum; }),
+      name_, ": expected ", count, " integers of at least ", minimum, " in '", key, "', got ", values,
+      ". The model file is damaged: save it again.");
+  return values;
+}
+
+PackedOp::PackedOp(const Spec& spec)
+    : name_(spec.name),
+      weight_sizes_(spec.weight.sizes().vec()),
+      weight_format_(spec.weight.suggest_memory_format()),
+      bias_(spec.bias.defined() ? spec.bias.detach().clone(at::MemoryFormat::Contiguous) : at::Tensor()),
+      post_ops_(parse_post_ops(spec.name, spec.post_ops)),
+      operand_count_(operand_count(post_ops_)),
+      only_rank_(spec.only_rank) {}
+
+at::Tensor PackedOp::run(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool keep_layout) const {
+  check_input(input);
+  TORCH_CHECK(operands.size() == operand_count_, name_, ": expected ", operand_count_,
+              " operands for its post-ops, got ", operands.size(), ".");
+  TORCH_CHECK(only_rank_ == 0 || input.dim() == only_rank_, name_, ": expected a ", only_rank_,
+              "-D input, because a batch_norm was folded into the weight, got ", input.sizes(),
+              ". Optimise the model with disable=['fold_batch_norm'].");
+
+  at::Tensor result;
+  size_t done = 0;
+  if (const char* reason = reason_for_aten(input)) {
+    remember(reason);
+  } else {
+    result = run_primitive(input, operands, keep_layout, done);
+  }
+  if (!result.defined()) result = reference(input, plain_weight());
+
+  size_t operand = operand_count({post_ops_.begin(), post_ops_.begin() + static_cast<std::ptrdiff_t>(done)});
+  for (; done < post_ops_.size(); ++done) {
+    const PostOp& op = *post_ops_[done];
+    result = op.reference(result, op.takes_operand ? operands[operand++] : at::Tensor());
+  }
+  return result;
+}
+
+at::Tensor PackedOp::run_primitive(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool keep_layout,
+                                   size_t& done) const {
+  std::vector<at::Tensor> fused_operands;
+  size_t fused = 0;
+  for (; fused < post_ops_.size(); ++fused) {
+    const PostOp& op = *post_ops_[fused];
+    const at::Tensor operand = op.takes_operand ? operands[fused_operands.size()] : at::Tensor();
+    if (!can_fuse(op, operand, input, keep_layout)) break;
+    if (op.takes_operand) fused_operands.push_back(kernel_view(operand));
+  }
+  const at::Tensor source = kernel_view(input);
+  std::shared_ptr<const Prepared> prepared = prepare(source, fused);
+  if (!prepared && fused > 0) {
+    fused = 0;
+    fused_operands.clear();
+    prepared = prepare(source, fused);
+    if (prepared) remember("oneDNN can't apply these post-ops on this CPU");
+  }
+  if (!prepared) {
+    remember(c10::str("oneDNN has no implementation for an input of ", input.sizes(), " on this CPU"));
+    return {};
+  }
+  at::Tensor result = allocate(source);
+  prepared->run(source, weight(), bias_, result, fused_operands);
+  done = fused;
+  return user_view(result, input, keep_layout);
+}
+
+bool PackedOp::can_fuse(const PostOp& op, const at::Tensor& operand, const at::Tensor& input, bool keep_layout) const {
+  const char* reason = nullptr;
+  if (!is_exact(op)) {
+    reason = "this oneDNN does not keep NaN";
+  } else if (op.takes_operand) {
+    const bool operand_decides_layout = op.name == std::string_view("radd");
+    if (!is_plain_cpu_float(operand)) {
+      reason = "its operand is not a float32 CPU tensor";
+    } else if (operand.sizes() != at::IntArrayRef(result_sizes(input))) {
+      reason = "its operand is broadcast";
+    } else if (wants_gradient(operand)) {
+      reason = "its operand requires a gradient";
+    } else if (operand_decides_layout && !laid_out_as_result(operand, input, keep_layout)) {
+      reason = "its operand decides the layout of the result";
+    }
+  }
+  if (reason) remember(std::string("post-op ") + op.name + ": " + reason);
+  return !reason;
+}
+
+const char* PackedOp::reason_for_aten(const at::Tensor& input) const {
+  if (!is_plain_cpu_float(input)) return "the input is not a float32 CPU tensor";
+  if (wants_gradient(input)) return "the input requires a gradient";
+  if (input.numel() == 0) return "the input is empty";
+  return nullptr;
+}
+
+void PackedOp::remember(const std::string& reason) const {
+  // Shapes vary without end; the list must not.
+  constexpr size_t kept_at_most = 16;
+  std::lock_guard<std::mutex> lock(reasons_mutex_);
+  if (reasons_.size() < kept_at_most) reasons_.insert(reason);
+}
+
+std::vector<std::string> PackedOp::fallback_reasons() const {
+  std::lock_guard<std::mutex> lock(reasons_mutex_);
+  return {reasons_.begin(), reasons_.end()};
+}
+
+at::Tensor PackedOp::plain_weight() const {
+  at::Tensor plain = at::empty(weight_sizes_, at::TensorOptions(at::kFloat).memory_format(weight_format_));
+  weight().unpack_into(plain);
+  return plain;
+}
+
+Spec PackedOp::spec() const { return {name_, plain_weight(), bias_, names_of(post_ops_), only_rank_}; }
+
+std::string PackedOp::describe() const {
+  return c10::str(name_, "(weight=", weight_sizes_, ", bias=", bias_.defined(), ", post_ops=", names_of(post_ops_),
+                  ")");
+}
+
+}  // namespace ipex::runtime

@@ -1,0 +1,138 @@
+// The part of a packed op that does not depend on which op it is: what it computes (anchor, then post-ops), when
+// oneDNN may do it, and what goes into a saved model.
+#pragma once
+
+#include <ATen/core/Dict.h>
+#include <ATen/core/Tensor.h>
+#include <torch/custom_class.h>
+#include <torch/library.h>
+
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "onednn/primitive.h"
+#include "post_op.h"
+
+namespace ipex::runtime {
+
+// A saved context: format version, plain tensors, integer fields, post-ops in order.
+// Version n reads every version up to n. A field that older readers may ignore can be added without a new version;
+// anything that changes the result needs one.
+using State = std::tuple<int64_t, c10::Dict<std::string, at::Tensor>, c10::Dict<std::string, std::vector<int64_t>>,
+                         std::vector<std::string>>;
+
+// Fields that every anchor has. `weight` and `bias` are plain; `name` is the run op, for messages.
+struct Spec {
+  const char* name;
+  at::Tensor weight;
+  at::Tensor bias;  // undefined when there is none
+  std::vector<std::string> post_ops;
+  // Non-zero when something was folded into the weight that is only right for inputs of this rank.
+  int64_t only_rank = 0;
+
+  // Throws when a field can't be right, before anything is packed.
+  void check(int64_t weight_rank) const;
+};
+
+using Integers = std::map<std::string, std::vector<int64_t>>;
+
+State save(const Spec& spec, const Integers& integers);
+
+// Reads a state field by field. Each call throws, naming what was expected, when the field is missing or malformed.
+class StateReader {
+ public:
+  StateReader(const char* name, const State& state);
+
+  Spec spec() const;
+  // `count` integers, each at least `minimum`.
+  std::vector<int64_t> integers(const std::string& key, size_t count, int64_t minimum) const;
+
+ private:
+  const char* name_;
+  const State& state_;
+};
+
+class PackedOp : public torch::CustomClassHolder {
+ public:
+  explicit PackedOp(const Spec& spec);
+
+  // The whole computation. The result has the strides that eager would give, or with `keep_layout` those that the
+  // kernel writes. `operands` holds one tensor per post-op that takes one, in order; they are only read.
+  at::Tensor run(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool keep_layout) const;
+
+  // Why calls were left to aten, each reason once.
+  std::vector<std::string> fallback_reasons() const;
+  std::string describe() const;
+  // What a save writes, with the plain weight made again.
+  Spec spec() const;
+
+ protected:
+  // Throws the message that a user can act on when no implementation could take this input.
+  virtual void check_input(const at::Tensor& input) const = 0;
+  // The anchor alone, in aten, with gradients if the input wants them.
+  virtual at::Tensor reference(const at::Tensor& input, const at::Tensor& weight) const = 0;
+
+  // An input or operand with the rank and layout that the kernel reads.
+  virtual at::Tensor kernel_view(const at::Tensor& tensor) const = 0;
+  // An uninitialised result with the rank and layout that the kernel writes.
+  virtual at::Tensor allocate(const at::Tensor& source) const = 0;
+  // The result as the caller expects it. With `keep_layout`, in the kernel's layout.
+  virtual at::Tensor user_view(const at::Tensor& result, const at::Tensor& input, bool keep_layout) const = 0;
+  // The sizes of user_view's result.
+  virtual std::vector<int64_t> result_sizes(const at::Tensor& input) const = 0;
+  // Whether `tensor` is laid out as user_view's result will be.
+  virtual bool laid_out_as_result(const at::Tensor& tensor, const at::Tensor& input, bool keep_layout) const = 0;
+  // The primitive for this source that applies the first `fused` post-ops. Null when oneDNN has none worth running.
+  virtual std::shared_ptr<const Prepared> prepare(const at::Tensor& source, size_t fused) const = 0;
+
+  const std::vector<int64_t>& weight_sizes() const { return weight_sizes_; }
+  at::MemoryFormat weight_format() const { return weight_format_; }
+  const at::Tensor& bias() const { return bias_; }
+  const PostOps& post_ops() const { return post_ops_; }
+  const char* name() const { return name_; }
+  const PackedWeight& weight() const { return *weight_; }
+  template <typename... Arguments>
+  void pack(Arguments&&... arguments) {
+    weight_.emplace(std::forward<Arguments>(arguments)...);
+  }
+
+ private:
+  const char* reason_for_aten(const at::Tensor& input) const;
+  // Runs the anchor and as many leading post-ops as oneDNN takes in one go; `done` says how many. Undefined when oneDNN
+  // can't run it at all.
+  at::Tensor run_primitive(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool keep_layout,
+                           size_t& done) const;
+  bool can_fuse(const PostOp& op, const at::Tensor& operand, const at::Tensor& input, bool keep_layout) const;
+  void remember(const std::string& reason) const;
+  at::Tensor plain_weight() const;
+
+  const char* name_;
+  std::vector<int64_t> weight_sizes_;
+  at::MemoryFormat weight_format_;
+  at::Tensor bias_;
+  PostOps post_ops_;
+  size_t operand_count_;
+  int64_t only_rank_;
+  std::optional<PackedWeight> weight_;
+
+  mutable std::mutex reasons_mutex_;
+  mutable std::set<std::string> reasons_;
+};
+
+// Makes a context known to TorchScript, with what a saved model and a curious user need of it.
+template <typename Context>
+void define_context(torch::Library& library, const char* name) {
+  using Pointer = c10::intrusive_ptr<Context>;
+  library.class_<Context>(name)
+      .def("fallback_reasons", [](const Pointer& context) { return context->fallback_reasons(); })
+      .def("describe", [](const Pointer& context) { return context->describe(); })
+      .def_pickle([](const Pointer& context) { return context->state(); },
+                  [](const State& state) { return Context::load(state); });
+}
+
+}  // namespace ipex::runtime
