@@ -1,12 +1,13 @@
 # In a wheel everything lives in the ipex package; installed by CMake alone it lives under the prefix.
 if(SKBUILD)
-  set(IPEX_ROOT ipex)
+  set(package ipex/)
 else()
-  set(IPEX_ROOT .)
+  set(package "")
 endif()
-set(IPEX_LIBRARY_DIR ${IPEX_ROOT}/lib)
-set(IPEX_INCLUDE_DIR ${IPEX_ROOT}/include)
-set(IPEX_CMAKE_DIR ${IPEX_ROOT}/share/cmake/ipex)
+set(IPEX_EXTENSION_DIR ./${package})
+set(IPEX_LIBRARY_DIR ${package}lib)
+set(IPEX_INCLUDE_DIR ${package}include)
+set(IPEX_CMAKE_DIR ${package}share/cmake/ipex)
 
 # In site-packages torch is a neighbour of ipex. Elsewhere the program that links libtorch has it loaded before us.
 set(IPEX_LIBRARY_RPATH "$ORIGIN;$ORIGIN/../../torch/lib")

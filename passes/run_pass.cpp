@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "graph_walk.h"
 #include "pipeline.h"
 
 namespace ipex {
@@ -15,6 +16,12 @@ PassResult run_pass(const std::string& name, const std::string& ir) {
               "'. `python -m ipex --passes` lists them.");
   const auto graph = std::make_shared<torch::jit::Graph>();
   torch::jit::parseIR(ir, graph.get(), /*parse_tensor_constants=*/true);
+  // The parser leaves the values of tensors to chance.
+  passes::for_each(graph, "prim::Constant", [](passes::Node* constant) {
+    if (constant->hasAttribute(c10::attr::value) && constant->kindOf(c10::attr::value) == torch::jit::AttributeKind::t) {
+      constant->t(c10::attr::value).fill_(1);
+    }
+  });
   PassResult result;
   passes::Recorder recorder(name, result.report);
   result.changed = pass->run(graph, recorder);

@@ -15,7 +15,7 @@ struct PassResult {
 };
 
 // Parses `ir`, runs the pass of this name, and prints the graph. Tensor constants are written as `value=<Tensor>` with
-// a complete type, and get arbitrary values.
+// a complete type, and are filled with ones.
 IPEX_API PassResult run_pass(const std::string& name, const std::string& ir);
 
 }  // namespace ipex

@@ -1,0 +1,54 @@
+# Everything that the README promises, from a fresh machine with Python 3.9+, a C++ compiler, make and git.
+PYTHON ?= python3
+VENV ?= .venv
+TORCH ?= torch==2.13.0
+BIN := $(VENV)/bin
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+# pytest's own settings are in pyproject.toml; add to them with `make test PYTEST="-k linear"`.
+PYTEST ?=
+
+SOURCES := $(shell git ls-files --cached --others --exclude-standard CMakeLists.txt pyproject.toml cmake runtime passes python 2>/dev/null)
+
+.PHONY: demo test lint format wheel sdk clean
+demo: $(VENV)/installed        ## build, optimise a ResNet-50, compare, time, serve it from C++
+	$(BIN)/python examples/demo.py
+
+test: $(VENV)/installed        ## every test, Python and C++
+	$(BIN)/python -m pytest $(PYTEST)
+	@echo "make test: OK"
+
+lint: $(VENV)/installed        ## ruff, mypy, clang-format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	git ls-files '*.cpp' '*.h' | xargs $(BIN)/clang-format --dry-run --Werror
+	@echo "make lint: OK"
+
+format: $(VENV)/installed      ## put the code into house form
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	git ls-files '*.cpp' '*.h' | xargs $(BIN)/clang-format -i
+
+wheel: $(VENV)/tools           ## a wheel in dist/
+	$(BIN)/pip wheel --no-build-isolation --no-deps -w dist .
+
+sdk: $(VENV)/tools             ## headers, libraries and CMake files for C++ alone, in dist/sdk
+	cmake -G Ninja -S . -B build/sdk -DIPEX_BUILD_PYTHON=OFF -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python
+	cmake --build build/sdk
+	cmake --install build/sdk --prefix dist/sdk
+
+clean:                         ## all but the cached oneDNN
+	rm -rf $(VENV) build dist
+
+$(VENV)/tools:
+	@PYTHON="$(PYTHON)" sh cmake/check_prerequisites.sh
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=23"
+	$(BIN)/pip install --quiet "$(TORCH)"
+	$(BIN)/pip install --quiet "scikit-build-core>=0.11" "cmake>=3.25,<4" ninja \
+		"pytest>=8" numpy ruff==0.17.5 mypy==2.4.1 clang-format==18.1.8
+	touch $@
+
+$(VENV)/installed: $(VENV)/tools $(SOURCES)
+	$(BIN)/pip install --verbose --no-build-isolation --no-deps .
+	touch $@

@@ -1,0 +1,48 @@
+import torch
+from ir import CONSTANTS
+from support import assert_rewrites, assert_unchanged, check_against_eager, graph_ir, kinds
+from torch import nn
+
+NAME = "remove_in_place_activations"
+
+
+def test_fires_on_a_fresh_value():
+    ir = graph_ir("%x : Tensor", "%y : Tensor = aten::neg(%x)", "%z : Tensor = aten::relu_(%y)", returns="%z")
+    result = assert_rewrites(NAME, ir)
+    assert result.count("aten::relu") == 1
+    assert result.count("aten::relu_") == 0
+
+
+def test_declines_a_graph_input():
+    ir = graph_ir("%x : Tensor", "%z : Tensor = aten::relu_(%x)", returns="%z")
+    assert_unchanged(NAME, ir, reason="may be read elsewhere")
+
+
+def test_declines_a_view():
+    ir = graph_ir(
+        "%x : Tensor",
+        *CONSTANTS,
+        "%y : Tensor = aten::neg(%x)",
+        "%v : Tensor = aten::select(%y, %zero, %zero)",
+        "%z : Tensor = aten::relu_(%v)",
+        returns="%y",
+    )
+    assert_unchanged(NAME, ir, reason="may be read elsewhere")
+
+
+class ReadsAfterwards(nn.Module):
+    """The name of the overwritten value is read again, after the write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.conv(x)
+        torch.relu_(y)
+        return y * 2
+
+
+def test_later_readers_see_the_activation():
+    optimized = check_against_eager(ReadsAfterwards(), torch.randn(1, 3, 8, 8), script=True)
+    assert not {"aten::relu", "aten::relu_"} & kinds(optimized).keys()

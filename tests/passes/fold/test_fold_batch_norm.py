@@ -1,0 +1,116 @@
+import pytest
+import torch
+from ir import CONSTANTS, PACKED, packed
+from support import assert_rewrites, assert_round_trip, assert_unchanged, check_against_eager, graph_ir, kinds
+from torch import Tensor, nn
+
+import ipex
+
+STATISTICS = (
+    "%gamma : Float(8, strides=[1], requires_grad=0, device=cpu) = prim::Constant[value=<Tensor>]()",
+    "%eps : float = prim::Constant[value=9.9999999999999995e-06]()",
+    "%momentum : float = prim::Constant[value=0.10000000000000001]()",
+)
+
+
+def batch_norm(of: str, training: str = "%false", mean: str = "%gamma") -> str:
+    arguments = f"%{of}, %gamma, %gamma, {mean}, %gamma, {training}, %momentum, %eps, %true"
+    return f"%z : Tensor = aten::batch_norm({arguments})"
+
+
+def test_fires_after_conv2d():
+    ir = graph_ir("%x : Tensor", *PACKED, *STATISTICS, batch_norm("y"), returns="%z")
+    result = assert_rewrites("fold_batch_norm", ir)
+    assert result.count("aten::batch_norm") == 0
+    assert result.count("ipex::conv2d_run") == 1
+
+
+def test_declines_second_reader():
+    ir = graph_ir("%x : Tensor", *PACKED, *STATISTICS, batch_norm("y"), returns="%y, %z")
+    assert_unchanged("fold_batch_norm", ir, reason="another reader")
+
+
+def test_declines_training_mode():
+    ir = graph_ir("%x : Tensor", *PACKED, *STATISTICS, batch_norm("y", training="%true"), returns="%z")
+    assert_unchanged("fold_batch_norm", ir, reason="not in eval mode")
+
+
+def test_declines_computed_statistics():
+    ir = graph_ir("%x : Tensor, %m : Tensor", *PACKED, *STATISTICS, batch_norm("y", mean="%m"), returns="%z")
+    assert_unchanged("fold_batch_norm", ir, reason="running_mean is not a constant")
+
+
+def test_declines_without_a_packed_op():
+    ir = graph_ir("%x : Tensor", *CONSTANTS, *STATISTICS, batch_norm("x"), returns="%z")
+    assert_unchanged("fold_batch_norm", ir, reason="does not come from a packed op")
+
+
+def test_declines_after_a_post_op():
+    ir = graph_ir("%x : Tensor", *PACKED, *STATISTICS, batch_norm("y"), returns="%z")
+    ir = ir.replace("annotate(List[str], [])", '["relu"]')
+    assert_unchanged("fold_batch_norm", ir, reason="comes in between")
+
+
+def test_folds_into_the_right_one_of_two():
+    ir = graph_ir("%x : Tensor", *PACKED, *packed("x", "y2", "2"), *STATISTICS, batch_norm("y2"), returns="%y, %z")
+    assert assert_rewrites("fold_batch_norm", ir).count("ipex::conv2d_run") == 2
+
+
+def lively(norm: nn.modules.batchnorm._BatchNorm) -> nn.Module:
+    width = norm.num_features
+    norm.running_mean, norm.running_var = torch.randn(width), torch.rand(width) + 0.5
+    if norm.affine:
+        nn.init.normal_(norm.weight)
+        nn.init.normal_(norm.bias)
+    return norm
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("affine", [False, True])
+@pytest.mark.parametrize("groups", [1, 4])
+def test_conv2d_matches_eager(tmp_path, bias, affine, groups):
+    conv = nn.Conv2d(4, 8, 3, bias=bias, groups=groups)
+    model = nn.Sequential(conv, lively(nn.BatchNorm2d(8, affine=affine)), nn.ReLU())
+    x = torch.randn(2, 4, 9, 9)
+    optimized = check_against_eager(model, x)
+    assert kinds(optimized)["aten::batch_norm"] == 0
+    assert_round_trip(optimized, tmp_path, x)
+
+
+def test_linear_matches_eager(tmp_path):
+    model = nn.Sequential(nn.Linear(6, 5), lively(nn.BatchNorm1d(5)), nn.ReLU())
+    x = torch.randn(7, 6)
+    optimized = check_against_eager(model, x)
+    assert kinds(optimized)["aten::batch_norm"] == 0
+    assert_round_trip(optimized, tmp_path, x)
+
+
+def test_a_vanishing_channel():
+    norm = lively(nn.BatchNorm2d(8))
+    with torch.no_grad():
+        norm.weight[3] = 0
+    check_against_eager(nn.Sequential(nn.Conv2d(4, 8, 1), norm), torch.randn(2, 4, 5, 5))
+
+
+def test_another_rank_is_refused_rather_than_wrong():
+    """For [N, L, C] batch_norm takes L for the channels: the folded weight would be wrong."""
+    model = nn.Sequential(nn.Linear(6, 5), lively(nn.BatchNorm1d(5))).eval()
+    optimized = ipex.jit_optimize(torch.jit.trace(model, torch.randn(7, 6)))
+    with pytest.raises(RuntimeError, match="expected a 2-D input, because a batch_norm was folded"):
+        optimized(torch.randn(7, 5, 6))
+
+
+class Second(nn.Module):
+    """The value before batch_norm is returned too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 4, 3), lively(nn.BatchNorm2d(4))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = self.conv(x)
+        return y, self.norm(y)
+
+
+def test_a_second_reader_keeps_its_value():
+    check_against_eager(Second(), torch.randn(1, 3, 8, 8))

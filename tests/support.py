@@ -1,0 +1,151 @@
+"""What the tests share: IR text in and out of one pass, and comparison with eager."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+import ipex
+from ipex import _C
+
+# fp32 through other kernels: sums are taken in another order. Relative to the largest element compared.
+FP32_TOLERANCE = 1e-5
+
+
+class Rewritten(NamedTuple):
+    """A graph after a pass, and what the pass said."""
+
+    graph: str
+    report: ipex.Report
+
+    def count(self, kind: str) -> int:
+        """How many nodes of this kind there are."""
+        return len(re.findall(rf"\b{re.escape(kind)}[\[(]", self.graph))
+
+
+def graph_ir(inputs: str, *lines: str, returns: str) -> str:
+    """IR text with the indentation that the parser minds."""
+    return f"graph({inputs}):\n" + "".join(f"  {line}\n" for line in lines) + f"  return ({returns})\n"
+
+
+def assert_rewrites(pass_name: str, ir: str) -> Rewritten:
+    """Run one pass that must change the graph; the caller looks at the result."""
+    graph, changed, rows = _C.run_pass(pass_name, ir)
+    report = ipex.Report(tuple(ipex.Decision(*row) for row in rows))
+    assert changed, f"{pass_name} left the graph as it was:\n{graph}\n{report}"
+    return Rewritten(graph, report)
+
+
+def assert_unchanged(pass_name: str, ir: str, reason: str | None) -> None:
+    """Run one pass that must leave the graph alone and, unless `reason` is None, say why in these words."""
+    graph, changed, rows = _C.run_pass(pass_name, ir)
+    before = _C.run_pass("explain_leftovers", ir)[0]  # a pass that changes nothing: the same text, printed the same way
+    assert not changed, f"{pass_name} changed the graph:\n{graph}"
+    assert graph == before
+    reasons = [row[3] for row in rows if not row[2]]
+    if reason is None:
+        assert reasons == []
+    else:
+        assert any(reason in r for r in reasons), f"expected '{reason}', got {reasons}"
+
+
+def kinds(module: torch.jit.ScriptModule) -> Counter[str]:
+    """How many nodes of each kind the module has, blocks inside if and loop included."""
+    found: Counter[str] = Counter()
+
+    def visit(block: Any) -> None:
+        for node in block.nodes():
+            found[node.kind()] += 1
+            for inner in node.blocks():
+                visit(inner)
+
+    visit(module.inlined_graph)
+    return found
+
+
+def assert_same(actual: Any, expected: Any, tolerance: float = FP32_TOLERANCE) -> None:
+    """Same structure, dtype, shape, strides and values; NaN where NaN is expected."""
+    if isinstance(expected, (tuple, list)):
+        assert len(actual) == len(expected)
+        for a, e in zip(actual, expected):
+            assert_same(a, e, tolerance)
+        return
+    assert actual.dtype == expected.dtype
+    assert actual.shape == expected.shape
+    assert actual.stride() == expected.stride()
+    finite = expected[torch.isfinite(expected)]
+    scale = finite.abs().max().item() if finite.numel() else 1.0
+    torch.testing.assert_close(actual, expected, rtol=0, atol=tolerance * max(scale, 1e-3), equal_nan=True)
+
+
+def check_against_eager(
+    model: nn.Module, *inputs: Tensor, script: bool = False, also: tuple[Tensor, ...] = ()
+) -> torch.jit.ScriptModule:
+    """Optimise the model and compare it with eager on `inputs`, and on each further input in `also`.
+
+    The inputs must end as eager leaves them, and the optimised module is returned.
+    """
+    model = model.eval()
+    with torch.no_grad():
+        module = torch.jit.script(model) if script else torch.jit.trace(model, copy.deepcopy(inputs), check_trace=False)
+        optimized = ipex.jit_optimize(module)
+        for arguments in (inputs, *((x,) for x in also)):
+            eager_inputs, our_inputs = copy.deepcopy(arguments), copy.deepcopy(arguments)
+            expected = model(*eager_inputs)
+            for _ in range(3):  # TorchScript recompiles after the first calls
+                our_inputs = copy.deepcopy(arguments)
+                assert_same(optimized(*our_inputs), expected)
+                for ours, eager in zip(our_inputs, eager_inputs):
+                    assert torch.equal(ours.nan_to_num(), eager.nan_to_num())
+    return optimized
+
+
+def canonical_graph(module: torch.jit.ScriptModule) -> str:
+    """The computation of the results as text, in which names and the order of independent nodes do not count."""
+    lines: list[str] = []
+    names: dict[str, str] = {v.debugName(): f"input{i}" for i, v in enumerate(module.inlined_graph.inputs())}
+
+    def name_of(value: Any) -> str:
+        node, key = value.node(), value.debugName()
+        if key not in names and node.kind() == "prim::Constant":
+            names[key] = repr(value.toIValue())
+        if key not in names:
+            arguments = ", ".join([name_of(v) for v in node.inputs()])
+            attribute = node.s("name") if node.kind() == "prim::GetAttr" else ""
+            first = len(names)
+            names.update({v.debugName(): f"v{first}.{i}" for i, v in enumerate(node.outputs())})
+            lines.append(f"v{first} = {node.kind()}[{attribute}]({arguments})")
+            for block in node.blocks():
+                lines.append("block -> " + ", ".join([name_of(v) for v in block.outputs()]))
+        return names[key]
+
+    results = [name_of(v) for v in module.inlined_graph.outputs()]
+    return "\n".join([*lines, f"return {', '.join(results)}"])
+
+
+def assert_round_trip(optimized: torch.jit.ScriptModule, folder: Path, *inputs: Tensor) -> torch.jit.ScriptModule:
+    """Save and load: the same graph and the same bits."""
+    with torch.no_grad():
+        optimized.save(folder / "model.pt")
+        loaded = ipex.load(folder / "model.pt")
+        assert canonical_graph(loaded) == canonical_graph(optimized)
+        expected, actual = optimized(*inputs), loaded(*inputs)
+        assert torch.equal(actual, expected)
+        assert actual.stride() == expected.stride()
+    return loaded
+
+
+def fallback_reasons(optimized: torch.jit.ScriptModule) -> list[str]:
+    """Why packed ops of this module left calls to aten."""
+    reasons: list[str] = []
+    index = 0
+    while hasattr(optimized, f"packed_{index}"):
+        reasons += getattr(optimized, f"packed_{index}").fallback_reasons()
+        index += 1
+    return reasons
