@@ -32,8 +32,8 @@ Anchor Anchor::insert_before(Node* node, const std::string& op, at::ArrayRef<Val
   arguments.emplace_back(graph->insertConstant(0));
   Value* context = graph->insert(Symbol::fromQualString("ipex::" + op + "_prepack"), arguments);
   Value* operands = graph->insertNode(graph->createList(c10::TensorType::get(), {}))->output();
-  Value* keep_layout = graph->insertConstant(false);
-  Value* y = graph->insert(Symbol::fromQualString("ipex::" + op + "_run"), {x, context, operands, keep_layout});
+  Value* eager_layout = graph->insertConstant(true);
+  Value* y = graph->insert(Symbol::fromQualString("ipex::" + op + "_run"), {x, context, operands, eager_layout});
   return Anchor(context->node(), y->node());
 }
 
@@ -62,11 +62,6 @@ void Anchor::append_post_op(const std::string& name, Value* operand) const {
     Graph* graph = run_->owningGraph();
     run_->replaceInput(2, graph->insertNode(graph->createList(c10::TensorType::get(), all))->output());
   }
-}
-
-void Anchor::keep_layout() const {
-  const WithInsertPoint guard(run_);
-  run_->replaceInput(3, run_->owningGraph()->insertConstant(true));
 }
 
 std::optional<std::string> reason_against_packing(const Node* node, int64_t weight_rank) {

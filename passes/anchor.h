@@ -1,7 +1,7 @@
 // Anchors: the ops that are prepacked. In the graph each is a pair of nodes,
 //
 //   %context = ipex::conv2d_prepack(%weight, %bias, ..., %post_ops, %only_rank)
-//   %y = ipex::conv2d_run(%x, %context, %operands, %keep_layout)
+//   %y = ipex::conv2d_run(%x, %context, %operands, %eager_layout)
 //
 // and every edit below goes to both, so that a pass need not know which anchor it has before it.
 #pragma once
@@ -33,8 +33,8 @@ class Anchor {
 
   // Adds a post-op after those there are. `operand` is null for one that takes none.
   void append_post_op(const std::string& name, Value* operand) const;
-  // Leaves the result in the kernel's layout.
-  void keep_layout() const;
+  // A bool: whether the result has eager's layout (the default), or may keep the kernel's.
+  void set_eager_layout(Value* condition) const { run_->replaceInput(3, condition); }
 
  private:
   Anchor(Node* prepack, Node* run) : prepack_(prepack), run_(run) {}

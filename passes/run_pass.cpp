@@ -18,7 +18,8 @@ PassResult run_pass(const std::string& name, const std::string& ir) {
   torch::jit::parseIR(ir, graph.get(), /*parse_tensor_constants=*/true);
   // The parser leaves the values of tensors to chance.
   passes::for_each(graph, "prim::Constant", [](passes::Node* constant) {
-    if (constant->hasAttribute(c10::attr::value) && constant->kindOf(c10::attr::value) == torch::jit::AttributeKind::t) {
+    if (constant->hasAttribute(c10::attr::value) &&
+        constant->kindOf(c10::attr::value) == torch::jit::AttributeKind::t) {
       constant->t(c10::attr::value).fill_(1);
     }
   });

@@ -109,23 +109,26 @@ def check_against_eager(
 def canonical_graph(module: torch.jit.ScriptModule) -> str:
     """The computation of the results as text, in which names and the order of independent nodes do not count."""
     lines: list[str] = []
-    names: dict[str, str] = {v.debugName(): f"input{i}" for i, v in enumerate(module.inlined_graph.inputs())}
+    graph = module.inlined_graph
+    names: dict[str, str] = {v.debugName(): f"input{i}" for i, v in enumerate(graph.inputs())}
 
     def name_of(value: Any) -> str:
         node, key = value.node(), value.debugName()
         if key not in names and node.kind() == "prim::Constant":
             names[key] = repr(value.toIValue())
+        if key not in names and node.kind() == "prim::ListConstruct":
+            names[key] = f"[{', '.join([name_of(v) for v in node.inputs()])}]"
         if key not in names:
             arguments = ", ".join([name_of(v) for v in node.inputs()])
             attribute = node.s("name") if node.kind() == "prim::GetAttr" else ""
-            first = len(names)
+            first = len(lines)
             names.update({v.debugName(): f"v{first}.{i}" for i, v in enumerate(node.outputs())})
             lines.append(f"v{first} = {node.kind()}[{attribute}]({arguments})")
             for block in node.blocks():
                 lines.append("block -> " + ", ".join([name_of(v) for v in block.outputs()]))
         return names[key]
 
-    results = [name_of(v) for v in module.inlined_graph.outputs()]
+    results = [name_of(v) for v in graph.outputs()]
     return "\n".join([*lines, f"return {', '.join(results)}"])
 
 

@@ -10,7 +10,10 @@
 namespace ipex::passes {
 namespace {
 
-const std::unordered_set<std::string> unpacked_anchors{"aten::conv1d",
+const std::unordered_set<std::string> unpacked_anchors{"aten::_convolution",
+                                                       "aten::_convolution_mode",
+                                                       "aten::conv2d",
+                                                       "aten::conv1d",
                                                        "aten::conv3d",
                                                        "aten::conv_transpose1d",
                                                        "aten::conv_transpose2d",
@@ -35,7 +38,7 @@ const std::unordered_set<std::string> activations{
 bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
   for_each_node(graph->block(), [&](Node* node) {
     const std::string kind = node->kind().toQualString();
-    if (unpacked_anchors.count(kind)) recorder.declined(node, "no prepacked form yet");
+    if (unpacked_anchors.count(kind)) recorder.declined(node, "left to aten: no prepacked form yet");
     if (activations.count(kind)) recorder.declined(node, "left to aten: no packed op could take it");
   });
   return false;

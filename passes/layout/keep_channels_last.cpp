@@ -1,14 +1,15 @@
 // keep_channels_last: a stretch of convolutions hands its activations on as the kernels write them, channels-last, and
 // converts once where it begins and once where it ends.
 //
-//   before   %y = ipex::conv2d_run(%x, .., %keep_layout=0)    %p = aten::max_pool2d(%y, ..)    %f = aten::flatten(%p,
+//   before   %y = ipex::conv2d_run(%x, .., %eager_layout=1)    %p = aten::max_pool2d(%y, ..)    %f = aten::flatten(%p,
 //   ..) after    %l = ipex::is_channels_last(%x)    %c = ipex::to_channels_last(%x)
-//            %y = ipex::conv2d_run(%c, .., %keep_layout=1)    %p = aten::max_pool2d(%y, ..)
+//            %y = ipex::conv2d_run(%c, .., %eager_layout=%l)    %p = aten::max_pool2d(%y, ..)
 //            %r = ipex::restore_layout(%p, %l)    %f = aten::flatten(%r, ..)
 //
 // Without this pass every conv2d_run converts back to what eager would give. A stretch grows from a convolution's input
-// through ops that compute the same in any layout and hand it on. All of it has the layout in eager that its root, the
-// tensor it begins with, has: this is what restore_layout goes by.
+// through ops that compute the same in any layout and hand it on. Where its root, the tensor it begins with, is
+// contiguous, so is all of it in eager: this is what restore_layout gives back. Where the root is channels-last there
+// is nothing to save, and each convolution does as eager does.
 // A value stays outside when somebody writes to it (the copy would not see that), or when the weight itself is
 // channels-last (then eager's result is too, and there is nothing to convert).
 #include <torch/csrc/jit/ir/alias_analysis.h>
@@ -40,6 +41,12 @@ bool hands_layout_on(const Node* node) {
 bool is_add(const Node* node) {
   return node->kind() == c10::aten::add && node->input(1)->type()->isSubtypeOf(*c10::TensorType::get());
 }
+
+// What was put before the first convolution of a stretch.
+struct Entry {
+  Value* converted = nullptr;
+  Value* is_channels_last = nullptr;
+};
 
 class Stretches {
  public:
@@ -112,17 +119,16 @@ class Stretches {
   }
 
   void enter(const Anchor& anchor, Recorder& recorder) {
-    anchor.keep_layout();
     recorder.applied(anchor.run(), "stays channels-last");
     Value* root = root_of(anchor.output());
-    if (anchor.input() != root) return;
-    auto& [converted, is_channels_last] = entries_[root];
-    if (!converted) {
+    Entry& entry = entries_[root];
+    if (!entry.converted) {
       const WithInsertPoint guard(anchor.run());
-      is_channels_last = block_->owningGraph()->insert(Symbol::fromQualString("ipex::is_channels_last"), {root});
-      converted = block_->owningGraph()->insert(Symbol::fromQualString("ipex::to_channels_last"), {root});
+      entry.is_channels_last = block_->owningGraph()->insert(Symbol::fromQualString("ipex::is_channels_last"), {root});
+      entry.converted = block_->owningGraph()->insert(Symbol::fromQualString("ipex::to_channels_last"), {root});
     }
-    anchor.run()->replaceInput(0, converted);
+    anchor.set_eager_layout(entry.is_channels_last);
+    if (anchor.input() == root) anchor.run()->replaceInput(0, entry.converted);
   }
 
   void leave(Value* member) {
@@ -133,7 +139,7 @@ class Stretches {
     if (outside.empty()) return;
     const WithInsertPoint guard(member->node()->next());
     Value* restored = block_->owningGraph()->insert(Symbol::fromQualString("ipex::restore_layout"),
-                                                    {member, entries_.at(root_of(member)).second});
+                                                    {member, entries_.at(root_of(member)).is_channels_last});
     restored->node()->setSourceRange(member->node()->sourceRange());
     for (const Use& use : outside) use.user->replaceInput(use.offset, restored);
   }
@@ -141,8 +147,8 @@ class Stretches {
   Block* block_;
   const AliasDb& aliases_;
   std::unordered_map<const Value*, Value*> root_of_;
-  std::vector<Value*> members_;                                    // in the order of the graph
-  std::unordered_map<Value*, std::pair<Value*, Value*>> entries_;  // root -> converted, is_channels_last
+  std::vector<Value*> members_;                // in the order of the graph
+  std::unordered_map<Value*, Entry> entries_;  // by root
 };
 
 bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {

@@ -2,7 +2,7 @@
 //
 //   before   %y = aten::conv2d(%x, %w, %b, %stride, %padding, %dilation, %groups)
 //   after    %context = ipex::conv2d_prepack(%w, %b, %stride, %padding, %dilation, %groups, %post_ops=[], %only_rank=0)
-//            %y = ipex::conv2d_run(%x, %context, %operands=[], %keep_layout=0)
+//            %y = ipex::conv2d_run(%x, %context, %operands=[], %eager_layout=1)
 //
 // Declines when an argument other than %x is no constant, when the weight is not float32, or when the padding is given
 // as a string.

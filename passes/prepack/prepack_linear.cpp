@@ -2,7 +2,7 @@
 //
 //   before   %y = aten::linear(%x, %w, %b)
 //   after    %context = ipex::linear_prepack(%w, %b, %post_ops=[], %only_rank=0)
-//            %y = ipex::linear_run(%x, %context, %operands=[], %keep_layout=0)
+//            %y = ipex::linear_run(%x, %context, %operands=[], %eager_layout=1)
 //
 // Declines when the weight or bias is no constant or not float32.
 #include "anchor.h"

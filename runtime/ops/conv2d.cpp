@@ -1,7 +1,7 @@
 // conv2d with packed weights.
 //
 //   ipex::conv2d_prepack(weight, bias, stride, padding, dilation, groups, post_ops, only_rank) -> Conv2dContext
-//   ipex::conv2d_run(input, context, operands, keep_layout) -> Tensor
+//   ipex::conv2d_run(input, context, operands, eager_layout=True) -> Tensor
 //
 // Computes on channels-last activations, where oneDNN's brgemm kernels are fastest; an input in another layout is
 // converted first. Caches one primitive per input shape and thread count.
@@ -48,6 +48,8 @@ class Conv2dContext final : public PackedOp {
                          {"groups", {geometry_.groups}}});
   }
 
+  size_t cached_primitives() const override { return primitives_.size(); }
+
   static c10::intrusive_ptr<Conv2dContext> load(const State& state) {
     const StateReader reader(op_name, state);
     Geometry geometry{reader.integers("stride", 2, 1), reader.integers("padding", 2, 0),
@@ -85,8 +87,8 @@ class Conv2dContext final : public PackedOp {
     return at::empty(result_sizes(source), source.options().memory_format(at::MemoryFormat::ChannelsLast));
   }
 
-  at::Tensor user_view(const at::Tensor& result, const at::Tensor& input, bool keep_layout) const override {
-    const at::Tensor laid_out = keep_layout ? result : with_format(result, eager_format(input));
+  at::Tensor user_view(const at::Tensor& result, const at::Tensor& input, bool eager_layout) const override {
+    const at::Tensor laid_out = eager_layout ? with_format(result, format_of_result(result, input)) : result;
     return input.dim() == 3 ? laid_out.squeeze(0) : laid_out;
   }
 
@@ -102,8 +104,8 @@ class Conv2dContext final : public PackedOp {
     return sizes;
   }
 
-  bool laid_out_as_result(const at::Tensor& tensor, const at::Tensor& input, bool keep_layout) const override {
-    return batched(tensor).is_contiguous(keep_layout ? at::MemoryFormat::ChannelsLast : eager_format(input));
+  bool laid_out_as_result(const at::Tensor& tensor, const at::Tensor& input, bool eager_layout) const override {
+    return batched(tensor).is_contiguous(eager_layout ? eager_format(input) : at::MemoryFormat::ChannelsLast);
   }
 
   std::shared_ptr<const Prepared> prepare(const at::Tensor& source, size_t fused) const override {
@@ -126,6 +128,13 @@ class Conv2dContext final : public PackedOp {
     const bool is_channels_last = weight_format() == at::MemoryFormat::ChannelsLast ||
                                   batched(input).suggest_memory_format() == at::MemoryFormat::ChannelsLast;
     return is_channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
+  }
+
+  // The same after the post-ops: aten's elementwise ops take a result for contiguous that is both, as one with a single
+  // channel or pixel is.
+  at::MemoryFormat format_of_result(const at::Tensor& result, const at::Tensor& input) const {
+    const bool is_both = !post_ops().empty() && result.is_contiguous();
+    return is_both ? at::MemoryFormat::Contiguous : eager_format(input);
   }
 
   static at::Tensor batched(const at::Tensor& tensor) { return tensor.dim() == 3 ? tensor.unsqueeze(0) : tensor; }
@@ -200,8 +209,8 @@ c10::intrusive_ptr<Conv2dContext> conv2d_prepack(const at::Tensor& weight, const
 }
 
 at::Tensor conv2d_run(const at::Tensor& input, const c10::intrusive_ptr<Conv2dContext>& context,
-                      const std::vector<at::Tensor>& operands, bool keep_layout) {
-  return context->run(input, operands, keep_layout);
+                      const std::vector<at::Tensor>& operands, bool eager_layout) {
+  return context->run(input, operands, eager_layout);
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
@@ -212,7 +221,7 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
       conv2d_prepack);
   m.def(
       "conv2d_run(Tensor input, __torch__.torch.classes.ipex.Conv2dContext context, Tensor[] operands, "
-      "bool keep_layout) -> Tensor",
+      "bool eager_layout) -> Tensor",
       conv2d_run);
 }
 

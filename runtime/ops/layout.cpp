@@ -1,8 +1,8 @@
 // The borders of a stretch of the graph that runs on channels-last activations.
 //
 //   ipex::to_channels_last(x) -> Tensor                  on the way in
-//   ipex::is_channels_last(x) -> bool                    asked of the same x: what eager's layout would follow
-//   ipex::restore_layout(y, is_channels_last) -> Tensor  on the way out: the layout that eager would give
+//   ipex::is_channels_last(x) -> bool                    asked of the same x: then eager's layout is no other
+//   ipex::restore_layout(y, is_channels_last) -> Tensor  on the way out: contiguous, as eager has it, if it is another
 //
 // An unbatched image, [channels, height, width], counts as a batch of one.
 #include <ATen/ATen.h>

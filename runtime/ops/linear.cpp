@@ -1,7 +1,7 @@
 // linear with packed weights.
 //
 //   ipex::linear_prepack(weight, bias, post_ops, only_rank) -> LinearContext
-//   ipex::linear_run(input, context, operands, keep_layout) -> Tensor
+//   ipex::linear_run(input, context, operands, eager_layout) -> Tensor
 //
 // Accepts an input of any rank whose last dimension is the weight's; computes on it flattened to two dimensions.
 // Caches one primitive per number of rows and thread count.
@@ -28,6 +28,8 @@ class LinearContext final : public PackedOp {
   }
 
   State state() const { return save(spec(), {}); }
+
+  size_t cached_primitives() const override { return primitives_.size(); }
 
   static c10::intrusive_ptr<LinearContext> load(const State& state) {
     const Spec spec = StateReader(op_name, state).spec();
@@ -126,8 +128,8 @@ c10::intrusive_ptr<LinearContext> linear_prepack(const at::Tensor& weight, const
 }
 
 at::Tensor linear_run(const at::Tensor& input, const c10::intrusive_ptr<LinearContext>& context,
-                      const std::vector<at::Tensor>& operands, bool keep_layout) {
-  return context->run(input, operands, keep_layout);
+                      const std::vector<at::Tensor>& operands, bool eager_layout) {
+  return context->run(input, operands, eager_layout);
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
@@ -138,7 +140,7 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
       linear_prepack);
   m.def(
       "linear_run(Tensor input, __torch__.torch.classes.ipex.LinearContext context, Tensor[] operands, "
-      "bool keep_layout) -> Tensor",
+      "bool eager_layout) -> Tensor",
       linear_run);
 }
 

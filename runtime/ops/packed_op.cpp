@@ -71,7 +71,7 @@ PackedOp::PackedOp(const Spec& spec)
       operand_count_(operand_count(post_ops_)),
       only_rank_(spec.only_rank) {}
 
-at::Tensor PackedOp::run(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool keep_layout) const {
+at::Tensor PackedOp::run(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const {
   check_input(input);
   TORCH_CHECK(operands.size() == operand_count_, name_, ": expected ", operand_count_,
               " operands for its post-ops, got ", operands.size(), ".");
@@ -84,7 +84,7 @@ at::Tensor PackedOp::run(const at::Tensor& input, const std::vector<at::Tensor>&
   if (const char* reason = reason_for_aten(input)) {
     remember(reason);
   } else {
-    result = run_primitive(input, operands, keep_layout, done);
+    result = run_primitive(input, operands, eager_layout, done);
   }
   if (!result.defined()) result = reference(input, plain_weight());
 
@@ -96,14 +96,14 @@ at::Tensor PackedOp::run(const at::Tensor& input, const std::vector<at::Tensor>&
   return result;
 }
 
-at::Tensor PackedOp::run_primitive(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool keep_layout,
+at::Tensor PackedOp::run_primitive(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
                                    size_t& done) const {
   std::vector<at::Tensor> fused_operands;
   size_t fused = 0;
   for (; fused < post_ops_.size(); ++fused) {
     const PostOp& op = *post_ops_[fused];
     const at::Tensor operand = op.takes_operand ? operands[fused_operands.size()] : at::Tensor();
-    if (!can_fuse(op, operand, input, keep_layout)) break;
+    if (!can_fuse(op, operand, input, eager_layout)) break;
     if (op.takes_operand) fused_operands.push_back(kernel_view(operand));
   }
   const at::Tensor source = kernel_view(input);
@@ -121,10 +121,10 @@ at::Tensor PackedOp::run_primitive(const at::Tensor& input, const std::vector<at
   at::Tensor result = allocate(source);
   prepared->run(source, weight(), bias_, result, fused_operands);
   done = fused;
-  return user_view(result, input, keep_layout);
+  return user_view(result, input, eager_layout);
 }
 
-bool PackedOp::can_fuse(const PostOp& op, const at::Tensor& operand, const at::Tensor& input, bool keep_layout) const {
+bool PackedOp::can_fuse(const PostOp& op, const at::Tensor& operand, const at::Tensor& input, bool eager_layout) const {
   const char* reason = nullptr;
   if (!is_exact(op)) {
     reason = "this oneDNN does not keep NaN";
@@ -136,7 +136,7 @@ bool PackedOp::can_fuse(const PostOp& op, const at::Tensor& operand, const at::T
       reason = "its operand is broadcast";
     } else if (wants_gradient(operand)) {
       reason = "its operand requires a gradient";
-    } else if (operand_decides_layout && !laid_out_as_result(operand, input, keep_layout)) {
+    } else if (operand_decides_layout && !laid_out_as_result(operand, input, eager_layout)) {
       reason = "its operand decides the layout of the result";
     }
   }

@@ -61,13 +61,14 @@ class PackedOp : public torch::CustomClassHolder {
  public:
   explicit PackedOp(const Spec& spec);
 
-  // The whole computation. The result has the strides that eager would give, or with `keep_layout` those that the
+  // The whole computation. With `eager_layout` the result has the strides that eager would give, else those that the
   // kernel writes. `operands` holds one tensor per post-op that takes one, in order; they are only read.
-  at::Tensor run(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool keep_layout) const;
+  at::Tensor run(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const;
 
   // Why calls were left to aten, each reason once.
   std::vector<std::string> fallback_reasons() const;
   std::string describe() const;
+  virtual size_t cached_primitives() const = 0;
   // What a save writes, with the plain weight made again.
   Spec spec() const;
 
@@ -81,12 +82,12 @@ class PackedOp : public torch::CustomClassHolder {
   virtual at::Tensor kernel_view(const at::Tensor& tensor) const = 0;
   // An uninitialised result with the rank and layout that the kernel writes.
   virtual at::Tensor allocate(const at::Tensor& source) const = 0;
-  // The result as the caller expects it. With `keep_layout`, in the kernel's layout.
-  virtual at::Tensor user_view(const at::Tensor& result, const at::Tensor& input, bool keep_layout) const = 0;
+  // The result with the rank that the caller expects, and with `eager_layout` the strides.
+  virtual at::Tensor user_view(const at::Tensor& result, const at::Tensor& input, bool eager_layout) const = 0;
   // The sizes of user_view's result.
   virtual std::vector<int64_t> result_sizes(const at::Tensor& input) const = 0;
   // Whether `tensor` is laid out as user_view's result will be.
-  virtual bool laid_out_as_result(const at::Tensor& tensor, const at::Tensor& input, bool keep_layout) const = 0;
+  virtual bool laid_out_as_result(const at::Tensor& tensor, const at::Tensor& input, bool eager_layout) const = 0;
   // The primitive for this source that applies the first `fused` post-ops. Null when oneDNN has none worth running.
   virtual std::shared_ptr<const Prepared> prepare(const at::Tensor& source, size_t fused) const = 0;
 
@@ -105,9 +106,9 @@ class PackedOp : public torch::CustomClassHolder {
   const char* reason_for_aten(const at::Tensor& input) const;
   // Runs the anchor and as many leading post-ops as oneDNN takes in one go; `done` says how many. Undefined when oneDNN
   // can't run it at all.
-  at::Tensor run_primitive(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool keep_layout,
+  at::Tensor run_primitive(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
                            size_t& done) const;
-  bool can_fuse(const PostOp& op, const at::Tensor& operand, const at::Tensor& input, bool keep_layout) const;
+  bool can_fuse(const PostOp& op, const at::Tensor& operand, const at::Tensor& input, bool eager_layout) const;
   void remember(const std::string& reason) const;
   at::Tensor plain_weight() const;
 
@@ -130,6 +131,8 @@ void define_context(torch::Library& library, const char* name) {
   using Pointer = c10::intrusive_ptr<Context>;
   library.class_<Context>(name)
       .def("fallback_reasons", [](const Pointer& context) { return context->fallback_reasons(); })
+      .def("cached_primitives",
+           [](const Pointer& context) { return static_cast<int64_t>(context->cached_primitives()); })
       .def("describe", [](const Pointer& context) { return context->describe(); })
       .def_pickle([](const Pointer& context) { return context->state(); },
                   [](const State& state) { return Context::load(state); });

@@ -1,0 +1,126 @@
+import pytest
+import torch
+from ir import CONSTANTS, PACKED, packed
+from support import assert_rewrites, assert_round_trip, assert_unchanged, check_against_eager, graph_ir, kinds
+from torch import Tensor, nn
+
+NAME = "keep_channels_last"
+
+
+def test_converts_once_at_each_border():
+    ir = graph_ir(
+        "%x : Tensor",
+        *PACKED,
+        "%r : Tensor = aten::relu(%y)",
+        *packed("r", "y2", "2"),
+        "%z : Tensor = aten::add(%y2, %r, %one)",
+        "%f : Tensor = aten::flatten(%z, %one, %one)",
+        returns="%f",
+    )
+    result = assert_rewrites(NAME, ir)
+    assert result.count("ipex::to_channels_last") == 1
+    assert result.count("ipex::restore_layout") == 1
+    assert result.count("ipex::is_channels_last") == 1
+
+
+def test_restores_for_every_reader_outside_once():
+    ir = graph_ir("%x : Tensor", *PACKED, "%f : Tensor = aten::neg(%y)", "%g : Tensor = aten::exp(%y)", returns="%f, %g, %y")
+    assert assert_rewrites(NAME, ir).count("ipex::restore_layout") == 1
+
+
+def test_two_convolutions_share_one_converted_input():
+    ir = graph_ir("%x : Tensor", *PACKED, *packed("x", "y2", "2"), returns="%y, %y2")
+    assert assert_rewrites(NAME, ir).count("ipex::to_channels_last") == 1
+
+
+def test_does_not_mix_stretches_with_different_roots():
+    ir = graph_ir(
+        "%x : Tensor, %x2 : Tensor",
+        *PACKED,
+        *packed("x2", "y2", "2"),
+        "%z : Tensor = aten::add(%y, %y2, %one)",
+        returns="%z",
+    )
+    result = assert_rewrites(NAME, ir)
+    assert result.count("ipex::restore_layout") == 2
+    assert result.graph.index("ipex::restore_layout") < result.graph.index("aten::add")
+
+
+def test_declines_a_value_that_is_overwritten():
+    ir = graph_ir("%x : Tensor", *PACKED, "%z : Tensor = aten::exp_(%y)", returns="%z")
+    assert_unchanged(NAME, ir, reason=None)
+
+
+def test_declines_an_input_that_is_overwritten():
+    ir = graph_ir("%x : Tensor", *PACKED, "%z : Tensor = aten::exp_(%x)", returns="%y, %z")
+    assert_unchanged(NAME, ir, reason=None)
+
+
+def test_declines_without_a_convolution():
+    assert_unchanged(NAME, graph_ir("%x : Tensor", *CONSTANTS, "%y : Tensor = aten::relu(%x)", returns="%y"), reason=None)
+
+
+class Stack(nn.Module):
+    """Convolutions, pools and a residual; results from inside, the end, and a view of the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+        self.pool, self.average = nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        a = self.pool(torch.relu(self.first(x)))
+        b = torch.relu(self.second(a) + a)
+        c = self.average(b)
+        return a, b, c, b[:, 2:5]
+
+
+def images() -> list[Tensor]:
+    x = torch.randn(2, 3, 8, 8)
+    return [
+        x,
+        x.to(memory_format=torch.channels_last),
+        x[:, :, ::2],
+        x.permute(0, 1, 3, 2),
+        x[:1],
+        x[0],
+        torch.randn(8, 8, 3).permute(2, 0, 1),
+        torch.randn(1, 3, 2, 2),
+    ]
+
+
+@pytest.mark.parametrize("script", [False, True])
+@pytest.mark.parametrize("channels_last_weights", [False, True])
+def test_strides_are_those_of_eager(tmp_path, script, channels_last_weights):
+    model = Stack()
+    if channels_last_weights:
+        model = model.to(memory_format=torch.channels_last)
+    first, *others = images()
+    optimized = check_against_eager(model, first, script=script, also=tuple(others))
+    loaded = torch.jit.load(_saved(optimized, tmp_path))
+    with torch.no_grad():
+        for x in images():
+            for ours, again in zip(optimized(x), loaded(x)):
+                assert ours.stride() == again.stride()
+                assert torch.equal(ours, again)
+
+
+def _saved(optimized: torch.jit.ScriptModule, folder) -> str:
+    optimized.save(folder / "model.pt")
+    return str(folder / "model.pt")
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+def test_shapes_whose_layout_is_ambiguous(channels):
+    model = nn.Sequential(nn.Conv2d(channels, 1, 1), nn.ReLU(), nn.Conv2d(1, 4, 1))
+    x = torch.randn(2, channels, 5, 5)
+    also = (x.to(memory_format=torch.channels_last), x[..., :1], x[..., :1, :1], x[..., :1, :1].contiguous())
+    check_against_eager(model, x, also=also)
+
+
+def test_nothing_is_converted_between_layers(tmp_path):
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Flatten())
+    x = torch.randn(2, 3, 16, 16)
+    optimized = check_against_eager(model, x)
+    assert kinds(optimized)["ipex::to_channels_last"] == kinds(optimized)["ipex::restore_layout"] == 1
+    assert_round_trip(optimized, tmp_path, x)

@@ -1,0 +1,97 @@
+import pytest
+import torch
+from support import assert_same, canonical_graph
+from torch import Tensor, nn
+
+import ipex
+
+
+def small() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 5))
+
+
+X = torch.randn(2, 3, 8, 8)
+
+
+def forms(model: nn.Module, folder) -> dict[str, torch.jit.ScriptModule]:
+    traced, scripted = torch.jit.trace(model, X), torch.jit.script(model)
+    traced.save(folder / "traced.pt")
+    frozen = torch.jit.freeze(scripted)
+    frozen.save(folder / "frozen.pt")
+    return {
+        "traced": traced,
+        "scripted": scripted,
+        "frozen": frozen,
+        "frozen trace": torch.jit.freeze(traced),
+        "loaded": torch.jit.load(folder / "traced.pt"),
+        "loaded frozen": torch.jit.load(folder / "frozen.pt"),
+    }
+
+
+@pytest.mark.parametrize("form", ["traced", "scripted", "frozen", "frozen trace", "loaded", "loaded frozen"])
+def test_every_form_of_a_module(tmp_path, form):
+    model = small().eval()
+    with torch.no_grad():
+        module = forms(model, tmp_path)[form]
+        graph, expected = canonical_graph(module), module(X)
+        optimized = ipex.jit_optimize(module)
+        assert_same(optimized(X), model(X))
+        assert [n.kind() for n in optimized.inlined_graph.nodes() if n.kind().startswith("aten")] == ["aten::flatten"]
+        # The original is as it was.
+        assert canonical_graph(module) == graph
+        assert torch.equal(module(X), expected)
+
+
+def test_refuses_training_mode():
+    with pytest.raises(RuntimeError, match=r"expected a module in eval mode, got training=True. Call model.eval\(\)"):
+        ipex.jit_optimize(torch.jit.script(small().train()))
+
+
+def test_refuses_a_module_without_forward():
+    with pytest.raises(RuntimeError, match="expected a module with a forward method"):
+        ipex.jit_optimize(torch.jit.script(nn.ModuleList([nn.Linear(2, 2)])).eval())
+
+
+class Extras(nn.Module):
+    """Methods and attributes beside forward."""
+
+    labels: list[str]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+        self.labels = ["cat", "dog"]
+        self.version = 7
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return self.embed(x) * self.version
+
+    @torch.jit.export
+    def embed(self, x: Tensor) -> Tensor:
+        return torch.relu(self.linear(x))
+
+
+def test_methods_and_attributes_stay(tmp_path):
+    model, x = Extras().eval(), torch.randn(2, 4)
+    optimized = ipex.jit_optimize(torch.jit.script(model))
+    optimized.save(tmp_path / "model.pt")
+    with torch.no_grad():
+        for module in (optimized, ipex.load(tmp_path / "model.pt")):
+            assert module.labels == ["cat", "dog"]
+            assert module.version == 7
+            assert_same(module(x), model(x))
+            assert_same(module.embed(x), model.embed(x))
+            assert module.calls > 0
+    assert "ipex::linear_run" in str(optimized.embed.graph)
+
+
+def test_the_original_keeps_its_parameters():
+    model = small().eval()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    pointers = [p.data_ptr() for p in model.parameters()]
+    ipex.jit_optimize(torch.jit.trace(model, X))
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert pointers == [p.data_ptr() for p in model.parameters()]
+    assert all(p.requires_grad for p in model.parameters())

@@ -1,0 +1,55 @@
+import torch
+from support import assert_same
+from torch import nn
+
+import ipex
+
+
+def frozen(model: nn.Module, x: torch.Tensor) -> torch.jit.ScriptModule:
+    return torch.jit.freeze(torch.jit.trace(model.eval(), x))
+
+
+def kinds_executed(module: torch.jit.ScriptModule, x: torch.Tensor) -> list[str]:
+    with torch.no_grad():
+        for _ in range(3):
+            module(x)
+    return [node.kind() for node in torch.jit.last_executed_optimized_graph().nodes()]
+
+
+def model() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 5), nn.ReLU())
+
+
+X = torch.randn(2, 3, 8, 8)
+
+
+def test_off_by_default():
+    assert not any(kind.startswith("ipex::") for kind in kinds_executed(frozen(model(), X), X))
+
+
+def test_frozen_modules_go_through_the_pipeline_and_back():
+    plain = model().eval()
+    with torch.no_grad():
+        expected = plain(X)
+        with ipex.jit_passes():
+            module = frozen(plain, X)
+            kinds = kinds_executed(module, X)
+            assert {"ipex::conv2d_run", "ipex::linear_run"} <= set(kinds)
+            assert not {"aten::conv2d", "aten::linear", "aten::batch_norm", "aten::relu"} & set(kinds)
+            assert_same(module(X), expected)
+        after = kinds_executed(frozen(plain, X), X)
+    assert not any(kind.startswith("ipex::") for kind in after)
+
+
+def test_modules_that_are_not_frozen_are_left_alone():
+    with ipex.jit_passes():
+        kinds = kinds_executed(torch.jit.trace(model().eval(), X), X)
+    assert not any(kind.startswith("ipex::") for kind in kinds)
+
+
+def test_registering_twice_is_registering_once():
+    ipex.register_jit_passes()
+    ipex.register_jit_passes()
+    ipex.unregister_jit_passes()
+    ipex.unregister_jit_passes()
+    assert not any(kind.startswith("ipex::") for kind in kinds_executed(frozen(model(), X), X))

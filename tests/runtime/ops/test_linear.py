@@ -1,0 +1,52 @@
+import pytest
+import torch
+from support import assert_round_trip, check_against_eager, fallback_reasons, kinds
+from torch import nn
+
+import ipex
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("width_in", "width_out"), [(16, 32), (7, 5), (1, 1), (300, 1000), (64, 3)])
+def test_matches_eager(tmp_path, width_in, width_out, bias):
+    x = torch.randn(6, width_in)
+    also = (
+        x[0],
+        x[:1],
+        torch.randn(2, 3, width_in),
+        torch.randn(2, 2, 3, width_in),
+        torch.randn(width_in, 6).t(),
+        torch.randn(5, 2, width_in).transpose(0, 1),
+        torch.randn(4, 2 * width_in)[:, ::2],
+        torch.randn(1, width_in).expand(3, width_in),
+    )
+    optimized = check_against_eager(nn.Linear(width_in, width_out, bias=bias), x, also=also)
+    assert kinds(optimized)["ipex::linear_run"] == 1
+    assert fallback_reasons(optimized) == []
+    assert_round_trip(optimized, tmp_path, x)
+
+
+def optimized_linear() -> torch.jit.ScriptModule:
+    return ipex.jit_optimize(torch.jit.trace(nn.Linear(8, 4).eval(), torch.randn(1, 8)))
+
+
+@pytest.mark.parametrize("shape", [(2, 7), (8, 2), ()])
+def test_wrong_width(shape):
+    message = r"ipex::linear_run: expected input with last dimension 8 \(weight is 4 8\), got"
+    with pytest.raises(RuntimeError, match=message.replace("4 8", r"\[4, 8\]|4 8")):
+        optimized_linear()(torch.randn(shape))
+
+
+@pytest.mark.parametrize("shape", [(0, 8), (2, 0, 8)])
+def test_empty_batch(shape):
+    check_against_eager(nn.Sequential(nn.Linear(8, 4), nn.ReLU()), torch.randn(2, 8), also=(torch.randn(shape),))
+
+
+def test_gradients_reach_the_input():
+    model = nn.Sequential(nn.Linear(8, 4), nn.ReLU()).eval()
+    x = torch.randn(3, 8)
+    optimized = ipex.jit_optimize(torch.jit.trace(model, x))
+    ours, eager = x.clone().requires_grad_(), x.clone().requires_grad_()
+    optimized(ours).sum().backward()
+    model(eager).sum().backward()
+    torch.testing.assert_close(ours.grad, eager.grad)

@@ -1,0 +1,77 @@
+"""What a saved context promises: nothing is lost, and a field that can't be right is an error that says so."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import ipex
+
+CLASS = "__torch__.torch.classes.ipex.Conv2dContext"
+State = tuple[int, dict[str, torch.Tensor], dict[str, list[int]], list[str]]
+
+
+def conv_relu() -> tuple[nn.Module, State]:
+    """A model, and the state that a save writes of its packed op."""
+    model = nn.Sequential(nn.Conv2d(4, 8, 3, stride=2, padding=1, groups=2), nn.ReLU()).eval()
+    context = ipex.jit_optimize(torch.jit.trace(model, torch.randn(1, 4, 8, 8))).packed_0
+    state, class_name = context.__getstate__()
+    assert class_name == CLASS
+    return model, state
+
+
+def restore(state: State) -> torch.ScriptObject:
+    context = torch.ScriptObject.__new__(torch.ScriptObject)
+    context.__setstate__((state, CLASS))
+    return context
+
+
+def test_nothing_is_lost():
+    model, state = conv_relu()
+    version, tensors, integers, post_ops = state
+    assert version == 1
+    assert torch.equal(tensors["weight"], model[0].weight)
+    assert torch.equal(tensors["bias"], model[0].bias)
+    assert integers == {"stride": [2, 2], "padding": [1, 1], "dilation": [1, 1], "groups": [2], "only_rank": [0]}
+    assert post_ops == ["relu"]
+    again = restore(state).__getstate__()[0]
+    assert again[2:] == state[2:]
+    assert all(torch.equal(again[1][name], tensor) for name, tensor in tensors.items())
+
+
+def test_a_channels_last_weight_stays_channels_last():
+    weight = torch.randn(8, 4, 3, 3).to(memory_format=torch.channels_last)
+    version, tensors, integers, post_ops = conv_relu()[1]
+    state = (version, {"weight": weight}, {**integers, "groups": [1]}, post_ops)
+    assert restore(state).__getstate__()[0][1]["weight"].stride() == weight.stride()
+
+
+BAD = [
+    (lambda s: (2, *s[1:]), "expected a saved format of version 1 to 1, got 2"),
+    (lambda s: (0, *s[1:]), "expected a saved format of version 1 to 1, got 0"),
+    (lambda s: (*s[:3], ["relu", "warp"]), "expected a post-op that this version knows, got 'warp'"),
+    (lambda s: (s[0], {}, *s[2:]), "expected a non-empty 4-D float32 CPU weight, got none"),
+    (lambda s: (s[0], {"weight": torch.zeros(8, 2, 3)}, *s[2:]), "expected a non-empty 4-D float32 CPU weight"),
+    (lambda s: (s[0], {"weight": torch.zeros(8, 2, 3, 3).half()}, *s[2:]), "expected a non-empty 4-D float32 CPU weight"),
+    (lambda s: (s[0], {**s[1], "bias": torch.zeros(7)}, *s[2:]), "expected a float32 CPU bias of 8 elements"),
+    (lambda s: (*s[:2], {k: v for k, v in s[2].items() if k != "stride"}, s[3]), "expected a field 'stride', got none"),
+    (lambda s: (*s[:2], {**s[2], "stride": [0, 1]}, s[3]), "expected 2 integers of at least 1 in 'stride'"),
+    (lambda s: (*s[:2], {**s[2], "padding": [1]}, s[3]), "expected 2 integers of at least 0 in 'padding'"),
+    (lambda s: (*s[:2], {**s[2], "groups": [3]}, s[3]), "divisible by groups, got 8 and 3"),
+]
+
+
+@pytest.mark.parametrize(("damage", "message"), BAD)
+def test_a_field_that_cant_be_right(damage, message):
+    with pytest.raises(RuntimeError, match=message):
+        restore(damage(conv_relu()[1]))
+
+
+def test_shapes_without_end_do_not_grow_memory():
+    """The cache of primitives is bounded, and so is what a model remembers about its fallbacks."""
+    optimized = ipex.jit_optimize(torch.jit.trace(nn.Conv2d(4, 8, 3).eval(), torch.randn(1, 4, 8, 8)))
+    with torch.no_grad():
+        for size in range(5, 100):
+            optimized(torch.randn(1, 4, size, size + 1))
+    assert optimized.packed_0.cached_primitives() <= 16
