@@ -1,7 +1,6 @@
 """Configures and builds a CMake project against the installed ipex and torch. Used by the demo and the tests."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 import torch
@@ -12,14 +11,11 @@ import ipex
 def build(source: Path, build_dir: Path) -> Path:
     """Build the project in `source` and return the folder with its programs."""
     prefixes = f"{ipex.cmake_prefix_path};{torch.utils.cmake_prefix_path}"
-    configure = ["cmake", "-S", source, "-B", build_dir, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release"]
-    for command in (
-        [*configure, f"-DCMAKE_PREFIX_PATH={prefixes}", f"-DPython_EXECUTABLE={sys.executable}"],
-        ["cmake", "--build", build_dir],
-    ):
-        done = subprocess.run(command, text=True, capture_output=True, check=False)
+    settings = ["-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_PREFIX_PATH={prefixes}"]
+    for arguments in (["-S", str(source), "-B", str(build_dir), *settings], ["--build", str(build_dir)]):
+        done = subprocess.run(["cmake", *arguments], text=True, capture_output=True, check=False)
         if done.returncode != 0:
-            raise RuntimeError(f"{' '.join(map(str, command))} failed:\n{done.stdout}{done.stderr}")
+            raise RuntimeError(f"cmake {' '.join(arguments)} failed:\n{done.stdout}{done.stderr}")
     return build_dir
 
 

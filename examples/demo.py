@@ -10,10 +10,10 @@ import warnings
 from pathlib import Path
 
 import torch
-from build_cpp import build, load_tensor, save_tensor
-from resnet50 import resnet50
 
 import ipex
+from build_cpp import build, load_tensor, save_tensor
+from resnet50 import resnet50
 
 
 def paired_times(
@@ -72,9 +72,7 @@ def main() -> None:
         optimized.save(folder / "model.pt")
         save_tensor(x, folder / "input.pt")
         programs = build(Path(__file__).parent / "cpp", folder / "build")
-        subprocess.run(
-            [programs / "serve", folder / "model.pt", folder / "input.pt", folder / "output.pt"], check=True
-        )
+        subprocess.run([programs / "serve", folder / "model.pt", folder / "input.pt", folder / "output.pt"], check=True)
         if not torch.equal(load_tensor(folder / "output.pt"), ours):
             raise SystemExit("demo: FAILED, C++ and Python give different outputs")
     print("C++ and Python outputs are identical to the last bit")

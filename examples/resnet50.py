@@ -29,7 +29,7 @@ class Bottleneck(nn.Module):
         y = self.relu(self.bn2(self.conv2(y)))
         y = self.bn3(self.conv3(y))
         y += self.shortcut(x)
-        return self.relu(y)
+        return self.relu(y)  # type: ignore[no-any-return]
 
 
 class ResNet(nn.Module):
@@ -57,7 +57,7 @@ class ResNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Classify a batch of images."""
         x = self.pool(self.stages(self.stem(x)))
-        return self.classifier(torch.flatten(x, 1))
+        return self.classifier(torch.flatten(x, 1))  # type: ignore[no-any-return]
 
 
 def with_lively_batch_norms(model: nn.Module) -> nn.Module:

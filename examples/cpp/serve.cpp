@@ -3,8 +3,8 @@
 #include <ipex/load.h>
 #include <torch/script.h>
 
+#include <future>
 #include <iostream>
-#include <thread>
 
 namespace {
 
@@ -21,15 +21,16 @@ int serve(const char* model_path, const char* input_path, const char* output_pat
   torch::jit::Module model = ipex::load(model_path);
   const at::Tensor input = load_tensor(input_path);
 
-  std::vector<at::Tensor> outputs(static_cast<size_t>(threads));
-  std::vector<std::thread> workers;
-  for (at::Tensor& output : outputs) {
-    workers.emplace_back([&model, &input, &output] {
-      const c10::InferenceMode no_gradients;
-      for (int request = 0; request < 3; ++request) output = model.forward({input}).toTensor();
-    });
-  }
-  for (std::thread& worker : workers) worker.join();
+  const auto handle_requests = [&model, &input] {
+    const c10::InferenceMode no_gradients;
+    at::Tensor output;
+    for (int request = 0; request < 3; ++request) output = model.forward({input}).toTensor();
+    return output;
+  };
+  std::vector<std::future<at::Tensor>> workers;
+  for (int i = 0; i < threads; ++i) workers.push_back(std::async(std::launch::async, handle_requests));
+  std::vector<at::Tensor> outputs;
+  for (auto& worker : workers) outputs.push_back(worker.get());  // throws what the worker threw
 
   for (const at::Tensor& output : outputs) {
     if (!output.equal(outputs[0])) {

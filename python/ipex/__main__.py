@@ -2,7 +2,7 @@
 
 import argparse
 
-from . import __version__, _C, cmake_prefix_path
+from . import _C, __version__, cmake_prefix_path
 
 
 def main() -> None:

@@ -77,9 +77,7 @@ def optimize(
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"ipex.optimize: expected a torch.nn.Module, got {type(model).__name__}.")
     if model.training:
-        raise ValueError(
-            "ipex.optimize: expected a module in eval mode, got training=True. Call model.eval() first."
-        )
+        raise ValueError("ipex.optimize: expected a module in eval mode, got training=True. Call model.eval() first.")
     with torch.no_grad():
         if isinstance(example_inputs, Mapping):
             traced = torch.jit.trace(model, example_kwarg_inputs=dict(example_inputs))
@@ -110,7 +108,7 @@ def _c(module: Any, caller: str) -> Any:
 
 
 def _wrap(module: Any) -> torch.jit.ScriptModule:
-    return torch.jit._recursive.wrap_cpp_module(module)  # type: ignore[no-untyped-call,no-any-return]
+    return torch.jit._recursive.wrap_cpp_module(module)  # type: ignore[no-any-return]
 
 
 def _pass_names(disable: Iterable[str]) -> list[str]:

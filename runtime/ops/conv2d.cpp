@@ -32,13 +32,10 @@ memory::desc channels_last(const memory::dims& sizes) {
 
 class Conv2dContext final : public PackedOp {
  public:
-  Conv2dContext(const Spec& spec, Geometry geometry) : PackedOp(spec), geometry_(std::move(geometry)) {
-    spec.check(4);
+  Conv2dContext(const Spec& spec, Geometry geometry) : PackedOp(spec, 4), geometry_(std::move(geometry)) {
     TORCH_CHECK(spec.weight.size(0) % geometry_.groups == 0, op_name,
                 ": expected output channels divisible by groups, got ", spec.weight.size(0), " and ", geometry_.groups,
                 ". The model file is damaged: save it again.");
-    const at::Tensor weight = spec.weight.contiguous(weight_format());
-    pack(weight, plain_weight_desc(weight), preferred_weight_desc());
   }
 
   State state() const {
@@ -54,9 +51,7 @@ class Conv2dContext final : public PackedOp {
     const StateReader reader(op_name, state);
     Geometry geometry{reader.integers("stride", 2, 1), reader.integers("padding", 2, 0),
                       reader.integers("dilation", 2, 1), reader.integers("groups", 1, 1)[0]};
-    const Spec spec = reader.spec();
-    spec.check(4);
-    return c10::make_intrusive<Conv2dContext>(spec, std::move(geometry));
+    return c10::make_intrusive<Conv2dContext>(reader.spec(), std::move(geometry));
   }
 
  private:
@@ -121,6 +116,10 @@ class Conv2dContext final : public PackedOp {
     });
     if (!prepared->has_value()) return nullptr;
     return {prepared, &**prepared};
+  }
+
+  std::unique_ptr<const PackedWeight> pack(const at::Tensor& weight) const override {
+    return std::make_unique<PackedWeight>(weight, plain_weight_desc(weight), preferred_weight_desc());
   }
 
   // aten keeps channels-last when either the input or the weight has it.
@@ -204,8 +203,10 @@ c10::intrusive_ptr<Conv2dContext> conv2d_prepack(const at::Tensor& weight, const
     if (list->size() == 1) list->push_back(list->front());
   }
   const Spec spec{op_name, weight, bias.value_or(at::Tensor()), std::move(post_ops), only_rank};
-  return c10::make_intrusive<Conv2dContext>(
+  auto context = c10::make_intrusive<Conv2dContext>(
       spec, Geometry{std::move(stride), std::move(padding), std::move(dilation), groups});
+  context->ensure_packed();
+  return context;
 }
 
 at::Tensor conv2d_run(const at::Tensor& input, const c10::intrusive_ptr<Conv2dContext>& context,

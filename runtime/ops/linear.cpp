@@ -22,19 +22,14 @@ constexpr const char* op_name = "ipex::linear_run";
 
 class LinearContext final : public PackedOp {
  public:
-  explicit LinearContext(const Spec& spec) : PackedOp(spec) {
-    spec.check(2);
-    pack(spec.weight.contiguous(), plain_weight_desc(), preferred_weight_desc());
-  }
+  explicit LinearContext(const Spec& spec) : PackedOp(spec, 2) {}
 
   State state() const { return save(spec(), {}); }
 
   size_t cached_primitives() const override { return primitives_.size(); }
 
   static c10::intrusive_ptr<LinearContext> load(const State& state) {
-    const Spec spec = StateReader(op_name, state).spec();
-    spec.check(2);
-    return c10::make_intrusive<LinearContext>(spec);
+    return c10::make_intrusive<LinearContext>(StateReader(op_name, state).spec());
   }
 
  private:
@@ -87,6 +82,10 @@ class LinearContext final : public PackedOp {
     return {prepared, &**prepared};
   }
 
+  std::unique_ptr<const PackedWeight> pack(const at::Tensor& weight) const override {
+    return std::make_unique<PackedWeight>(weight, plain_weight_desc(), preferred_weight_desc());
+  }
+
   // oneDNN multiplies by a [in, out] matrix; aten's weight is its transpose.
   memory::desc plain_weight_desc() const {
     return {{input_width(), output_width()}, memory::data_type::f32, memory::format_tag::ba};
@@ -123,8 +122,10 @@ class LinearContext final : public PackedOp {
 
 c10::intrusive_ptr<LinearContext> linear_prepack(const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                                                  std::vector<std::string> post_ops, int64_t only_rank) {
-  return c10::make_intrusive<LinearContext>(
+  auto context = c10::make_intrusive<LinearContext>(
       Spec{op_name, weight, bias.value_or(at::Tensor()), std::move(post_ops), only_rank});
+  context->ensure_packed();
+  return context;
 }
 
 at::Tensor linear_run(const at::Tensor& input, const c10::intrusive_ptr<LinearContext>& context,

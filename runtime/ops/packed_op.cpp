@@ -15,9 +15,8 @@ bool is_plain_cpu_float(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kFloat && tensor.device().is_cpu() && tensor.layout() == at::kStrided;
 }
 
-}  // namespace
-
-void Spec::check(int64_t weight_rank) const {
+const Spec& checked(const Spec& spec, int64_t weight_rank) {
+  const auto& [name, weight, bias, post_ops, only_rank] = spec;
   TORCH_CHECK(weight.defined() && weight.dim() == weight_rank && is_plain_cpu_float(weight) && weight.numel() > 0, name,
               ": expected a non-empty ", weight_rank, "-D float32 CPU weight, got ",
               weight.defined() ? c10::str(weight.toString(), " ", weight.sizes()) : "none",
@@ -25,7 +24,10 @@ void Spec::check(int64_t weight_rank) const {
   TORCH_CHECK(!bias.defined() || (bias.dim() == 1 && bias.size(0) == weight.size(0) && is_plain_cpu_float(bias)), name,
               ": expected a float32 CPU bias of ", weight.size(0), " elements, got ", bias.toString(), " ",
               bias.defined() ? bias.sizes() : at::IntArrayRef{}, ". The model file is damaged: save it again.");
+  return spec;
 }
+
+}  // namespace
 
 State save(const Spec& spec, const Integers& integers) {
   c10::Dict<std::string, std::vector<int64_t>> fields;
@@ -62,14 +64,15 @@ std::vector<int64_t> StateReader::integers(const std::string& key, size_t count,
   return values;
 }
 
-PackedOp::PackedOp(const Spec& spec)
-    : name_(spec.name),
+PackedOp::PackedOp(const Spec& spec, int64_t weight_rank)
+    : name_(checked(spec, weight_rank).name),
       weight_sizes_(spec.weight.sizes().vec()),
       weight_format_(spec.weight.suggest_memory_format()),
       bias_(spec.bias.defined() ? spec.bias.detach().clone(at::MemoryFormat::Contiguous) : at::Tensor()),
       post_ops_(parse_post_ops(spec.name, spec.post_ops)),
       operand_count_(operand_count(post_ops_)),
-      only_rank_(spec.only_rank) {}
+      only_rank_(spec.only_rank),
+      unpacked_(spec.weight.detach().contiguous(weight_format_)) {}
 
 at::Tensor PackedOp::run(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const {
   check_input(input);
@@ -161,6 +164,14 @@ void PackedOp::remember(const std::string& reason) const {
 std::vector<std::string> PackedOp::fallback_reasons() const {
   std::lock_guard<std::mutex> lock(reasons_mutex_);
   return {reasons_.begin(), reasons_.end()};
+}
+
+const PackedWeight& PackedOp::weight() const {
+  std::call_once(packed_once_, [&] {
+    weight_ = pack(unpacked_);
+    unpacked_.reset();
+  });
+  return *weight_;
 }
 
 at::Tensor PackedOp::plain_weight() const {

@@ -8,6 +8,7 @@
 #include <torch/library.h>
 
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -34,9 +35,6 @@ struct Spec {
   std::vector<std::string> post_ops;
   // Non-zero when something was folded into the weight that is only right for inputs of this rank.
   int64_t only_rank = 0;
-
-  // Throws when a field can't be right, before anything is packed.
-  void check(int64_t weight_rank) const;
 };
 
 using Integers = std::map<std::string, std::vector<int64_t>>;
@@ -59,11 +57,15 @@ class StateReader {
 
 class PackedOp : public torch::CustomClassHolder {
  public:
-  explicit PackedOp(const Spec& spec);
+  // Throws when a field of the spec can't be right, before anything is allocated.
+  PackedOp(const Spec& spec, int64_t weight_rank);
 
   // The whole computation. With `eager_layout` the result has the strides that eager would give, else those that the
   // kernel writes. `operands` holds one tensor per post-op that takes one, in order; they are only read.
   at::Tensor run(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const;
+
+  // Packs the weight now rather than at the first call.
+  void ensure_packed() const { weight(); }
 
   // Why calls were left to aten, each reason once.
   std::vector<std::string> fallback_reasons() const;
@@ -88,6 +90,8 @@ class PackedOp : public torch::CustomClassHolder {
   virtual std::vector<int64_t> result_sizes(const at::Tensor& input) const = 0;
   // Whether `tensor` is laid out as user_view's result will be.
   virtual bool laid_out_as_result(const at::Tensor& tensor, const at::Tensor& input, bool eager_layout) const = 0;
+  // Packs a plain weight that has weight_format's strides.
+  virtual std::unique_ptr<const PackedWeight> pack(const at::Tensor& weight) const = 0;
   // The primitive for this source that applies the first `fused` post-ops. Null when oneDNN has none worth running.
   virtual std::shared_ptr<const Prepared> prepare(const at::Tensor& source, size_t fused) const = 0;
 
@@ -96,11 +100,8 @@ class PackedOp : public torch::CustomClassHolder {
   const at::Tensor& bias() const { return bias_; }
   const PostOps& post_ops() const { return post_ops_; }
   const char* name() const { return name_; }
-  const PackedWeight& weight() const { return *weight_; }
-  template <typename... Arguments>
-  void pack(Arguments&&... arguments) {
-    weight_.emplace(std::forward<Arguments>(arguments)...);
-  }
+  // The weight, packed at the first call.
+  const PackedWeight& weight() const;
 
  private:
   const char* reason_for_aten(const at::Tensor& input) const;
@@ -119,7 +120,12 @@ class PackedOp : public torch::CustomClassHolder {
   PostOps post_ops_;
   size_t operand_count_;
   int64_t only_rank_;
-  std::optional<PackedWeight> weight_;
+
+  // A context that is loaded packs when it first runs, not while the file is read: the loader holds every plain weight
+  // until it is done, and the packed ones beside them would double the peak.
+  mutable std::once_flag packed_once_;
+  mutable at::Tensor unpacked_;  // until then
+  mutable std::unique_ptr<const PackedWeight> weight_;
 
   mutable std::mutex reasons_mutex_;
   mutable std::set<std::string> reasons_;

@@ -1,9 +1,9 @@
 import pytest
 import torch
-from support import assert_same, canonical_graph
 from torch import Tensor, nn
 
 import ipex
+from support import assert_same, canonical_graph
 
 
 def small() -> nn.Module:

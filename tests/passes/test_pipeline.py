@@ -4,11 +4,11 @@ import sys
 
 import pytest
 import torch
-from support import assert_same, check_against_eager, kinds
 from torch import Tensor, nn
 
 import ipex
 from ipex import _C
+from support import assert_same, check_against_eager, kinds
 
 SCRIPT = """
 import torch, ipex

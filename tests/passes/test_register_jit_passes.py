@@ -1,8 +1,8 @@
 import torch
-from support import assert_same
 from torch import nn
 
 import ipex
+from support import assert_same
 
 
 def frozen(model: nn.Module, x: torch.Tensor) -> torch.jit.ScriptModule:

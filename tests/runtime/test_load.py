@@ -26,7 +26,9 @@ def test_no_such_file(tmp_path):
 def test_a_truncated_file(saved, share):
     content = saved.read_bytes()
     saved.write_bytes(content[: int(len(content) * share)])
-    with pytest.raises(RuntimeError, match=r"ipex::load: expected .* got a file of \d+ bytes that is no complete archive"):
+    with pytest.raises(
+        RuntimeError, match=r"ipex::load: expected .* got a file of \d+ bytes that is no complete archive"
+    ):
         ipex.load(saved)
 
 

@@ -1,7 +1,8 @@
 import torch
+from torch import nn
+
 from ir import CONSTANTS
 from support import assert_rewrites, assert_unchanged, check_against_eager, graph_ir, kinds
-from torch import nn
 
 NAME = "remove_in_place_activations"
 

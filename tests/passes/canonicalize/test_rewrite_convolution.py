@@ -1,7 +1,7 @@
 from ir import CONSTANTS
 from support import assert_rewrites, assert_unchanged, graph_ir
 
-FLAGS = "%false, %false, %true, %true"
+REST = "%zeros, %one, %false, %false, %true, %true"
 
 
 def traced(transposed: str, stride: str = "%ones") -> str:
@@ -9,7 +9,7 @@ def traced(transposed: str, stride: str = "%ones") -> str:
         "%x : Tensor",
         *CONSTANTS,
         "%three : int[] = prim::Constant[value=[1, 1, 1]]()",
-        f"%y : Tensor = aten::_convolution(%x, %w, %none, {stride}, %zeros, %ones, {transposed}, %zeros, %one, {FLAGS})",
+        f"%y : Tensor = aten::_convolution(%x, %w, %none, {stride}, %zeros, %ones, {transposed}, {REST})",
         returns="%y",
     )
 
@@ -34,7 +34,7 @@ def test_fires_inside_a_block():
         *CONSTANTS,
         "%r : Tensor = prim::If(%c)",
         "  block0():",
-        f"    %y : Tensor = aten::_convolution(%x, %w, %none, %ones, %zeros, %ones, %false, %zeros, %one, {FLAGS})",
+        f"    %y : Tensor = aten::_convolution(%x, %w, %none, %ones, %zeros, %ones, %false, {REST})",
         "    -> (%y)",
         "  block1():",
         "    -> (%x)",

@@ -1,8 +1,8 @@
 import torch
-from support import assert_unchanged, graph_ir
 from torch import nn
 
 import ipex
+from support import assert_unchanged, graph_ir
 
 
 def test_gives_a_reason_for_an_anchor_that_no_pass_knows():

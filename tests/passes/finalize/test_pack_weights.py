@@ -1,11 +1,11 @@
 import copy
 
 import torch
-from resnet50 import tiny_resnet
-from support import assert_round_trip, check_against_eager, kinds
 from torch import Tensor, nn
 
 import ipex
+from resnet50 import tiny_resnet
+from support import assert_round_trip, check_against_eager, kinds
 
 
 def test_no_plain_weight_stays():

@@ -1,10 +1,10 @@
 import pytest
 import torch
-from ir import CONSTANTS, PACKED, packed
-from support import assert_rewrites, assert_round_trip, assert_unchanged, check_against_eager, graph_ir, kinds
 from torch import Tensor, nn
 
 import ipex
+from ir import CONSTANTS, PACKED, packed
+from support import assert_rewrites, assert_round_trip, assert_unchanged, check_against_eager, graph_ir, kinds
 
 STATISTICS = (
     "%gamma : Float(8, strides=[1], requires_grad=0, device=cpu) = prim::Constant[value=<Tensor>]()",

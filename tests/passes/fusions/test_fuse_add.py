@@ -1,5 +1,7 @@
 import pytest
 import torch
+from torch import Tensor, nn
+
 from ir import PACKED, packed
 from support import (
     assert_rewrites,
@@ -10,7 +12,6 @@ from support import (
     graph_ir,
     kinds,
 )
-from torch import Tensor, nn
 
 
 @pytest.mark.parametrize(

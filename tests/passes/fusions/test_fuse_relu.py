@@ -1,8 +1,9 @@
 import pytest
 import torch
+from torch import Tensor, nn
+
 from ir import CONSTANTS, PACKED
 from support import assert_rewrites, assert_round_trip, assert_unchanged, check_against_eager, graph_ir, kinds
-from torch import Tensor, nn
 
 
 @pytest.mark.parametrize("spelling", ["aten::relu", "aten::relu_"])

@@ -1,8 +1,9 @@
 import pytest
 import torch
+from torch import Tensor, nn
+
 from ir import CONSTANTS, PACKED, packed
 from support import assert_rewrites, assert_round_trip, assert_unchanged, check_against_eager, graph_ir, kinds
-from torch import Tensor, nn
 
 NAME = "keep_channels_last"
 
@@ -24,7 +25,9 @@ def test_converts_once_at_each_border():
 
 
 def test_restores_for_every_reader_outside_once():
-    ir = graph_ir("%x : Tensor", *PACKED, "%f : Tensor = aten::neg(%y)", "%g : Tensor = aten::exp(%y)", returns="%f, %g, %y")
+    ir = graph_ir(
+        "%x : Tensor", *PACKED, "%f : Tensor = aten::neg(%y)", "%g : Tensor = aten::exp(%y)", returns="%f, %g, %y"
+    )
     assert assert_rewrites(NAME, ir).count("ipex::restore_layout") == 1
 
 
@@ -57,7 +60,9 @@ def test_declines_an_input_that_is_overwritten():
 
 
 def test_declines_without_a_convolution():
-    assert_unchanged(NAME, graph_ir("%x : Tensor", *CONSTANTS, "%y : Tensor = aten::relu(%x)", returns="%y"), reason=None)
+    assert_unchanged(
+        NAME, graph_ir("%x : Tensor", *CONSTANTS, "%y : Tensor = aten::relu(%x)", returns="%y"), reason=None
+    )
 
 
 class Stack(nn.Module):

@@ -1,7 +1,9 @@
 from ir import CONSTANTS
 from support import assert_rewrites, assert_unchanged, graph_ir
 
-HALF_WEIGHT = "%h : Half(8, 4, 3, 3, strides=[36, 9, 3, 1], requires_grad=0, device=cpu) = prim::Constant[value=<Tensor>]()"
+HALF_WEIGHT = (
+    "%h : Half(8, 4, 3, 3, strides=[36, 9, 3, 1], requires_grad=0, device=cpu) = prim::Constant[value=<Tensor>]()"
+)
 
 
 def conv2d(weight: str = "%w", bias: str = "%none", padding: str = "%zeros", *extra: str) -> str:

@@ -4,10 +4,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from resnet50 import tiny_resnet
-from support import assert_same
 
 import ipex
+from resnet50 import tiny_resnet
+from support import assert_same
 
 
 @pytest.fixture(autouse=True)

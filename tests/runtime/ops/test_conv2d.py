@@ -1,9 +1,9 @@
 import pytest
 import torch
-from support import assert_round_trip, check_against_eager, fallback_reasons, kinds
 from torch import nn
 
 import ipex
+from support import assert_round_trip, check_against_eager, fallback_reasons, kinds
 
 CONVOLUTIONS = {
     "1x1": nn.Conv2d(8, 24, 1),

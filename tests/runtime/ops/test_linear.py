@@ -1,9 +1,9 @@
 import pytest
 import torch
-from support import assert_round_trip, check_against_eager, fallback_reasons, kinds
 from torch import nn
 
 import ipex
+from support import assert_round_trip, check_against_eager, fallback_reasons, kinds
 
 
 @pytest.mark.parametrize("bias", [False, True])

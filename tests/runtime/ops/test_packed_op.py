@@ -42,7 +42,7 @@ def test_nothing_is_lost():
 
 def test_a_channels_last_weight_stays_channels_last():
     weight = torch.randn(8, 4, 3, 3).to(memory_format=torch.channels_last)
-    version, tensors, integers, post_ops = conv_relu()[1]
+    version, _, integers, post_ops = conv_relu()[1]
     state = (version, {"weight": weight}, {**integers, "groups": [1]}, post_ops)
     assert restore(state).__getstate__()[0][1]["weight"].stride() == weight.stride()
 
@@ -53,7 +53,10 @@ BAD = [
     (lambda s: (*s[:3], ["relu", "warp"]), "expected a post-op that this version knows, got 'warp'"),
     (lambda s: (s[0], {}, *s[2:]), "expected a non-empty 4-D float32 CPU weight, got none"),
     (lambda s: (s[0], {"weight": torch.zeros(8, 2, 3)}, *s[2:]), "expected a non-empty 4-D float32 CPU weight"),
-    (lambda s: (s[0], {"weight": torch.zeros(8, 2, 3, 3).half()}, *s[2:]), "expected a non-empty 4-D float32 CPU weight"),
+    (
+        lambda s: (s[0], {"weight": torch.zeros(8, 2, 3, 3).half()}, *s[2:]),
+        "expected a non-empty 4-D float32 CPU weight",
+    ),
     (lambda s: (s[0], {**s[1], "bias": torch.zeros(7)}, *s[2:]), "expected a float32 CPU bias of 8 elements"),
     (lambda s: (*s[:2], {k: v for k, v in s[2].items() if k != "stride"}, s[3]), "expected a field 'stride', got none"),
     (lambda s: (*s[:2], {**s[2], "stride": [0, 1]}, s[3]), "expected 2 integers of at least 1 in 'stride'"),

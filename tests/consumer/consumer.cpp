@@ -1,0 +1,93 @@
+// What a C++ user does with libipex, each as a test of its own: consumer TEST.
+#include <ipex/jit_optimize.h>
+#include <ipex/load.h>
+#include <torch/csrc/jit/runtime/graph_executor.h>
+#include <torch/script.h>
+
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <map>
+
+namespace {
+
+void require(bool condition, const char* what) {
+  if (!condition) throw std::runtime_error(what);
+}
+
+torch::jit::Module linear_relu() {
+  torch::jit::Module module("Model");
+  module.register_parameter("weight", torch::randn({5, 6}), false);
+  module.register_attribute("training", c10::BoolType::get(), false);
+  module.define(R"(
+    def forward(self, x):
+      return torch.relu(torch.linear(x, self.weight))
+  )");
+  return module;
+}
+
+bool mentions_ipex(const torch::jit::Graph& graph) { return graph.toString().find("ipex::") != std::string::npos; }
+
+void optimise() {
+  torch::jit::Module module = linear_relu();
+  torch::jit::Module optimized = ipex::jit_optimize(module);
+  const at::Tensor x = torch::randn({3, 6});
+  require(mentions_ipex(*optimized.get_method("forward").graph()), "nothing was optimised");
+  require(!mentions_ipex(*module.get_method("forward").graph()), "the original was changed");
+  require(module.forward({x}).toTensor().allclose(optimized.forward({x}).toTensor(), 1e-5, 1e-5), "wrong values");
+  require(!ipex::explain(optimized).empty(), "no report");
+  require(!ipex::pass_names().empty(), "no passes");
+}
+
+void training() {
+  torch::jit::Module module = linear_relu();
+  module.setattr("training", true);
+  try {
+    ipex::jit_optimize(module);
+  } catch (const c10::Error& error) {
+    require(std::string(error.what()).find("expected a module in eval mode") != std::string::npos, error.what());
+    return;
+  }
+  throw std::runtime_error("a module in training mode was accepted");
+}
+
+void bad_file() {
+  std::ofstream("truncated.pt") << "PK";
+  try {
+    ipex::load("truncated.pt");
+  } catch (const c10::Error& error) {
+    require(std::string(error.what()).find("no complete archive") != std::string::npos, error.what());
+    return;
+  }
+  throw std::runtime_error("a truncated file was accepted");
+}
+
+bool executed_with_ipex() {
+  torch::jit::Module frozen = torch::jit::freeze(linear_relu());
+  const torch::NoGradGuard no_gradients;
+  for (int call = 0; call < 3; ++call) frozen.forward({torch::randn({3, 6})});
+  return mentions_ipex(*torch::jit::lastExecutedOptimizedGraph());
+}
+
+void register_passes() {
+  require(!executed_with_ipex(), "on before registering");
+  ipex::register_jit_passes();
+  require(executed_with_ipex(), "off after registering");
+  ipex::unregister_jit_passes();
+  require(!executed_with_ipex(), "on after unregistering");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::map<std::string, void (*)()> tests{
+      {"optimise", optimise}, {"training", training}, {"bad_file", bad_file}, {"register", register_passes}};
+  try {
+    require(argc == 2 && tests.count(argv[1]), "usage: consumer TEST");
+    tests.at(argv[1])();
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << '\n';
+    return 1;
+  }
+  return 0;
+}

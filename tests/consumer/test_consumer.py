@@ -1,0 +1,77 @@
+"""C++ users: a project that finds the package through CMake, and the programs in examples/cpp."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+import ipex
+from build_cpp import build, load_tensor, save_tensor
+from resnet50 import tiny_resnet
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory):
+    return build(HERE.parent.parent / "examples" / "cpp", tmp_path_factory.mktemp("programs"))
+
+
+@pytest.fixture(scope="module")
+def models():
+    model, x = tiny_resnet(), torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        traced = torch.jit.trace(model, x)
+        optimized = ipex.jit_optimize(traced)
+        return traced, optimized, x, optimized(x)
+
+
+def serve(programs: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    files = (folder / name for name in ("model.pt", "input.pt", "output.pt"))
+    return subprocess.run([programs / "serve", *files, "4"], capture_output=True, text=True, check=False)
+
+
+def test_ctest(tmp_path):
+    build(HERE, tmp_path)
+    done = subprocess.run(["ctest", "--output-on-failure"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "100% tests passed, 0 tests failed out of 4" in done.stdout
+
+
+def test_python_and_cpp_give_the_same_bits(programs, models, tmp_path):
+    _, optimized, x, expected = models
+    optimized.save(tmp_path / "model.pt")
+    save_tensor(x, tmp_path / "input.pt")
+    done = serve(programs, tmp_path)
+    assert done.returncode == 0, done.stderr
+    output = load_tensor(tmp_path / "output.pt")
+    assert torch.equal(output, expected)
+    assert output.stride() == expected.stride()
+
+
+def test_a_model_optimised_in_cpp_gives_the_same_bits(programs, models, tmp_path):
+    traced, _, x, expected = models
+    traced.save(tmp_path / "traced.pt")
+    command = [programs / "optimize", tmp_path / "traced.pt", tmp_path / "model.pt"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "applied   fuse_relu" in done.stdout
+    with torch.no_grad():
+        assert torch.equal(ipex.load(tmp_path / "model.pt")(x), expected)
+    save_tensor(x, tmp_path / "input.pt")
+    assert serve(programs, tmp_path).returncode == 0
+    assert torch.equal(load_tensor(tmp_path / "output.pt"), expected)
+
+
+def test_errors_are_those_of_python(programs, models, tmp_path):
+    _, optimized, x, _ = models
+    optimized.save(tmp_path / "model.pt")
+    save_tensor(x[:, :2].contiguous(), tmp_path / "input.pt")
+    done = serve(programs, tmp_path)
+    assert done.returncode == 1
+    assert "ipex::conv2d_run: expected input of [batch, 3, height, width]" in done.stderr
+    content = (tmp_path / "model.pt").read_bytes()
+    (tmp_path / "model.pt").write_bytes(content[: len(content) // 2])
+    done = serve(programs, tmp_path)
+    assert done.returncode == 1
+    assert "no complete archive" in done.stderr

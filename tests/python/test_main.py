@@ -1,0 +1,30 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ipex
+
+
+def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "ipex", *arguments], capture_output=True, text=True, check=False)
+
+
+def test_cmake_dir():
+    assert (Path(ask("--cmake-dir").stdout.strip()) / "ipex" / "ipexConfig.cmake").is_file()
+
+
+def test_version():
+    assert ask("--version").stdout.strip() == ipex.__version__
+
+
+def test_passes():
+    assert {"fuse_relu", "fuse_add", "fold_batch_norm"} <= set(ask("--passes").stdout.split())
+
+
+@pytest.mark.parametrize("arguments", [(), ("--nonsense",)])
+def test_bad_arguments(arguments):
+    done = ask(*arguments)
+    assert done.returncode == 2
+    assert "usage" in done.stderr

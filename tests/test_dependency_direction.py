@@ -1,0 +1,92 @@
+"""python -> bindings -> passes -> runtime -> oneDNN, and never backwards."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+# What the sources of each layer may include, beside what lies in their own folder.
+MAY_INCLUDE = {
+    "runtime": ["ATen/", "c10/", "torch/", "ipex/", "dnnl.hpp"],
+    "passes": ["ATen/", "c10/", "torch/csrc/jit/", "ipex/"],
+    "python/bindings": ["pybind11/", "ipex/"],
+}
+PUBLIC_HEADERS = {
+    layer: {f"ipex/{h.name}" for h in (ROOT / layer / "include/ipex").glob("*.h")} for layer in MAY_INCLUDE
+}
+
+
+def includes(path: Path) -> list[str]:
+    return re.findall(r'^\s*#include\s+["<]([^">]+)[">]', path.read_text(), re.MULTILINE)
+
+
+def violations(layer: str, path: Path, names: list[str]) -> list[str]:
+    wrong = []
+    for name in names:
+        own = (ROOT / layer / name).exists() or (path.parent / name).exists()
+        standard = "/" not in name and "." not in name
+        allowed = any(name.startswith(prefix) for prefix in MAY_INCLUDE[layer])
+        backwards = layer == "runtime" and name in PUBLIC_HEADERS["passes"]
+        if backwards or not (own or standard or allowed):
+            wrong.append(f"{path.relative_to(ROOT)} includes {name}")
+        if name == "dnnl.hpp" and path.name != "dnnl.h":
+            wrong.append(f"{path.relative_to(ROOT)} includes dnnl.hpp: take onednn/dnnl.h")
+    return wrong
+
+
+def sources(layer: str) -> list[Path]:
+    return [p for p in (ROOT / layer).rglob("*") if p.suffix in {".h", ".cpp", ".inc"}]
+
+
+@pytest.mark.parametrize("layer", MAY_INCLUDE)
+def test_includes_point_downwards(layer):
+    assert sources(layer)
+    assert [v for path in sources(layer) for v in violations(layer, path, includes(path))] == []
+
+
+@pytest.mark.parametrize("layer", ["runtime", "passes"])
+def test_public_headers_show_nothing_private(layer):
+    for header in (ROOT / layer / "include").rglob("*.h"):
+        shown = [name for name in includes(header) if name.startswith(("ATen", "onednn", "dnnl")) or "pybind" in name]
+        assert shown == [], header
+
+
+@pytest.mark.parametrize(
+    ("layer", "name"),
+    [
+        ("runtime", "ipex/jit_optimize.h"),
+        ("runtime", "passes/pass.h"),
+        ("passes", "dnnl.hpp"),
+        ("passes", "onednn/primitive.h"),
+        ("passes", "pybind11/pybind11.h"),
+        ("python/bindings", "torch/csrc/jit/ir/ir.h"),
+        ("python/bindings", "anchor.h"),
+    ],
+)
+def test_the_check_sees_a_backward_include(layer, name):
+    assert violations(layer, ROOT / layer / "some.cpp", [name])
+
+
+def test_python_files_import_only_torch_and_each_other():
+    for path in (ROOT / "python/ipex").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.level == 0:
+                modules = [node.module or ""]
+            elif isinstance(node, ast.Import):
+                modules = [alias.name for alias in node.names]
+            else:
+                continue
+            standard = {
+                "__future__",
+                "argparse",
+                "collections",
+                "contextlib",
+                "dataclasses",
+                "importlib",
+                "os",
+                "pathlib",
+                "typing",
+            }
+            assert {m.split(".")[0] for m in modules} <= standard | {"torch"}, path
