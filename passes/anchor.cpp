@@ -29,7 +29,7 @@ Anchor Anchor::insert_before(Node* node, const std::string& op, at::ArrayRef<Val
   const WithInsertPoint guard(node);
   std::vector<torch::jit::NamedValue> arguments(inputs.begin(), inputs.end());
   arguments.emplace_back(graph->insertConstant(c10::List<std::string>()));
-  arguments.emplace_back(graph->insertConstant(0));
+  for (int folded = 0; folded < 2; ++folded) arguments.emplace_back(graph->insertConstant(IValue()));
   Value* context = graph->insert(Symbol::fromQualString("ipex::" + op + "_prepack"), arguments);
   Value* operands = graph->insertNode(graph->createList(c10::TensorType::get(), {}))->output();
   Value* eager_layout = graph->insertConstant(true);

@@ -1,6 +1,6 @@
 // Anchors: the ops that are prepacked. In the graph each is a pair of nodes,
 //
-//   %context = ipex::conv2d_prepack(%weight, %bias, ..., %post_ops, %only_rank)
+//   %context = ipex::conv2d_prepack(%weight, %bias, ..., %post_ops, %folded_scale, %folded_shift)
 //   %y = ipex::conv2d_run(%x, %context, %operands, %eager_layout)
 //
 // and every edit below goes to both, so that a pass need not know which anchor it has before it.

@@ -1,10 +1,10 @@
 #include "fusion_rule.h"
 
-#include <torch/csrc/jit/ir/alias_analysis.h>
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
 
+#include "aliasing.h"
 #include "anchor.h"
 #include "graph_walk.h"
 
@@ -32,6 +32,17 @@ struct Pattern {
   std::string kind;
   std::vector<std::string> inputs;
 };
+
+// oneDNN's limit.
+constexpr size_t most_post_ops = 32;
+
+// Whether a packed op that moves from `run` down to `node` would read something that has been overwritten on the way.
+bool written_between(const Node* run, const Node* node) {
+  for (const Node* between = run->next(); between != node; between = between->next()) {
+    if (may_write(between)) return true;
+  }
+  return false;
+}
 
 }  // namespace
 
@@ -72,15 +83,17 @@ bool FusionRule::apply(const Spelling& spelling, const std::shared_ptr<Graph>& g
       for (const Requirement& requirement : spelling.requirements) {
         if (!requirement.condition(pattern.value(node, requirement.value))) return requirement.reason_if_not;
       }
-      if (!operand) return std::nullopt;  // computed earlier than before: nobody else sees %y
-      if (!torch::jit::AliasDb(graph).moveBeforeTopologicallyValid(anchor->run(), node)) {
-        return "the input of the packed op is written to in between";
-      }
+      if (anchor->post_ops().size() == most_post_ops) return "the packed op holds no more post-ops";
+      if (operand && written_between(anchor->run(), node)) return "something is overwritten in between";
       return std::nullopt;
     }();
     if (reason) return recorder.declined(node, *reason);
 
     recorder.applied(node, "fused into " + describe(anchor->run()));
+    if (operand) {
+      // The operand may be computed only now. Without one the post-op runs earlier than before: nobody else sees %y.
+      anchor->run()->moveBefore(node);
+    }
     anchor->append_post_op(spelling.post_op, operand);
     anchor->output()->copyMetadata(node->output());
     node->output()->replaceAllUsesWith(anchor->output());

@@ -16,9 +16,9 @@ std::vector<Pass> all_passes() {
   std::vector<Pass> passes{
       // Canonicalize: one spelling for each op, so that the patterns below stay short.
       rewrite_convolution(),
-      remove_in_place_activations(),
-      // Dropout stands between ops that belong together.
+      // Dropout stands between ops that belong together, and hides that its result is its input: see aliasing.h.
       remove_dropout(),
+      remove_in_place_activations(),
       // Prepack before folding: batch_norm folds into any packed op, whichever it is, and the packed op can carry the
       // condition under which the folding is right. Nothing is packed yet.
       prepack_conv2d(),

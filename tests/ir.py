@@ -19,7 +19,7 @@ CONSTANTS = (
 PACKED = (
     *CONSTANTS,
     "%post_ops : str[] = prim::Constant[value=annotate(List[str], [])]()",
-    f"%p : {CONTEXT} = ipex::conv2d_prepack(%w, %none, %ones, %zeros, %ones, %one, %post_ops, %zero)",
+    f"%p : {CONTEXT} = ipex::conv2d_prepack(%w, %none, %ones, %zeros, %ones, %one, %post_ops, %none, %none)",
     "%operands : Tensor[] = prim::ListConstruct()",
     "%y : Tensor = ipex::conv2d_run(%x, %p, %operands, %false)",
 )
@@ -30,7 +30,7 @@ def packed(input_name: str, output_name: str, suffix: str) -> tuple[str, ...]:
     return (
         f"%post_ops{suffix} : str[] = prim::Constant[value=annotate(List[str], [])]()",
         f"%p{suffix} : {CONTEXT} = "
-        f"ipex::conv2d_prepack(%w, %none, %ones, %zeros, %ones, %one, %post_ops{suffix}, %zero)",
+        f"ipex::conv2d_prepack(%w, %none, %ones, %zeros, %ones, %one, %post_ops{suffix}, %none, %none)",
         f"%operands{suffix} : Tensor[] = prim::ListConstruct()",
         f"%{output_name} : Tensor = ipex::conv2d_run(%{input_name}, %p{suffix}, %operands{suffix}, %false)",
     )

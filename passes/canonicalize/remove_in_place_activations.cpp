@@ -3,11 +3,13 @@
 //   before   %z = aten::relu_(%y)
 //   after    %z = aten::relu(%y)      and later readers of %y read %z
 //
-// Declines when %y may be seen by somebody who would miss the write: a view, a graph input, a graph output.
+// Declines when %y may be seen by somebody who would miss the write: a view, a graph input, a graph output, or memory
+// that is not known to be %y's own (aliasing.h).
 // Only ops that keep dtype and shape are listed; add_ does not (its result has the dtype of its first operand, add's is
 // promoted), so it stays, and is fused as what it is.
 #include <torch/csrc/jit/passes/remove_mutation.h>
 
+#include "aliasing.h"
 #include "graph_walk.h"
 #include "passes.h"
 
@@ -16,7 +18,8 @@ namespace {
 
 bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
   const Symbol relu_ = Symbol::fromQualString("aten::relu_");
-  const bool changed = torch::jit::RemoveTensorMutation(graph, [&](Node* node) { return node->kind() == relu_; });
+  const bool changed = torch::jit::RemoveTensorMutation(
+      graph, [&](Node* node) { return node->kind() == relu_ && is_fresh(node->input(0)); });
   for_each(graph, "aten::relu_",
            [&](Node* node) { recorder.declined(node, "what it overwrites may be read elsewhere"); });
   return changed;

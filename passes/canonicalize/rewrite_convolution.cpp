@@ -1,7 +1,7 @@
 // rewrite_convolution: tracing records every convolution as aten::_convolution; give it back its own name.
 //
-//   before   %y = aten::_convolution(%x, %w, %b, %stride, %padding, %dilation, %transposed=0, %output_padding, %groups,
-//   ...) after    %y = aten::conv2d(%x, %w, %b, %stride, %padding, %dilation, %groups)
+//   before   %y = aten::_convolution(%x, %w, %b, %stride, %padding, %dilation, %transposed=0, .., %groups, ..)
+//   after    %y = aten::conv2d(%x, %w, %b, %stride, %padding, %dilation, %groups)
 //
 // Declines when it is transposed, when an argument that decides this is no constant, or when it is not 2-d.
 #include <torch/csrc/jit/ir/constants.h>

@@ -1,13 +1,13 @@
 // fold_batch_norm: in eval mode batch_norm is a scale and a shift per channel, which the packed op's weight can absorb.
 //
-//   before   %y = ipex::conv2d_run(%x, %packed, ..)    %z = aten::batch_norm(%y, %gamma, %beta, %mean, %var,
-//   %training=0, ..) after    %z = ipex::conv2d_run(%x, %packed', ..)   weight' = weight * s,  bias' = (bias - mean) *
-//   s + beta,
-//                                                      s = gamma / sqrt(var + eps), per output channel
+//   before   %y = ipex::conv2d_run(%x, %packed, ..)
+//            %z = aten::batch_norm(%y, %gamma, %beta, %mean, %var, %training=0, ..)
+//   after    %z = ipex::conv2d_run(%x, %packed', ..)
+//            weight' = weight * s    bias' = (bias - mean) * s + beta    s = gamma / sqrt(var + eps)
 //
 // The channel of batch_norm is dimension 1, the weight's is the last but two (conv2d) or the last (linear): the same
-// one only for inputs of one rank, which the packed op then insists on. Declines when %y has another reader, when a
-// statistic is no constant, or when training is on.
+// one only for inputs of one rank. The packed op is told what was folded, and undoes it for an input of another rank.
+// Declines when %y has another reader, when a statistic is no constant, or when training is on.
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/ir/constants.h>
 
@@ -44,7 +44,7 @@ std::optional<std::string> read(const Node* node, int64_t channels, Affine& affi
   }
   affine.scale = parts[2] / (parts[1] + eps->toDouble()).sqrt();
   affine.shift = parts[3] - parts[0] * affine.scale;
-  if (!affine.scale.isfinite().all().item<bool>()) return "its statistics are not finite";
+  if (!affine.scale.to(at::kFloat).isfinite().all().item<bool>()) return "its statistics are not finite";
   return std::nullopt;
 }
 
@@ -58,7 +58,8 @@ void fold(const Anchor& anchor, const Affine& affine) {
       bias->isTensor() ? bias->toTensor().to(at::kDouble) * affine.scale + affine.shift : affine.shift;
   anchor.set_argument("weight", folded.contiguous(weight.suggest_memory_format()));
   anchor.set_argument("bias", folded_bias.to(at::kFloat));
-  anchor.set_argument("only_rank", weight.dim());
+  anchor.set_argument("folded_scale", affine.scale.to(at::kFloat));
+  anchor.set_argument("folded_shift", affine.shift.to(at::kFloat));
 }
 
 bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {

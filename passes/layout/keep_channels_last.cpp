@@ -1,23 +1,30 @@
 // keep_channels_last: a stretch of convolutions hands its activations on as the kernels write them, channels-last, and
 // converts once where it begins and once where it ends.
 //
-//   before   %y = ipex::conv2d_run(%x, .., %eager_layout=1)    %p = aten::max_pool2d(%y, ..)    %f = aten::flatten(%p,
-//   ..) after    %l = ipex::is_channels_last(%x)    %c = ipex::to_channels_last(%x)
-//            %y = ipex::conv2d_run(%c, .., %eager_layout=%l)    %p = aten::max_pool2d(%y, ..)
-//            %r = ipex::restore_layout(%p, %l)    %f = aten::flatten(%r, ..)
+//   before   %y = ipex::conv2d_run(%x, .., %eager_layout=1)
+//            %p = aten::max_pool2d(%y, ..)
+//            %f = aten::flatten(%p, ..)
+//   after    %l = ipex::is_channels_last(%x)
+//            %c = ipex::to_channels_last(%x)
+//            %y = ipex::conv2d_run(%c, .., %eager_layout=%l)
+//            %p = aten::max_pool2d(%y, ..)
+//            %r = ipex::restore_layout(%p, %l)
+//            %f = aten::flatten(%r, ..)
 //
 // Without this pass every conv2d_run converts back to what eager would give. A stretch grows from a convolution's input
 // through ops that compute the same in any layout and hand it on. Where its root, the tensor it begins with, is
 // contiguous, so is all of it in eager: this is what restore_layout gives back. Where the root is channels-last there
 // is nothing to save, and each convolution does as eager does.
 // A value stays outside when somebody writes to it (the copy would not see that), or when the weight itself is
-// channels-last (then eager's result is too, and there is nothing to convert).
+// channels-last (then eager's result is too, and there is nothing to convert). A graph in which memory is overwritten
+// that others may share (aliasing.h) is left alone.
 #include <torch/csrc/jit/ir/alias_analysis.h>
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <unordered_map>
 #include <unordered_set>
 
+#include "aliasing.h"
 #include "anchor.h"
 #include "graph_walk.h"
 #include "passes.h"
@@ -152,6 +159,7 @@ class Stretches {
 };
 
 bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
+  if (writes_to_shared_memory(graph)) return false;
   const AliasDb aliases(graph);
   std::unordered_set<Block*> blocks{graph->block()};
   for_each_node(graph->block(), [&](Node* node) { blocks.insert(node->owningBlock()); });

@@ -1,7 +1,7 @@
 // prepack_conv2d: split a convolution with a constant weight into packing, done once, and running.
 //
 //   before   %y = aten::conv2d(%x, %w, %b, %stride, %padding, %dilation, %groups)
-//   after    %context = ipex::conv2d_prepack(%w, %b, %stride, %padding, %dilation, %groups, %post_ops=[], %only_rank=0)
+//   after    %context = ipex::conv2d_prepack(%w, %b, %stride, %padding, %dilation, %groups, %post_ops=[], ..)
 //            %y = ipex::conv2d_run(%x, %context, %operands=[], %eager_layout=1)
 //
 // Declines when an argument other than %x is no constant, when the weight is not float32, or when the padding is given

@@ -1,7 +1,7 @@
 // prepack_linear: split a linear with a constant weight into packing, done once, and running.
 //
 //   before   %y = aten::linear(%x, %w, %b)
-//   after    %context = ipex::linear_prepack(%w, %b, %post_ops=[], %only_rank=0)
+//   after    %context = ipex::linear_prepack(%w, %b, %post_ops=[], ..)
 //            %y = ipex::linear_run(%x, %context, %operands=[], %eager_layout=1)
 //
 // Declines when the weight or bias is no constant or not float32.

@@ -1,7 +1,8 @@
 // conv2d with packed weights.
 //
-//   ipex::conv2d_prepack(weight, bias, stride, padding, dilation, groups, post_ops, only_rank) -> Conv2dContext
-//   ipex::conv2d_run(input, context, operands, eager_layout=True) -> Tensor
+//   ipex::conv2d_prepack(weight, bias, stride, padding, dilation, groups, post_ops, folded_scale, folded_shift)
+//     -> Conv2dContext
+//   ipex::conv2d_run(input, context, operands, eager_layout) -> Tensor
 //
 // Computes on channels-last activations, where oneDNN's brgemm kernels are fastest; an input in another layout is
 // converted first. Caches one primitive per input shape and thread count.
@@ -70,8 +71,8 @@ class Conv2dContext final : public PackedOp {
                 geometry_.padding, ", got ", input.sizes(), ".");
   }
 
-  at::Tensor reference(const at::Tensor& input, const at::Tensor& weight) const override {
-    return at::conv2d(input, weight, bias(), geometry_.stride, geometry_.padding, geometry_.dilation, geometry_.groups);
+  at::Tensor reference(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) const override {
+    return at::conv2d(input, weight, bias, geometry_.stride, geometry_.padding, geometry_.dilation, geometry_.groups);
   }
 
   at::Tensor kernel_view(const at::Tensor& tensor) const override {
@@ -198,11 +199,18 @@ class Conv2dContext final : public PackedOp {
 c10::intrusive_ptr<Conv2dContext> conv2d_prepack(const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                                                  std::vector<int64_t> stride, std::vector<int64_t> padding,
                                                  std::vector<int64_t> dilation, int64_t groups,
-                                                 std::vector<std::string> post_ops, int64_t only_rank) {
+                                                 std::vector<std::string> post_ops,
+                                                 const std::optional<at::Tensor>& folded_scale,
+                                                 const std::optional<at::Tensor>& folded_shift) {
   for (auto* list : {&stride, &padding, &dilation}) {
     if (list->size() == 1) list->push_back(list->front());
   }
-  const Spec spec{op_name, weight, bias.value_or(at::Tensor()), std::move(post_ops), only_rank};
+  const Spec spec{op_name,
+                  weight,
+                  bias.value_or(at::Tensor()),
+                  std::move(post_ops),
+                  folded_scale.value_or(at::Tensor()),
+                  folded_shift.value_or(at::Tensor())};
   auto context = c10::make_intrusive<Conv2dContext>(
       spec, Geometry{std::move(stride), std::move(padding), std::move(dilation), groups});
   context->ensure_packed();
@@ -218,7 +226,7 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define_context<Conv2dContext>(m, "Conv2dContext");
   m.def(
       "conv2d_prepack(Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] dilation, int groups, "
-      "str[] post_ops, int only_rank) -> __torch__.torch.classes.ipex.Conv2dContext",
+      "str[] post_ops, Tensor? folded_scale, Tensor? folded_shift) -> __torch__.torch.classes.ipex.Conv2dContext",
       conv2d_prepack);
   m.def(
       "conv2d_run(Tensor input, __torch__.torch.classes.ipex.Conv2dContext context, Tensor[] operands, "

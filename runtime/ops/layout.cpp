@@ -14,15 +14,16 @@ namespace ipex::runtime {
 namespace {
 
 at::Tensor to_channels_last(const at::Tensor& x) {
-  return x.dim() == 4 ? x.contiguous(at::MemoryFormat::ChannelsLast) : x;
+  return x.dim() == 4 && x.layout() == at::kStrided ? x.contiguous(at::MemoryFormat::ChannelsLast) : x;
 }
 
 bool is_channels_last(const at::Tensor& x) {
+  if (x.layout() != at::kStrided) return false;
   return (x.dim() == 3 ? x.unsqueeze(0) : x).suggest_memory_format() == at::MemoryFormat::ChannelsLast;
 }
 
 at::Tensor restore_layout(const at::Tensor& y, bool is_channels_last) {
-  return is_channels_last ? y : with_format(y, at::MemoryFormat::Contiguous);
+  return is_channels_last || y.layout() != at::kStrided ? y : with_format(y, at::MemoryFormat::Contiguous);
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {

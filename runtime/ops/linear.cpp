@@ -1,6 +1,6 @@
 // linear with packed weights.
 //
-//   ipex::linear_prepack(weight, bias, post_ops, only_rank) -> LinearContext
+//   ipex::linear_prepack(weight, bias, post_ops, folded_scale, folded_shift) -> LinearContext
 //   ipex::linear_run(input, context, operands, eager_layout) -> Tensor
 //
 // Accepts an input of any rank whose last dimension is the weight's; computes on it flattened to two dimensions.
@@ -43,8 +43,8 @@ class LinearContext final : public PackedOp {
                 input_width(), " (weight is ", weight_sizes(), "), got ", input.sizes(), ".");
   }
 
-  at::Tensor reference(const at::Tensor& input, const at::Tensor& weight) const override {
-    return at::linear(input, weight, bias());
+  at::Tensor reference(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) const override {
+    return at::linear(input, weight, bias);
   }
 
   at::Tensor kernel_view(const at::Tensor& tensor) const override {
@@ -121,9 +121,12 @@ class LinearContext final : public PackedOp {
 };
 
 c10::intrusive_ptr<LinearContext> linear_prepack(const at::Tensor& weight, const std::optional<at::Tensor>& bias,
-                                                 std::vector<std::string> post_ops, int64_t only_rank) {
-  auto context = c10::make_intrusive<LinearContext>(
-      Spec{op_name, weight, bias.value_or(at::Tensor()), std::move(post_ops), only_rank});
+                                                 std::vector<std::string> post_ops,
+                                                 const std::optional<at::Tensor>& folded_scale,
+                                                 const std::optional<at::Tensor>& folded_shift) {
+  auto context = c10::make_intrusive<LinearContext>(Spec{op_name, weight, bias.value_or(at::Tensor()),
+                                                         std::move(post_ops), folded_scale.value_or(at::Tensor()),
+                                                         folded_shift.value_or(at::Tensor())});
   context->ensure_packed();
   return context;
 }
@@ -136,7 +139,7 @@ at::Tensor linear_run(const at::Tensor& input, const c10::intrusive_ptr<LinearCo
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define_context<LinearContext>(m, "LinearContext");
   m.def(
-      "linear_prepack(Tensor weight, Tensor? bias, str[] post_ops, int only_rank) -> "
+      "linear_prepack(Tensor weight, Tensor? bias, str[] post_ops, Tensor? folded_scale, Tensor? folded_shift) -> "
       "__torch__.torch.classes.ipex.LinearContext",
       linear_prepack);
   m.def(

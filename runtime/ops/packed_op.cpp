@@ -1,6 +1,7 @@
 #include "ops/packed_op.h"
 
 #include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
 
 #include <algorithm>
 
@@ -9,21 +10,33 @@ namespace {
 
 constexpr int64_t format_version = 1;
 
-bool wants_gradient(const at::Tensor& tensor) { return tensor.requires_grad() && at::GradMode::is_enabled(); }
+bool wants_gradient(const at::Tensor& tensor) {
+  return (tensor.requires_grad() && at::GradMode::is_enabled()) || tensor._fw_grad(/*level=*/0).defined();
+}
 
+// Whether what lies at data_ptr() is all there is to the tensor: no lazy negation or zero, no subclass, no vmap.
 bool is_plain_cpu_float(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kFloat && tensor.device().is_cpu() && tensor.layout() == at::kStrided;
+  const auto keys = tensor.key_set() - c10::autograd_dispatch_keyset_with_ADInplaceOrView -
+                    c10::autocast_dispatch_keyset - c10::DispatchKeySet(c10::DispatchKey::PythonTLSSnapshot);
+  return tensor.scalar_type() == at::kFloat && keys.highestPriorityTypeId() == c10::DispatchKey::CPU;
 }
 
 const Spec& checked(const Spec& spec, int64_t weight_rank) {
-  const auto& [name, weight, bias, post_ops, only_rank] = spec;
+  const auto& [name, weight, bias, post_ops, folded_scale, folded_shift] = spec;
   TORCH_CHECK(weight.defined() && weight.dim() == weight_rank && is_plain_cpu_float(weight) && weight.numel() > 0, name,
               ": expected a non-empty ", weight_rank, "-D float32 CPU weight, got ",
               weight.defined() ? c10::str(weight.toString(), " ", weight.sizes()) : "none",
               ". The model file is damaged: save it again.");
-  TORCH_CHECK(!bias.defined() || (bias.dim() == 1 && bias.size(0) == weight.size(0) && is_plain_cpu_float(bias)), name,
-              ": expected a float32 CPU bias of ", weight.size(0), " elements, got ", bias.toString(), " ",
-              bias.defined() ? bias.sizes() : at::IntArrayRef{}, ". The model file is damaged: save it again.");
+  for (const auto& [role, vector] :
+       {std::pair{"bias", bias}, {"folded_scale", folded_scale}, {"folded_shift", folded_shift}}) {
+    TORCH_CHECK(
+        !vector.defined() || (vector.dim() == 1 && vector.size(0) == weight.size(0) && is_plain_cpu_float(vector)),
+        name, ": expected a float32 CPU ", role, " of ", weight.size(0), " elements, got ", vector.toString(), " ",
+        vector.defined() ? vector.sizes() : at::IntArrayRef{}, ". The model file is damaged: save it again.");
+  }
+  TORCH_CHECK(
+      folded_scale.defined() == folded_shift.defined(), name,
+      ": expected folded_scale and folded_shift or neither, got one. The model file is damaged: save it again.");
   return spec;
 }
 
@@ -32,10 +45,13 @@ const Spec& checked(const Spec& spec, int64_t weight_rank) {
 State save(const Spec& spec, const Integers& integers) {
   c10::Dict<std::string, std::vector<int64_t>> fields;
   for (const auto& [name, values] : integers) fields.insert(name, values);
-  fields.insert("only_rank", std::vector<int64_t>{spec.only_rank});
   c10::Dict<std::string, at::Tensor> tensors;
-  tensors.insert("weight", spec.weight);
-  if (spec.bias.defined()) tensors.insert("bias", spec.bias);
+  for (const auto& [name, tensor] : {std::pair{"weight", spec.weight},
+                                     {"bias", spec.bias},
+                                     {"folded_scale", spec.folded_scale},
+                                     {"folded_shift", spec.folded_shift}}) {
+    if (tensor.defined()) tensors.insert(name, tensor);
+  }
   return {format_version, tensors, fields, spec.post_ops};
 }
 
@@ -49,7 +65,7 @@ StateReader::StateReader(const char* name, const State& state) : name_(name), st
 Spec StateReader::spec() const {
   const auto& tensors = std::get<1>(state_);
   const auto tensor = [&](const char* key) { return tensors.contains(key) ? tensors.at(key) : at::Tensor(); };
-  return {name_, tensor("weight"), tensor("bias"), std::get<3>(state_), integers("only_rank", 1, 0)[0]};
+  return {name_, tensor("weight"), tensor("bias"), std::get<3>(state_), tensor("folded_scale"), tensor("folded_shift")};
 }
 
 std::vector<int64_t> StateReader::integers(const std::string& key, size_t count, int64_t minimum) const {
@@ -71,17 +87,14 @@ PackedOp::PackedOp(const Spec& spec, int64_t weight_rank)
       bias_(spec.bias.defined() ? spec.bias.detach().clone(at::MemoryFormat::Contiguous) : at::Tensor()),
       post_ops_(parse_post_ops(spec.name, spec.post_ops)),
       operand_count_(operand_count(post_ops_)),
-      only_rank_(spec.only_rank),
+      folded_scale_(spec.folded_scale),
+      folded_shift_(spec.folded_shift),
       unpacked_(spec.weight.detach().contiguous(weight_format_)) {}
 
 at::Tensor PackedOp::run(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const {
   check_input(input);
   TORCH_CHECK(operands.size() == operand_count_, name_, ": expected ", operand_count_,
               " operands for its post-ops, got ", operands.size(), ".");
-  TORCH_CHECK(only_rank_ == 0 || input.dim() == only_rank_, name_, ": expected a ", only_rank_,
-              "-D input, because a batch_norm was folded into the weight, got ", input.sizes(),
-              ". Optimise the model with disable=['fold_batch_norm'].");
-
   at::Tensor result;
   size_t done = 0;
   if (const char* reason = reason_for_aten(input)) {
@@ -89,7 +102,7 @@ at::Tensor PackedOp::run(const at::Tensor& input, const std::vector<at::Tensor>&
   } else {
     result = run_primitive(input, operands, eager_layout, done);
   }
-  if (!result.defined()) result = reference(input, plain_weight());
+  if (!result.defined()) result = run_reference(input);
 
   size_t operand = operand_count({post_ops_.begin(), post_ops_.begin() + static_cast<std::ptrdiff_t>(done)});
   for (; done < post_ops_.size(); ++done) {
@@ -147,10 +160,34 @@ bool PackedOp::can_fuse(const PostOp& op, const at::Tensor& operand, const at::T
   return !reason;
 }
 
+at::Tensor PackedOp::run_reference(const at::Tensor& input) const {
+  if (!is_folded_for_another_rank(input)) return reference(input, plain_weight(), bias_);
+
+  // Here dimension 1, batch_norm's channel, is not the dimension that the weight was folded along.
+  TORCH_CHECK(folded_scale_.ne(0).all().item<bool>(), name_, ": expected a ", weight_sizes_.size(),
+              "-D input, because a batch_norm that makes a channel vanish was folded into the weight, got ",
+              input.sizes(), ". Optimise the model with disable=['fold_batch_norm'].");
+  std::vector<int64_t> along_weight(weight_sizes_.size(), 1);
+  along_weight[0] = -1;
+  const at::Tensor y =
+      reference(input, plain_weight() / folded_scale_.view(along_weight), (bias_ - folded_shift_) / folded_scale_);
+  TORCH_CHECK(y.dim() >= 2 && y.size(1) == folded_scale_.size(0), name_, ": expected ", folded_scale_.size(0),
+              " channels in dimension 1 for its batch_norm, got ", y.sizes(), ".");
+  std::vector<int64_t> along_input(y.dim(), 1);
+  along_input[1] = -1;
+  return y * folded_scale_.view(along_input) + folded_shift_.view(along_input);
+}
+
+bool PackedOp::is_folded_for_another_rank(const at::Tensor& input) const {
+  return folded_scale_.defined() && input.dim() != static_cast<int64_t>(weight_sizes_.size());
+}
+
 const char* PackedOp::reason_for_aten(const at::Tensor& input) const {
   if (!is_plain_cpu_float(input)) return "the input is not a float32 CPU tensor";
   if (wants_gradient(input)) return "the input requires a gradient";
   if (input.numel() == 0) return "the input is empty";
+  if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
+  if (is_folded_for_another_rank(input)) return "a batch_norm was folded that is another one for this rank";
   return nullptr;
 }
 
@@ -180,7 +217,9 @@ at::Tensor PackedOp::plain_weight() const {
   return plain;
 }
 
-Spec PackedOp::spec() const { return {name_, plain_weight(), bias_, names_of(post_ops_), only_rank_}; }
+Spec PackedOp::spec() const {
+  return {name_, plain_weight(), bias_, names_of(post_ops_), folded_scale_, folded_shift_};
+}
 
 std::string PackedOp::describe() const {
   return c10::str(name_, "(weight=", weight_sizes_, ", bias=", bias_.defined(), ", post_ops=", names_of(post_ops_),

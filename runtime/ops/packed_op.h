@@ -33,8 +33,10 @@ struct Spec {
   at::Tensor weight;
   at::Tensor bias;  // undefined when there is none
   std::vector<std::string> post_ops;
-  // Non-zero when something was folded into the weight that is only right for inputs of this rank.
-  int64_t only_rank = 0;
+  // The batch_norm that was folded into weight and bias, undefined when there is none: y * scale + shift. Folding is
+  // right for inputs of the weight's rank; for others the batch_norm is taken out again and done by itself.
+  at::Tensor folded_scale;
+  at::Tensor folded_shift;
 };
 
 using Integers = std::map<std::string, std::vector<int64_t>>;
@@ -78,7 +80,7 @@ class PackedOp : public torch::CustomClassHolder {
   // Throws the message that a user can act on when no implementation could take this input.
   virtual void check_input(const at::Tensor& input) const = 0;
   // The anchor alone, in aten, with gradients if the input wants them.
-  virtual at::Tensor reference(const at::Tensor& input, const at::Tensor& weight) const = 0;
+  virtual at::Tensor reference(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) const = 0;
 
   // An input or operand with the rank and layout that the kernel reads.
   virtual at::Tensor kernel_view(const at::Tensor& tensor) const = 0;
@@ -112,6 +114,8 @@ class PackedOp : public torch::CustomClassHolder {
   bool can_fuse(const PostOp& op, const at::Tensor& operand, const at::Tensor& input, bool eager_layout) const;
   void remember(const std::string& reason) const;
   at::Tensor plain_weight() const;
+  at::Tensor run_reference(const at::Tensor& input) const;
+  bool is_folded_for_another_rank(const at::Tensor& input) const;
 
   const char* name_;
   std::vector<int64_t> weight_sizes_;
@@ -119,7 +123,7 @@ class PackedOp : public torch::CustomClassHolder {
   at::Tensor bias_;
   PostOps post_ops_;
   size_t operand_count_;
-  int64_t only_rank_;
+  at::Tensor folded_scale_, folded_shift_;
 
   // A context that is loaded packs when it first runs, not while the file is read: the loader holds every plain weight
   // until it is done, and the packed ones beside them would double the peak.

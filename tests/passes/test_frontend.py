@@ -95,3 +95,44 @@ def test_the_original_keeps_its_parameters():
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     assert pointers == [p.data_ptr() for p in model.parameters()]
     assert all(p.requires_grad for p in model.parameters())
+
+
+class Counts(nn.Module):
+    """forward changes a buffer and a list."""
+
+    seen: list[int]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.seen = nn.Linear(4, 3), []
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls.add_(1)
+        self.seen.append(x.size(0))
+        return self.linear(x) * self.calls
+
+
+def test_state_is_not_shared_with_the_original():
+    scripted, x = torch.jit.script(Counts().eval()), torch.randn(2, 4)
+    with torch.no_grad():
+        once = ipex.jit_optimize(scripted)
+        twice = ipex.jit_optimize(once)
+        for module in (once, twice, twice):
+            module(x)
+        assert (scripted.calls.item(), once.calls.item(), twice.calls.item()) == (0, 1, 2)
+        assert (scripted.seen, once.seen, twice.seen) == ([], [2], [2, 2])
+        assert_same(once(x), twice(x) / 3 * 2)
+
+
+def add_ten(self, inputs: tuple[Tensor], result: Tensor) -> Tensor:
+    return result + 10
+
+
+def test_hooks_of_submodules_stay_and_others_are_refused():
+    model, x = nn.Sequential(nn.Linear(4, 3)).eval(), torch.randn(2, 4)
+    model[0].register_forward_hook(add_ten)
+    with torch.no_grad():
+        assert_same(ipex.jit_optimize(torch.jit.script(model))(x), model(x))
+    with pytest.raises(RuntimeError, match="expected a module without forward hooks of its own, got 1"):
+        ipex.jit_optimize(torch.jit.script(model[0]))

@@ -1,3 +1,4 @@
+import pytest
 import torch
 from torch import nn
 
@@ -47,3 +48,27 @@ class ReadsAfterwards(nn.Module):
 def test_later_readers_see_the_activation():
     optimized = check_against_eager(ReadsAfterwards(), torch.randn(1, 3, 8, 8), script=True)
     assert not {"aten::relu", "aten::relu_"} & kinds(optimized).keys()
+
+
+ALIASES = {
+    "dropout": lambda x: torch.dropout(x, 0.5, False),
+    "type_as": lambda x: x.type_as(x),
+    "atleast_3d": torch.atleast_3d,
+    "sum_to_size": lambda x: x.sum_to_size([2, 3, 8, 8]),
+}
+
+
+class OverwritesItsInput(nn.Module):
+    """relu_ on what may be the input itself, though the op's schema doesn't say so."""
+
+    def __init__(self, alias: str) -> None:
+        super().__init__()
+        self.conv, self.alias = nn.Conv2d(3, 4, 3), ALIASES[alias]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.conv(self.alias(x).relu_())
+
+
+@pytest.mark.parametrize("alias", ALIASES)
+def test_a_write_that_alias_analysis_does_not_see(alias):
+    check_against_eager(OverwritesItsInput(alias), torch.randn(2, 3, 8, 8))

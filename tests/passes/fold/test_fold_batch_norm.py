@@ -92,11 +92,24 @@ def test_a_vanishing_channel():
     check_against_eager(nn.Sequential(nn.Conv2d(4, 8, 1), norm), torch.randn(2, 4, 5, 5))
 
 
-def test_another_rank_is_refused_rather_than_wrong():
-    """For [N, L, C] batch_norm takes L for the channels: the folded weight would be wrong."""
-    model = nn.Sequential(nn.Linear(6, 5), lively(nn.BatchNorm1d(5))).eval()
-    optimized = ipex.jit_optimize(torch.jit.trace(model, torch.randn(7, 6)))
-    with pytest.raises(RuntimeError, match="expected a 2-D input, because a batch_norm was folded"):
+@pytest.mark.parametrize(
+    ("anchor", "norm", "x", "other"),
+    [
+        (nn.Linear(6, 5), nn.BatchNorm1d(5), torch.randn(7, 6), torch.randn(7, 5, 6)),
+        (nn.Linear(6, 5), nn.BatchNorm2d(5), torch.randn(2, 5, 3, 6), torch.randn(1, 5, 2, 6)),
+    ],
+)
+def test_another_rank_is_another_batch_norm(anchor, norm, x, other):
+    """For [N, L, C] the channels of batch_norm are L: what was folded along C has to be undone."""
+    check_against_eager(nn.Sequential(anchor, lively(norm), nn.ReLU()), x, also=(other,))
+
+
+def test_a_vanished_channel_cant_be_undone():
+    norm = lively(nn.BatchNorm1d(5))
+    with torch.no_grad():
+        norm.weight[3] = 0
+    optimized = ipex.jit_optimize(torch.jit.trace(nn.Sequential(nn.Linear(6, 5), norm).eval(), torch.randn(7, 6)))
+    with pytest.raises(RuntimeError, match="expected a 2-D input, because a batch_norm that makes a channel vanish"):
         optimized(torch.randn(7, 5, 6))
 
 

@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import ipex
 from ir import PACKED, packed
 from support import (
     assert_rewrites,
@@ -75,7 +76,7 @@ def test_declines_when_the_input_is_overwritten_in_between():
         "%z : Tensor = aten::add(%y, %x2, %one)",
         returns="%z",
     )
-    assert_unchanged("fuse_add", ir, reason="written to in between")
+    assert_unchanged("fuse_add", ir, reason="something is overwritten in between")
 
 
 def test_two_residuals_in_the_order_of_the_graph():
@@ -186,3 +187,42 @@ class Alpha(nn.Module):
 
 def test_alpha_is_honoured():
     check_against_eager(Alpha(), torch.randn(2, 4, 6, 6))
+
+
+class WritesThroughAnAlias(nn.Module):
+    """The convolution has to read x before t, which is x, is overwritten."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(4, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv(x)
+        t = x.type_as(y)
+        t.add_(1)
+        return y + t
+
+
+def test_a_packed_op_does_not_move_across_a_write():
+    check_against_eager(WritesThroughAnAlias(), torch.randn(2, 4, 6, 6))
+
+
+class ManyAdditions(nn.Module):
+    """More post-ops than oneDNN takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.linear(x)
+        for _ in range(40):
+            y = torch.relu(y + x)
+        return y
+
+
+def test_more_post_ops_than_onednn_takes():
+    optimized = check_against_eager(ManyAdditions(), torch.randn(2, 4))
+    assert kinds(optimized)["aten::relu"] > 0
+    reasons = [d.reason for d in ipex.explain(optimized).declined]
+    assert "the packed op holds no more post-ops" in reasons

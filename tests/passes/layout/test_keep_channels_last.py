@@ -129,3 +129,20 @@ def test_nothing_is_converted_between_layers(tmp_path):
     optimized = check_against_eager(model, x)
     assert kinds(optimized)["ipex::to_channels_last"] == kinds(optimized)["ipex::restore_layout"] == 1
     assert_round_trip(optimized, tmp_path, x)
+
+
+class WritesThroughAnAlias(nn.Module):
+    """A value inside a stretch is overwritten by way of another name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 4, 1), nn.Conv2d(4, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        y.type_as(x).add_(1)
+        return self.second(y)
+
+
+def test_a_write_that_alias_analysis_does_not_see():
+    check_against_eager(WritesThroughAnAlias(), torch.randn(2, 3, 8, 8))

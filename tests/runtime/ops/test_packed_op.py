@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.autograd.forward_ad as forward_ad
 from torch import nn
 
 import ipex
+from support import assert_same
 
 CLASS = "__torch__.torch.classes.ipex.Conv2dContext"
 State = tuple[int, dict[str, torch.Tensor], dict[str, list[int]], list[str]]
@@ -33,7 +35,7 @@ def test_nothing_is_lost():
     assert version == 1
     assert torch.equal(tensors["weight"], model[0].weight)
     assert torch.equal(tensors["bias"], model[0].bias)
-    assert integers == {"stride": [2, 2], "padding": [1, 1], "dilation": [1, 1], "groups": [2], "only_rank": [0]}
+    assert integers == {"stride": [2, 2], "padding": [1, 1], "dilation": [1, 1], "groups": [2]}
     assert post_ops == ["relu"]
     again = restore(state).__getstate__()[0]
     assert again[2:] == state[2:]
@@ -78,3 +80,40 @@ def test_shapes_without_end_do_not_grow_memory():
         for size in range(5, 100):
             optimized(torch.randn(1, 4, size, size + 1))
     assert optimized.packed_0.cached_primitives() <= 16
+
+
+def conv_relu_relu() -> tuple[nn.Module, torch.jit.ScriptModule, torch.Tensor]:
+    model, x = nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU(), nn.ReLU()).eval(), torch.randn(1, 4, 8, 8)
+    return model, ipex.jit_optimize(torch.jit.trace(model, x)), x
+
+
+def test_gradients_through_several_post_ops():
+    model, optimized, x = conv_relu_relu()
+    ours, eager = x.clone().requires_grad_(), x.clone().requires_grad_()
+    optimized(ours).sum().backward()
+    model(eager).sum().backward()
+    torch.testing.assert_close(ours.grad, eager.grad)
+
+
+def test_forward_mode_gradients():
+    model, optimized, x = conv_relu_relu()
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, torch.ones_like(x))
+        expected = forward_ad.unpack_dual(model(dual)).tangent
+        torch.testing.assert_close(forward_ad.unpack_dual(optimized(dual)).tangent, expected)
+
+
+def test_autocast_decides_the_dtype():
+    model, optimized, x = conv_relu_relu()
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        expected, actual = model(x), optimized(x)
+    assert actual.dtype == expected.dtype == torch.bfloat16
+    torch.testing.assert_close(actual, expected)
+
+
+def test_tensors_whose_memory_is_not_their_value():
+    model = nn.Linear(4, 3).eval()
+    with torch.no_grad():
+        optimized = ipex.jit_optimize(torch.jit.trace(model, torch.randn(2, 4)))
+        for x in (torch._efficientzerotensor((2, 4)), torch._neg_view(torch.randn(2, 4))):
+            assert_same(optimized(x), model(x))

@@ -1,0 +1,60 @@
+#include "aliasing.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "graph_walk.h"
+
+namespace ipex::passes {
+namespace {
+
+// Nodes without a schema that only compute or carry values.
+bool is_harmless_primitive(const Node* node) {
+  static const std::unordered_set<std::string> kinds{
+      "prim::Constant",       "prim::GetAttr",        "prim::If",
+      "prim::Loop",           "prim::ListConstruct",  "prim::TupleConstruct",
+      "prim::ListUnpack",     "prim::TupleUnpack",    "prim::TupleIndex",
+      "prim::DictConstruct",  "prim::unchecked_cast", "prim::Uninitialized",
+      "prim::RaiseException", "prim::SetAttr"};
+  return kinds.count(node->kind().toQualString()) > 0;
+}
+
+}  // namespace
+
+bool is_fresh(const Value* value) {
+  static const std::unordered_set<std::string> kinds{"ipex::conv2d_run", "ipex::linear_run",
+                                                     "aten::conv2d",     "aten::_convolution",
+                                                     "aten::linear",     "aten::batch_norm",
+                                                     "aten::add",        "aten::sub",
+                                                     "aten::mul",        "aten::div",
+                                                     "aten::relu",       "aten::neg",
+                                                     "aten::addmm",      "aten::max_pool2d",
+                                                     "aten::cat",        "aten::layer_norm",
+                                                     "aten::matmul",     "aten::sigmoid",
+                                                     "aten::avg_pool2d", "aten::conv3d",
+                                                     "aten::conv1d",     "aten::adaptive_avg_pool2d"};
+  return kinds.count(value->node()->kind().toQualString()) > 0;
+}
+
+bool may_write(const Node* node) {
+  for (const Block* block : node->blocks()) {
+    if (std::any_of(block->nodes().begin(), block->nodes().end(), may_write)) return true;
+  }
+  const auto* schema = node->maybeSchema();
+  if (!schema) return !is_harmless_primitive(node);
+  // Lists and dicts are written to as well, but the memory of the tensors in them is not.
+  return std::any_of(schema->arguments().begin(), schema->arguments().end(), [](const c10::Argument& argument) {
+    return argument.alias_info() && argument.alias_info()->isWrite() &&
+           argument.type()->isSubtypeOf(*c10::TensorType::get());
+  });
+}
+
+bool writes_to_shared_memory(const std::shared_ptr<Graph>& graph) {
+  bool found = false;
+  for_each_node(graph->block(), [&](Node* node) {
+    found |= node->blocks().empty() && may_write(node) && !(node->inputs().size() > 0 && is_fresh(node->input(0)));
+  });
+  return found;
+}
+
+}  // namespace ipex::passes

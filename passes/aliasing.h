@@ -1,0 +1,21 @@
+// What TorchScript's AliasDb can't tell: some ops may return their input though their schema says nothing of it
+// (type_as, einsum, atleast_2d, sum_to_size, ...), and a write to such a result is a write to the input.
+//
+// So a pass that depends on who writes what trusts AliasDb only about values that an op of ours or a well-known one has
+// computed into memory of its own.
+#pragma once
+
+#include "pass.h"
+
+namespace ipex::passes {
+
+// Whether `value` is computed by an op that always gives fresh memory.
+bool is_fresh(const Value* value);
+
+// Whether running the node may write to memory that others read, blocks inside it included.
+bool may_write(const Node* node);
+
+// Whether anything in the graph is overwritten that is not fresh.
+bool writes_to_shared_memory(const std::shared_ptr<Graph>& graph);
+
+}  // namespace ipex::passes
