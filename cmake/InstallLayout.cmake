@@ -16,7 +16,9 @@ set(IPEX_EXTENSION_RPATH "$ORIGIN/lib;$ORIGIN/../torch/lib")
 # Settings that every one of our targets shares.
 function(ipex_common_settings target)
   target_compile_options(${target} PRIVATE -Wall -Wextra $<$<BOOL:${IPEX_WARNINGS_AS_ERRORS}>:-Werror>)
-  target_link_options(${target} PRIVATE LINKER:--as-needed)
+  # What is linked statically stays inside: oneDNN, whose weak symbols would bind to those of the oneDNN in libtorch_cpu,
+  # and libstdc++ where a toolchain has it so.
+  target_link_options(${target} PRIVATE LINKER:--as-needed LINKER:--exclude-libs,ALL)
   get_target_property(type ${target} TYPE)
   if(type STREQUAL SHARED_LIBRARY)
     # Undefined symbols are errors now, not at the first import. (An extension gets Python's from the interpreter.)
