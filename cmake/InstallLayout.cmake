@@ -8,6 +8,7 @@ set(IPEX_EXTENSION_DIR ./${package})
 set(IPEX_LIBRARY_DIR ${package}lib)
 set(IPEX_INCLUDE_DIR ${package}include)
 set(IPEX_CMAKE_DIR ${package}share/cmake/ipex)
+set(IPEX_LICENSE_DIR ${package}share/licenses)
 
 # In site-packages torch is a neighbour of ipex. Elsewhere the program that links libtorch has it loaded before us.
 set(IPEX_LIBRARY_RPATH "$ORIGIN;$ORIGIN/../../torch/lib")

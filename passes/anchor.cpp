@@ -16,8 +16,7 @@ std::string op_name(const Node* node) { return node->kind().toQualString(); }
 std::optional<Anchor> Anchor::producing(const Value* value) {
   Node* run = const_cast<Node*>(value->node());
   const std::string name = op_name(run);
-  if (!run->kind().is_user() && name.rfind("ipex::", 0) != 0) return std::nullopt;
-  if (!name.ends_with("_run")) return std::nullopt;
+  if (!name.starts_with("ipex::") || !name.ends_with("_run")) return std::nullopt;
   Node* prepack = run->input(1)->node();
   // A model that was optimised before holds its contexts as attributes: nothing can be added to them.
   if (!op_name(prepack).ends_with("_prepack")) return std::nullopt;

@@ -19,8 +19,10 @@ void check(const Module& module) {
               ". Make it a submodule of another module: hooks of submodules are kept.");
 }
 
-// A module loses `training` when it is frozen.
-bool is_frozen(const Module& module) { return !module.hasattr("training"); }
+// Freezing takes away `training`, parameters and submodules. (A module built in C++ may never have had the first.)
+bool is_frozen(const Module& module) {
+  return !module.hasattr("training") && module.parameters().size() == 0 && module.children().size() == 0;
+}
 
 // What freezing leaves shared with the original and somebody may write to: a buffer that forward changes, a list. Packed
 // weights are never written to, so they may stay shared.

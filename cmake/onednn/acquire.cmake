@@ -117,6 +117,9 @@ function(ipex_onednn_target prefix version)
     INTERFACE_INCLUDE_DIRECTORIES ${prefix}/include
     INTERFACE_COMPILE_DEFINITIONS "IPEX_ONEDNN_VERSION_MINOR=${CMAKE_MATCH_1};IPEX_ONEDNN_RELU_KEEPS_NAN=1;IPEX_ONEDNN_HAS_GEMM=0"
     INTERFACE_LINK_LIBRARIES "OpenMP::OpenMP_CXX;${CMAKE_DL_LIBS}")
+  # It becomes part of our library, and its licence part of our package.
+  file(GLOB IPEX_ONEDNN_LICENSES ${prefix}/share/doc/dnnl/LICENSE ${prefix}/share/doc/dnnl/THIRD-PARTY-PROGRAMS)
+  set(IPEX_ONEDNN_LICENSES ${IPEX_ONEDNN_LICENSES} CACHE INTERNAL "")
 endfunction()
 
 ipex_acquire_onednn()

@@ -161,8 +161,12 @@ class Stretches {
 bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
   if (writes_to_shared_memory(graph)) return false;
   const AliasDb aliases(graph);
-  std::unordered_set<Block*> blocks{graph->block()};
-  for_each_node(graph->block(), [&](Node* node) { blocks.insert(node->owningBlock()); });
+  std::vector<Block*> blocks;
+  for_each_node(graph->block(), [&](Node* node) {
+    if (std::find(blocks.begin(), blocks.end(), node->owningBlock()) == blocks.end()) {
+      blocks.push_back(node->owningBlock());
+    }
+  });
   bool changed = false;
   for (Block* block : blocks) {
     Stretches stretches(block, aliases);

@@ -95,7 +95,6 @@ at::Tensor PackedWeight::in_layout(const dnnl::memory::desc& wanted) const {
 
 Prepared::Prepared(const dnnl::primitive_desc& desc, bool has_bias, const PostOps& post_ops, size_t fused)
     : primitive_(desc),
-      implementation_(desc.impl_info_str()),
       src_(desc.src_desc()),
       weights_(desc.weights_desc()),
       dst_(desc.dst_desc()),

@@ -55,11 +55,9 @@ class Prepared {
 
   void run(const at::Tensor& src, const PackedWeight& weight, const at::Tensor& bias, const at::Tensor& dst,
            const std::vector<at::Tensor>& operands) const;
-  std::string implementation() const { return implementation_; }
 
  private:
   dnnl::primitive primitive_;
-  std::string implementation_;
   dnnl::memory::desc src_, weights_, bias_, dst_, scratchpad_;
   std::vector<int> operand_arguments_;
 };

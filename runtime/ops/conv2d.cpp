@@ -106,17 +106,11 @@ class Conv2dContext final : public PackedOp {
 
   std::shared_ptr<const Prepared> prepare(const at::Tensor& source, size_t fused) const override {
     const Key key{source.size(0), source.size(2), source.size(3), thread_count(), static_cast<int64_t>(fused)};
-    auto prepared = primitives_.get(key, [&]() -> std::optional<Prepared> {
-      const memory::dims sizes = source.sizes().vec();
-      // Where no kernel takes the weight as it is packed, one that has it otherwise is better than none.
-      for (const memory::desc& weight_desc : {weight().desc(), any_weight_desc()}) {
-        auto desc = primitive_desc(sizes, result_sizes(source), weight_desc, fused);
-        if (desc && skip_reference_implementations(desc)) return Prepared(desc, bias().defined(), post_ops(), fused);
-      }
-      return std::nullopt;
-    });
-    if (!prepared->has_value()) return nullptr;
-    return {prepared, &**prepared};
+    const auto describe = [&](const memory::desc& weight_desc) {
+      return primitive_desc(source.sizes().vec(), result_sizes(source), weight_desc, fused);
+    };
+    const auto prepared = primitives_.get(key, [&] { return first_usable(any_weight_desc(), fused, describe); });
+    return {prepared, *prepared ? &**prepared : nullptr};
   }
 
   std::unique_ptr<const PackedWeight> pack(const at::Tensor& weight) const override {

@@ -71,15 +71,11 @@ class LinearContext final : public PackedOp {
 
   std::shared_ptr<const Prepared> prepare(const at::Tensor& source, size_t fused) const override {
     const Key key{source.size(0), thread_count(), static_cast<int64_t>(fused)};
-    auto prepared = primitives_.get(key, [&]() -> std::optional<Prepared> {
-      for (const memory::desc& weight_desc : {weight().desc(), any_weight_desc()}) {
-        auto desc = primitive_desc(source.size(0), weight_desc, fused);
-        if (desc && skip_reference_implementations(desc)) return Prepared(desc, bias().defined(), post_ops(), fused);
-      }
-      return std::nullopt;
-    });
-    if (!prepared->has_value()) return nullptr;
-    return {prepared, &**prepared};
+    const auto describe = [&](const memory::desc& weight_desc) {
+      return primitive_desc(source.size(0), weight_desc, fused);
+    };
+    const auto prepared = primitives_.get(key, [&] { return first_usable(any_weight_desc(), fused, describe); });
+    return {prepared, *prepared ? &**prepared : nullptr};
   }
 
   std::unique_ptr<const PackedWeight> pack(const at::Tensor& weight) const override {

@@ -34,9 +34,9 @@ const Spec& checked(const Spec& spec, int64_t weight_rank) {
         name, ": expected a float32 CPU ", role, " of ", weight.size(0), " elements, got ", vector.toString(), " ",
         vector.defined() ? vector.sizes() : at::IntArrayRef{}, ". The model file is damaged: save it again.");
   }
-  TORCH_CHECK(
-      folded_scale.defined() == folded_shift.defined(), name,
-      ": expected folded_scale and folded_shift or neither, got one. The model file is damaged: save it again.");
+  TORCH_CHECK(folded_scale.defined() == folded_shift.defined() && (bias.defined() || !folded_scale.defined()), name,
+              ": expected folded_scale, folded_shift and bias together, got some of them. The model file is damaged: "
+              "save it again.");
   return spec;
 }
 

@@ -101,9 +101,19 @@ class PackedOp : public torch::CustomClassHolder {
   at::MemoryFormat weight_format() const { return weight_format_; }
   const at::Tensor& bias() const { return bias_; }
   const PostOps& post_ops() const { return post_ops_; }
-  const char* name() const { return name_; }
   // The weight, packed at the first call.
   const PackedWeight& weight() const;
+
+  // The first primitive worth running among those that `describe(weight_desc)` describes: with the weight as it is
+  // packed or, where no kernel takes that, as one wants it.
+  template <typename Describe>
+  std::optional<Prepared> first_usable(const dnnl::memory::desc& any_weight, size_t fused, Describe&& describe) const {
+    for (const dnnl::memory::desc& weight_desc : {weight().desc(), any_weight}) {
+      auto desc = describe(weight_desc);
+      if (desc && skip_reference_implementations(desc)) return Prepared(desc, bias_.defined(), post_ops_, fused);
+    }
+    return std::nullopt;
+  }
 
  private:
   const char* reason_for_aten(const at::Tensor& input) const;

@@ -18,7 +18,6 @@ void require(bool condition, const char* what) {
 torch::jit::Module linear_relu() {
   torch::jit::Module module("Model");
   module.register_parameter("weight", torch::randn({5, 6}), false);
-  module.register_attribute("training", c10::BoolType::get(), false);
   module.define(R"(
     def forward(self, x):
       return torch.relu(torch.linear(x, self.weight))
@@ -30,6 +29,7 @@ bool mentions_ipex(const torch::jit::Graph& graph) { return graph.toString().fin
 
 void optimise() {
   torch::jit::Module module = linear_relu();
+  require(ipex::jit_optimize(module).parameters().size() == 0, "a module without `training` was not frozen");
   torch::jit::Module optimized = ipex::jit_optimize(module);
   const at::Tensor x = torch::randn({3, 6});
   require(mentions_ipex(*optimized.get_method("forward").graph()), "nothing was optimised");
@@ -41,7 +41,7 @@ void optimise() {
 
 void training() {
   torch::jit::Module module = linear_relu();
-  module.setattr("training", true);
+  module.register_attribute("training", c10::BoolType::get(), true);
   try {
     ipex::jit_optimize(module);
   } catch (const c10::Error& error) {
@@ -63,7 +63,9 @@ void bad_file() {
 }
 
 bool executed_with_ipex() {
-  torch::jit::Module frozen = torch::jit::freeze(linear_relu());
+  torch::jit::Module module = linear_relu();
+  module.register_attribute("training", c10::BoolType::get(), false);
+  torch::jit::Module frozen = torch::jit::freeze(module);
   const torch::NoGradGuard no_gradients;
   for (int call = 0; call < 3; ++call) frozen.forward({torch::randn({3, 6})});
   return mentions_ipex(*torch::jit::lastExecutedOptimizedGraph());

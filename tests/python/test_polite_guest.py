@@ -71,3 +71,10 @@ def test_no_executable_stack_and_no_path_of_this_machine(library):
 def test_the_wheel_is_complete():
     for part in ("py.typed", "_C.pyi", "include/ipex/jit_optimize.h", "include/ipex/load.h", "lib/libipex.so"):
         assert (PACKAGE / part).is_file(), part
+
+
+def test_the_licence_of_what_is_linked_in():
+    library = PACKAGE / "lib/libipex_runtime.so"
+    if "libdnnl" in subprocess.run(["readelf", "-d", library], capture_output=True, text=True, check=True).stdout:
+        pytest.skip("oneDNN is a library of its own here, not part of ours")
+    assert (PACKAGE / "share/licenses/onednn/LICENSE").is_file()

@@ -1,3 +1,5 @@
+import zipfile
+
 import pytest
 import torch
 from torch import nn
@@ -36,3 +38,19 @@ def test_a_file_of_something_else(tmp_path):
     torch.save({"a": torch.zeros(1)}, tmp_path / "weights.pt")
     with pytest.raises(RuntimeError, match=r"ipex::load: expected a saved TorchScript model"):
         ipex.load(tmp_path / "weights.pt")
+
+
+def test_a_file_of_a_newer_format(saved, tmp_path):
+    """The version is the first field of a context's state, right after its class in the pickle."""
+    newer = tmp_path / "newer.pt"
+    with zipfile.ZipFile(saved) as old, zipfile.ZipFile(newer, "w", zipfile.ZIP_STORED) as new:
+        for name in old.namelist():
+            content = old.read(name)
+            if name.endswith("data.pkl"):
+                at = content.index(b"K\x01", content.index(b"LinearContext"))
+                content = content[:at] + b"K\x09" + content[at + 2 :]
+            new.writestr(name, content)
+    message = "ipex::linear_run: expected a saved format of version 1 to 1, got 9. The model was written by a newer ipex"
+    for load in (ipex.load, torch.jit.load):
+        with pytest.raises(RuntimeError, match=message):
+            load(newer)
