@@ -1,0 +1,63 @@
+# Changes to oneDNN's own code, made on copies in ${CMAKE_BINARY_DIR}/changed; the source tree stays as it is. Sets
+# `changed_sources` to their names. The build stops where a text to be replaced is not found exactly once.
+set(changed_sources "")
+macro(change file)  # then replace_once as often as needed, then done_changing
+  set(original ${IPEX_ONEDNN_SOURCE}/src/${file})
+  file(READ ${original} code)
+endmacro()
+function(replace_once before after)
+  string(FIND "${code}" "${before}" first)
+  string(FIND "${code}" "${before}" last REVERSE)
+  if(first EQUAL -1 OR NOT first EQUAL last)
+    message(FATAL_ERROR "cmake/onednn: expected exactly one `${before}` in ${original}. Adapt the change to this oneDNN.")
+  endif()
+  string(REPLACE "${before}" "${after}" code "${code}")
+  set(code "${code}" PARENT_SCOPE)
+endfunction()
+macro(done_changing)
+  get_filename_component(name ${original} NAME)
+  file(WRITE ${CMAKE_BINARY_DIR}/changed/${name} "${code}")
+  list(APPEND changed_sources ${name})
+endmacro()
+
+# relu keeps NaN, as eager does: maxps returns its second operand when either is NaN, and upstream puts the zero second.
+# docs/decisions/0001-relu-keeps-nan.md
+change(cpu/x64/injectors/jit_uni_eltwise_injector.cpp)
+replace_once("case eltwise_relu: n_vmms = (alpha != 0.f); break;" "case eltwise_relu: n_vmms = 1; break;")
+replace_once("relu_zero_ns_compute_vector_fwd(
+        const Vmm &vmm_src) {
+    h->uni_vmaxps(vmm_src, vmm_src, table_val(zero));"
+  "relu_zero_ns_compute_vector_fwd(
+        const Vmm &vmm_src) {
+    h->uni_vmovups(vmm_aux(0), table_val(zero));
+    h->uni_vmaxps(vmm_aux(0), vmm_aux(0), vmm_src);
+    h->uni_vmovups(vmm_src, vmm_aux(0));")
+done_changing()
+
+# A convolution whose weights are packed already blocks its output channels as they are, instead of preferring another
+# blocking for this shape and then refusing the weights. docs/decisions/0002-one-packed-weight-for-every-shape.md
+change(cpu/x64/jit_brgemm_conv_utils.cpp)
+replace_once("status_t pick_tags(jit_brgemm_conv_conf_t &jcp, memory_desc_t &src_md,"
+  "static bool weights_fit(const memory_desc_t &weights_md, const jit_brgemm_conv_conf_t &jcp, int oc_block) {
+    if (weights_md.format_kind != format_kind::blocked || jcp.wei_plain) return true;
+    const int oc_dim = weights_md.ndims - jcp.ndims;
+    const auto &blocking = weights_md.format_desc.blocking;
+    dim_t packed_oc_block = 1;
+    for (int i = 0; i < blocking.inner_nblks; ++i)
+        if (blocking.inner_idxs[i] == oc_dim) packed_oc_block *= blocking.inner_blks[i];
+    return packed_oc_block == oc_block;
+}
+
+status_t pick_tags(jit_brgemm_conv_conf_t &jcp, memory_desc_t &src_md,")
+replace_once("        start_ocb = nstl::min(div_up(jcp.oc, jcp.acc_simd_w), start_ocb);"
+  "        if (weights_md.format_kind != format_kind::any) start_ocb = 4;
+        start_ocb = nstl::min(div_up(jcp.oc, jcp.acc_simd_w), start_ocb);")
+replace_once("if (!cur_brgb.fast_check_oc_block()) continue;"
+  "if (weights_md.format_kind == format_kind::any) {
+                if (!cur_brgb.fast_check_oc_block()) continue;
+            } else if (!weights_fit(weights_md, jcp, cur_brgb.oc_block)) continue;")
+replace_once("if (!cur_brgb.fast_check_oc_block_1x1()) continue;"
+  "if (weights_md.format_kind == format_kind::any) {
+            if (!cur_brgb.fast_check_oc_block_1x1()) continue;
+        } else if (!weights_fit(weights_md, jcp, cur_brgb.oc_block)) continue;")
+done_changing()
