@@ -4,6 +4,7 @@ import argparse
 import collections
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 import warnings
@@ -35,6 +36,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=10, help="timed rounds")
     rounds = parser.parse_args().rounds
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # in step with what serve prints
     warnings.filterwarnings("ignore", message=".*torch.jit.*")
     torch.manual_seed(0)
     torch.set_grad_enabled(False)
