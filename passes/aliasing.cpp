@@ -22,17 +22,28 @@ bool is_harmless_primitive(const Node* node) {
 }  // namespace
 
 bool is_fresh(const Value* value) {
-  static const std::unordered_set<std::string> kinds{"ipex::conv2d_run", "ipex::linear_run",
-                                                     "aten::conv2d",     "aten::_convolution",
-                                                     "aten::linear",     "aten::batch_norm",
-                                                     "aten::add",        "aten::sub",
-                                                     "aten::mul",        "aten::div",
-                                                     "aten::relu",       "aten::neg",
-                                                     "aten::addmm",      "aten::max_pool2d",
-                                                     "aten::cat",        "aten::layer_norm",
-                                                     "aten::matmul",     "aten::sigmoid",
-                                                     "aten::avg_pool2d", "aten::conv3d",
-                                                     "aten::conv1d",     "aten::adaptive_avg_pool2d"};
+  static const std::unordered_set<std::string> kinds{"ipex::convolution_run",
+                                                     "ipex::linear_run",
+                                                     "aten::conv2d",
+                                                     "aten::_convolution",
+                                                     "aten::linear",
+                                                     "aten::batch_norm",
+                                                     "aten::add",
+                                                     "aten::sub",
+                                                     "aten::mul",
+                                                     "aten::div",
+                                                     "aten::relu",
+                                                     "aten::neg",
+                                                     "aten::addmm",
+                                                     "aten::max_pool2d",
+                                                     "aten::cat",
+                                                     "aten::layer_norm",
+                                                     "aten::matmul",
+                                                     "aten::sigmoid",
+                                                     "aten::avg_pool2d",
+                                                     "aten::conv3d",
+                                                     "aten::conv1d",
+                                                     "aten::adaptive_avg_pool2d"};
   return kinds.count(value->node()->kind().toQualString()) > 0;
 }
 
@@ -47,6 +58,13 @@ bool may_write(const Node* node) {
     return argument.alias_info() && argument.alias_info()->isWrite() &&
            argument.type()->isSubtypeOf(*c10::TensorType::get());
   });
+}
+
+bool written_between(const Node* first, const Node* second) {
+  for (const Node* between = first->next(); between != second; between = between->next()) {
+    if (may_write(between)) return true;
+  }
+  return false;
 }
 
 bool writes_to_shared_memory(const std::shared_ptr<Graph>& graph) {

@@ -49,11 +49,46 @@ std::vector<std::string> Anchor::post_ops() const {
   return names;
 }
 
-void Anchor::append_post_op(const std::string& name, Value* operand) const {
-  c10::List<std::string> names;
-  for (const std::string& known : post_ops()) names.push_back(known);
-  names.push_back(name);
-  set_argument("post_ops", names);
+int64_t Anchor::spatial_rank() const {
+  return prepack_->kind() == Symbol::fromQualString("ipex::convolution_prepack")
+             ? toIValue(argument("weight"))->toTensor().dim() - 2
+             : 0;
+}
+
+int64_t Anchor::output_channels() const {
+  const at::Tensor weight = toIValue(argument("weight"))->toTensor();
+  const bool is_transposed = spatial_rank() > 0 && toIValue(argument("transposed"))->toBool();
+  return is_transposed ? weight.size(1) * toIValue(argument("groups"))->toInt() : weight.size(0);
+}
+
+at::Tensor Anchor::scaled_weight(const at::Tensor& scale) const {
+  const at::Tensor weight = toIValue(argument("weight"))->toTensor();
+  std::vector<int64_t> shape(weight.dim(), 1);
+  shape[0] = -1;
+  if (spatial_rank() == 0 || !toIValue(argument("transposed"))->toBool()) {
+    return weight.to(at::kDouble) * scale.view(shape);
+  }
+  // Transposed, the output channels of a group are dimension 1, and the groups follow one another in dimension 0.
+  const int64_t groups = toIValue(argument("groups"))->toInt();
+  const at::Tensor per_group = scale.view({groups, -1}).repeat_interleave(weight.size(0) / groups, 0);
+  shape[0] = weight.size(0);
+  shape[1] = weight.size(1);
+  return weight.to(at::kDouble) * per_group.view(shape);
+}
+
+void Anchor::fold(const at::Tensor& scale, const at::Tensor& shift) const {
+  const at::Tensor weight = toIValue(argument("weight"))->toTensor();
+  const auto bias = toIValue(argument("bias"));
+  const at::Tensor folded_bias = bias->isTensor() ? bias->toTensor().to(at::kDouble) * scale + shift : shift;
+  set_argument("weight", scaled_weight(scale).to(at::kFloat).contiguous(weight.suggest_memory_format()));
+  set_argument("bias", folded_bias.to(at::kFloat));
+}
+
+void Anchor::append_post_op(const std::string& post_op, Value* operand) const {
+  c10::List<std::string> all_post_ops;
+  for (const std::string& known : post_ops()) all_post_ops.push_back(known);
+  all_post_ops.push_back(post_op);
+  set_argument("post_ops", all_post_ops);
   if (operand) {
     const WithInsertPoint guard(run_);
     std::vector<Value*> all = operands().vec();
@@ -63,18 +98,23 @@ void Anchor::append_post_op(const std::string& name, Value* operand) const {
   }
 }
 
-std::optional<std::string> reason_against_packing(const Node* node, int64_t weight_rank) {
+std::optional<std::string> reason_against_weight(const Node* node) {
   const auto weight_value = toIValue(node->namedInput("weight"));
   if (!weight_value || !weight_value->isTensor()) return "its weight is not a constant";
   const at::Tensor weight = weight_value->toTensor();
-  if (weight.dim() != weight_rank) return c10::str("its weight has ", weight.dim(), " dimensions, not ", weight_rank);
   if (weight.scalar_type() != at::kFloat) return c10::str("its weight is ", weight.scalar_type(), ", not float32");
   if (!weight.device().is_cpu() || weight.layout() != at::kStrided) return "its weight is not a dense CPU tensor";
   if (weight.numel() == 0) return "its weight is empty";
-  const auto bias = toIValue(node->namedInput("bias"));
-  if (!bias) return "its bias is not a constant";
-  if (bias->isTensor() && (bias->toTensor().scalar_type() != at::kFloat || bias->toTensor().dim() != 1 ||
-                           bias->toTensor().size(0) != weight.size(0) || !bias->toTensor().device().is_cpu())) {
+  return std::nullopt;
+}
+
+std::optional<std::string> reason_against_bias(const Node* node, int64_t output_channels) {
+  const auto value = toIValue(node->namedInput("bias"));
+  if (!value) return "its bias is not a constant";
+  if (!value->isTensor()) return std::nullopt;
+  const at::Tensor bias = value->toTensor();
+  if (bias.scalar_type() != at::kFloat || bias.dim() != 1 || bias.size(0) != output_channels ||
+      !bias.device().is_cpu()) {
     return "its bias is not a float32 vector";
   }
   return std::nullopt;

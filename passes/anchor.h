@@ -1,7 +1,7 @@
 // Anchors: the ops that are prepacked. In the graph each is a pair of nodes,
 //
-//   %context = ipex::conv2d_prepack(%weight, %bias, ..., %post_ops, %folded_scale, %folded_shift)
-//   %y = ipex::conv2d_run(%x, %context, %operands, %eager_layout)
+//   %context = ipex::convolution_prepack(%weight, %bias, ..., %post_ops, %folded_scale, %folded_shift)
+//   %y = ipex::convolution_run(%x, %context, %operands, %eager_layout)
 //
 // and every edit below goes to both, so that a pass need not know which anchor it has before it.
 #pragma once
@@ -31,8 +31,16 @@ class Anchor {
   void set_argument(const char* name, const torch::jit::IValue& value) const;
   std::vector<std::string> post_ops() const;
 
-  // Adds a post-op after those there are. `operand` is null for one that takes none.
-  void append_post_op(const std::string& name, Value* operand) const;
+  // Convolutions: the number of dimensions of their images. 0 for a linear.
+  int64_t spatial_rank() const;
+  int64_t output_channels() const;
+  // The weight, each output channel multiplied by its element of `scale`. In float64.
+  at::Tensor scaled_weight(const at::Tensor& scale) const;
+  // Lets weight and bias compute y * scale + shift instead of y, per output channel.
+  void fold(const at::Tensor& scale, const at::Tensor& shift) const;
+
+  // Adds a post-op, as post_ops.inc has it, after those there are. `operand` is null for one that takes none.
+  void append_post_op(const std::string& post_op, Value* operand) const;
   // A bool: whether the result has eager's layout (the default), or may keep the kernel's.
   void set_eager_layout(Value* condition) const { run_->replaceInput(3, condition); }
 
@@ -44,6 +52,7 @@ class Anchor {
 };
 
 // Why aten op `node` can't be prepacked, for what all anchors ask of their weight and bias. Empty when it can.
-std::optional<std::string> reason_against_packing(const Node* node, int64_t weight_rank);
+std::optional<std::string> reason_against_weight(const Node* node);
+std::optional<std::string> reason_against_bias(const Node* node, int64_t output_channels);
 
 }  // namespace ipex::passes

@@ -1,22 +1,24 @@
 #include "fusion_rule.h"
 
-#include <torch/csrc/jit/ir/constants.h>
-
 #include <algorithm>
+#include <charconv>
 
 #include "aliasing.h"
 #include "anchor.h"
+#include "constants.h"
 #include "graph_walk.h"
 
 namespace ipex::passes {
 namespace {
 
-// "%z = aten::add(%y, %other, %alpha)" taken apart.
+// "%z = aten::add_?(%y, %other, %alpha)" taken apart.
 struct Pattern {
   explicit Pattern(const std::string& line) {
     const size_t call = line.find("= ") + 2;
     const size_t open = line.find('(', call);
-    kind = line.substr(call, open - call);
+    kinds.push_back(line.substr(call, open - call));
+    if (kinds[0].ends_with("_?"))
+      kinds = {kinds[0].substr(0, kinds[0].size() - 2), kinds[0].substr(0, kinds[0].size() - 1)};
     for (size_t at = line.find('%', open); at != std::string::npos; at = line.find('%', at + 1)) {
       inputs.push_back(line.substr(at + 1, line.find_first_of(",)", at) - at - 1));
     }
@@ -25,30 +27,44 @@ struct Pattern {
   bool fits(const Node* node) const { return node->inputs().size() == inputs.size(); }
   Value* value(Node* node, const std::string& name) const {
     const auto found = std::find(inputs.begin(), inputs.end(), name);
-    TORCH_INTERNAL_ASSERT(found != inputs.end(), "no %", name, " in the pattern of ", kind);
+    TORCH_INTERNAL_ASSERT(found != inputs.end(), "no %", name, " in the pattern of ", kinds[0]);
     return node->input(static_cast<size_t>(found - inputs.begin()));
   }
 
-  std::string kind;
+  std::vector<std::string> kinds;
   std::vector<std::string> inputs;
 };
 
-// oneDNN's limit.
-constexpr size_t most_post_ops = 32;
-
-// Whether a packed op that moves from `run` down to `node` would read something that has been overwritten on the way.
-bool written_between(const Node* run, const Node* node) {
-  for (const Node* between = run->next(); between != node; between = between->next()) {
-    if (may_write(between)) return true;
-  }
-  return false;
+// The shortest text that reads back as the same number, in any locale.
+std::string shortest(double value) {
+  char digits[32];
+  return {digits, std::to_chars(digits, digits + sizeof digits, value).ptr};
 }
+
+// "leaky_relu(%slope)" with the number that %slope is in this node. None when it is no constant number.
+std::optional<std::string> fill_in(std::string post_op, const Pattern& pattern, Node* node) {
+  for (size_t at = post_op.find('%'); at != std::string::npos; at = post_op.find('%')) {
+    const size_t end = post_op.find_first_of(",)", at);
+    const auto value = number(pattern.value(node, post_op.substr(at + 1, end - at - 1)));
+    if (!value) return std::nullopt;
+    const bool is_negative = post_op[at - 1] == '-';
+    post_op.replace(at - is_negative, end - at + is_negative, shortest(is_negative ? -*value : *value));
+  }
+  return post_op;
+}
+
+// Far fewer than oneDNN's limit, which counts steps, of which a post-op may have three.
+constexpr size_t most_post_ops = 10;
 
 }  // namespace
 
 FusionRule FusionRule::match(const std::string& ir) && {
   spellings_.push_back({ir, {}, "", ""});
   return std::move(*this);
+}
+
+FusionRule FusionRule::where(const std::string& value, Condition condition) && {
+  return std::move(*this).when(value, condition, "");
 }
 
 FusionRule FusionRule::when(const std::string& value, Condition condition, const std::string& reason_if_not) && {
@@ -71,18 +87,22 @@ bool FusionRule::run(const std::shared_ptr<Graph>& graph, Recorder& recorder) co
 bool FusionRule::apply(const Spelling& spelling, const std::shared_ptr<Graph>& graph, Recorder& recorder) const {
   const Pattern pattern(spelling.ir);
   bool changed = false;
-  for_each(graph, pattern.kind.c_str(), [&](Node* node) {
+  const auto visit = [&](Node* node) {
     if (!pattern.fits(node)) return;
     const Value* y = pattern.value(node, "y");
     Value* operand = spelling.operand.empty() ? nullptr : pattern.value(node, spelling.operand);
     const auto anchor = Anchor::producing(y);
     if (!anchor || anchor->run()->owningBlock() != node->owningBlock()) return;
+    const auto failed = std::find_if(spelling.requirements.begin(), spelling.requirements.end(),
+                                     [&](const auto& r) { return !r.condition(pattern.value(node, r.value)); });
+    const bool has_failed = failed != spelling.requirements.end();
+    if (has_failed && failed->reason_if_not.empty()) return;
 
+    const auto post_op = fill_in(spelling.post_op, pattern, node);
     const auto reason = [&]() -> std::optional<std::string> {
       if (y->uses().size() != 1) return "another reader needs the value before it";
-      for (const Requirement& requirement : spelling.requirements) {
-        if (!requirement.condition(pattern.value(node, requirement.value))) return requirement.reason_if_not;
-      }
+      if (has_failed) return failed->reason_if_not;
+      if (!post_op) return "its numbers are not constants";
       if (anchor->post_ops().size() == most_post_ops) return "the packed op holds no more post-ops";
       if (operand && written_between(anchor->run(), node)) return "something is overwritten in between";
       return std::nullopt;
@@ -94,21 +114,23 @@ bool FusionRule::apply(const Spelling& spelling, const std::shared_ptr<Graph>& g
       // The operand may be computed only now. Without one the post-op runs earlier than before: nobody else sees %y.
       anchor->run()->moveBefore(node);
     }
-    anchor->append_post_op(spelling.post_op, operand);
+    anchor->append_post_op(*post_op, operand);
     anchor->output()->copyMetadata(node->output());
     node->output()->replaceAllUsesWith(anchor->output());
     node->destroy();
     changed = true;
-  });
+  };
+  for (const std::string& kind : pattern.kinds) for_each(graph, kind.c_str(), visit);
   return changed;
 }
 
-bool is_tensor(const Value* value) { return value->type()->isSubtypeOf(*c10::TensorType::get()); }
+bool is_number(const Value* value) { return number(value).has_value(); }
 
-bool is_one(const Value* value) {
-  const auto constant = torch::jit::toIValue(value);
-  return constant && constant->isScalar() && constant->toScalar().equal(1);
-}
+bool is_tensor(const Value* value) { return value->type()->isSubtypeOf(*c10::TensorType::get()) && !is_number(value); }
+
+bool is_none(const Value* value) { return value->mustBeNone(); }
+
+bool is_one(const Value* value) { return number(value) == 1; }
 
 namespace {
 std::vector<FusionRule>& registry() {

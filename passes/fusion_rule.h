@@ -2,11 +2,14 @@
 //
 // A rule in fusions/ names the packed op's result %y in its pattern:
 //
-//   const FusionRule rule = FusionRule("fuse_relu").match("%z = aten::relu(%y)").append("relu");
+//   const FusionRule rule = FusionRule("fuse_activation").match("%z = aten::relu_?(%y)").append("relu");
 //   IPEX_REGISTER_FUSION(rule);
 //
-// What every rule checks by itself: %y comes from a packed op in the same block and has no other reader, and a packed
-// op that has to wait for an operand may be moved that far (nobody writes its input in between).
+// "relu_?" stands for relu and for relu_: in place, on a value that nobody else reads, is the same thing.
+//
+// What every rule checks by itself: %y comes from a packed op in the same block and has no other reader, numbers that
+// the post-op keeps are constants, and a packed op that has to wait for an operand may be moved that far (nobody writes
+// its input in between).
 #pragma once
 
 #include <string>
@@ -25,9 +28,12 @@ class FusionRule {
 
   // Starts a spelling of the fusion; the calls up to the next `match` belong to it.
   FusionRule match(const std::string& ir) &&;
+  // The spelling is another one, and not this rule's business, where the condition does not hold.
+  FusionRule where(const std::string& value, Condition condition) &&;
   // The spelling is declined, for this reason, where the condition does not hold.
   FusionRule when(const std::string& value, Condition condition, const std::string& reason_if_not) &&;
-  // The post-op to append, and the name of the value that is its operand.
+  // The post-op to append, as "leaky_relu(%slope)", where "-%slope" would be its negative, and the name of the value
+  // that is its operand.
   FusionRule append(const std::string& post_op, const std::string& operand = "") &&;
 
   const std::string& name() const { return name_; }
@@ -37,7 +43,7 @@ class FusionRule {
   struct Requirement {
     std::string value;
     Condition condition;
-    std::string reason_if_not;
+    std::string reason_if_not;  // empty: not this spelling
   };
   struct Spelling {
     std::string ir;
@@ -52,8 +58,10 @@ class FusionRule {
   std::vector<Spelling> spellings_;
 };
 
-// Conditions for FusionRule::when.
-bool is_tensor(const Value* value);
+// Conditions for FusionRule.
+bool is_number(const Value* value);  // a constant one, or a constant tensor without dimensions: to a packed op the same
+bool is_tensor(const Value* value);  // any other
+bool is_none(const Value* value);
 bool is_one(const Value* value);
 
 // The registered rules, ordered by name.

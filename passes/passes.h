@@ -6,15 +6,19 @@
 namespace ipex::passes {
 
 // canonicalize
-Pass rewrite_convolution();
+Pass share_subexpressions();
+Pass rewrite_as_linear();
 Pass remove_in_place_activations();
 
 // prepack
-Pass prepack_conv2d();
+Pass prepack_convolution();
 Pass prepack_linear();
 
 // fold
 Pass remove_dropout();
+Pass simplify_transposes();
+Pass fold_padding();
+Pass fold_constants();
 Pass fold_batch_norm();
 
 // layout

@@ -12,34 +12,45 @@
 namespace ipex::passes {
 namespace {
 
-std::vector<Pass> all_passes() {
-  std::vector<Pass> passes{
-      // Canonicalize: one spelling for each op, so that the patterns below stay short.
-      rewrite_convolution(),
-      // Dropout stands between ops that belong together, and hides that its result is its input: see aliasing.h.
-      remove_dropout(),
-      remove_in_place_activations(),
-      // Prepack before folding: batch_norm folds into any packed op, whichever it is, and the packed op can carry the
-      // condition under which the folding is right. Nothing is packed yet.
-      prepack_conv2d(),
-      prepack_linear(),
-      // Before the fusions: a batch_norm that is folded no longer stands between a convolution and its relu.
-      fold_batch_norm(),
-  };
-  // Post-ops are appended in the order of the graph: add then relu needs another round after the first add.
+// Passes in order. Those of a phase `until_stable` take turns until none of them finds anything more to do.
+struct Phase {
+  std::vector<Pass> passes;
+  bool until_stable = false;
+};
+
+std::vector<Pass> fusions() {
+  std::vector<Pass> passes;
   for (const FusionRule& rule : fusion_rules()) {
     passes.push_back(
         {rule.name(), [&rule](const auto& graph, Recorder& recorder) { return rule.run(graph, recorder); }});
   }
-  // After the fusions: whether a residual decides the layout depends on where it was added.
-  passes.push_back(keep_channels_last());
-  passes.push_back(explain_leftovers());
   return passes;
 }
 
-bool is_fusion(const Pass& pass) {
-  return std::any_of(fusion_rules().begin(), fusion_rules().end(),
-                     [&](const FusionRule& r) { return r.name() == pass.name; });
+const std::vector<Phase>& phases() {
+  static const std::vector<Phase> phases{
+      // Canonicalize: one spelling for each op, so that the patterns below stay short.
+      {{
+          share_subexpressions(),
+          // Dropout stands between ops that belong together, and hides that its result is its input: see aliasing.h.
+          remove_dropout(),
+          remove_in_place_activations(),
+          simplify_transposes(),
+          rewrite_as_linear(),
+      }},
+      // Prepack before folding: constants fold into any packed op, whichever it is, and the packed op can carry the
+      // condition under which the folding is right. Nothing is packed yet.
+      {{prepack_convolution(), prepack_linear()}},
+      // Before the fusions: a batch_norm that is folded no longer stands between a convolution and its relu.
+      {{fold_padding()}},
+      {{fold_constants(), fold_batch_norm()}, /*until_stable=*/true},
+      // Post-ops are appended in the order of the graph: add then relu needs another round after the first add.
+      {fusions(), /*until_stable=*/true},
+      // After the fusions: whether a residual decides the layout depends on where it was added.
+      {{keep_channels_last()}},
+      {{explain_leftovers()}},
+  };
+  return phases;
 }
 
 // IPEX_VERBOSE=1: a line per pass. 2: a line per decision too. 3: the graph after each pass that changed it.
@@ -76,7 +87,11 @@ bool run_one(const Pass& pass, const std::shared_ptr<Graph>& graph, const Option
 }  // namespace
 
 const std::vector<Pass>& pipeline() {
-  static const std::vector<Pass> passes = all_passes();
+  static const std::vector<Pass> passes = [] {
+    std::vector<Pass> all;
+    for (const Phase& phase : phases()) all.insert(all.end(), phase.passes.begin(), phase.passes.end());
+    return all;
+  }();
   return passes;
 }
 
@@ -86,14 +101,13 @@ void optimize(const std::shared_ptr<Graph>& graph, const Options& options, Repor
                 "ipex.jit_optimize: expected the name of a pass in disable, got '", name,
                 "'. `python -m ipex --passes` lists them.");
   }
-  const auto first_fusion = std::find_if(pipeline().begin(), pipeline().end(), is_fusion);
-  const auto after_fusions = std::find_if_not(first_fusion, pipeline().end(), is_fusion);
-  for (auto pass = pipeline().begin(); pass != first_fusion; ++pass) run_one(*pass, graph, options, report);
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (auto pass = first_fusion; pass != after_fusions; ++pass) changed |= run_one(*pass, graph, options, report);
+  for (const Phase& phase : phases()) {
+    bool changed = false;
+    do {
+      changed = false;
+      for (const Pass& pass : phase.passes) changed |= run_one(pass, graph, options, report);
+    } while (changed && phase.until_stable);
   }
-  for (auto pass = after_fusions; pass != pipeline().end(); ++pass) run_one(*pass, graph, options, report);
 }
 
 }  // namespace ipex::passes

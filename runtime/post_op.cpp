@@ -3,44 +3,97 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
 
 namespace ipex::runtime {
 namespace {
 
 using Tensor = at::Tensor;
+using enum dnnl::algorithm;
 
-const PostOp table[] = {
-#define IPEX_UNARY_POST_OP(name, kind, alpha, beta, expression) \
-  {#name, dnnl::algorithm::kind, alpha, beta, false, [](Tensor y, const Tensor&) -> Tensor { return expression; }},
-#define IPEX_BINARY_POST_OP(name, kind, expression) \
-  {#name, dnnl::algorithm::kind, 0.f, 0.f, true, [](Tensor y, const Tensor& other) -> Tensor { return expression; }},
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+Steps if_(bool condition, Steps steps, Steps otherwise = {}) { return condition ? steps : otherwise; }
+
+const PostOpKind table[] = {
+#define IPEX_UNARY_POST_OP(name, count, expression, ...)                                            \
+  {#name, count, false, []([[maybe_unused]] const Arguments& a) -> Steps { return {__VA_ARGS__}; }, \
+   [](Tensor y, const Tensor&, [[maybe_unused]] const Arguments& a) -> Tensor { return expression; }},
+#define IPEX_BINARY_POST_OP(name, count, expression, ...)                       \
+  {#name, count, true, [](const Arguments&) -> Steps { return {__VA_ARGS__}; }, \
+   [](Tensor y, const Tensor& other, [[maybe_unused]] const Arguments& a) -> Tensor { return expression; }},
 #include "post_ops.inc"
 #undef IPEX_UNARY_POST_OP
 #undef IPEX_BINARY_POST_OP
 };
 
+// Whether oneDNN, which keeps them as float, computes with the numbers that were meant.
+bool fit_float(const Steps& steps) {
+  const auto fits = [](double value) {
+    const float narrow = static_cast<float>(value);
+    return std::isfinite(value) ? std::isfinite(narrow) && (value == 0 || std::isnormal(narrow)) : !std::isnan(value);
+  };
+  return std::all_of(steps.begin(), steps.end(), [&](const Step& s) { return fits(s.alpha) && fits(s.beta); });
+}
+
+// The shortest text that reads back as the same number, in any locale.
+std::string shortest(double value) {
+  char digits[32];
+  return {digits, std::to_chars(digits, digits + sizeof digits, value).ptr};
+}
+
+PostOp parse(const char* where, const std::string& text) {
+  const std::string name = text.substr(0, text.find('('));
+  const PostOpKind* kind =
+      std::find_if(std::begin(table), std::end(table), [&](const auto& k) { return name == k.name; });
+  TORCH_CHECK(kind != std::end(table), where, ": expected a post-op that this version knows, got '", name,
+              "'. The model was written by a newer ipex: upgrade, or optimise it again.");
+  const char* const end = text.data() + text.size();
+  Arguments arguments;
+  for (const char* at = text.data() + name.size(); at < end && *at != ')';) {
+    double argument = 0;
+    const auto [stopped, error] = std::from_chars(at + 1, end, argument);
+    if (error != std::errc()) break;
+    arguments.push_back(argument);
+    at = stopped;
+  }
+  TORCH_CHECK(arguments.size() == kind->argument_count, where, ": expected ", kind->argument_count,
+              " arguments for post-op '", name, "', got '", text, "'. The model file is damaged: save it again.");
+  Steps steps = kind->steps(arguments);
+  if (!fit_float(steps)) steps.clear();
+  return {kind, std::move(arguments), std::move(steps)};
+}
+
 }  // namespace
 
-PostOps parse_post_ops(const char* where, const std::vector<std::string>& names) {
+bool Step::takes_operand() const {
+  return algorithm == binary_add || algorithm == binary_sub || algorithm == binary_mul || algorithm == binary_div;
+}
+
+PostOps parse_post_ops(const char* where, const std::vector<std::string>& texts) {
   PostOps post_ops;
-  for (const std::string& name : names) {
-    const PostOp* found =
-        std::find_if(std::begin(table), std::end(table), [&](const PostOp& op) { return name == op.name; });
-    TORCH_CHECK(found != std::end(table), where, ": expected a post-op that this version knows, got '", name,
-                "'. The model was written by a newer ipex: upgrade, or optimise it again.");
-    post_ops.push_back(found);
-  }
+  for (const std::string& text : texts) post_ops.push_back(parse(where, text));
   return post_ops;
 }
 
-std::vector<std::string> names_of(const PostOps& post_ops) {
-  std::vector<std::string> names;
-  for (const PostOp* op : post_ops) names.emplace_back(op->name);
-  return names;
+std::vector<std::string> texts_of(const PostOps& post_ops) {
+  std::vector<std::string> texts;
+  for (const PostOp& op : post_ops) {
+    std::string text = op.kind->name;
+    for (size_t i = 0; i < op.arguments.size(); ++i) {
+      text += i == 0 ? '(' : ',';
+      text += shortest(op.arguments[i]);
+    }
+    if (!op.arguments.empty()) text += ')';
+    texts.push_back(text);
+  }
+  return texts;
 }
 
 size_t operand_count(const PostOps& post_ops) {
-  return std::count_if(post_ops.begin(), post_ops.end(), [](const PostOp* op) { return op->takes_operand; });
+  return std::count_if(post_ops.begin(), post_ops.end(), [](const PostOp& op) { return op.kind->takes_operand; });
 }
 
 }  // namespace ipex::runtime

@@ -10,22 +10,43 @@
 
 namespace ipex::runtime {
 
-struct PostOp {
-  const char* name;
+// What oneDNN is told to do: one entry of its own list of post-ops.
+struct Step {
   dnnl::algorithm algorithm;
-  float alpha;
-  float beta;
-  bool takes_operand;
-  // The same thing in aten, for what oneDNN can't do exactly. `other` is undefined for a unary op.
-  at::Tensor (*reference)(at::Tensor y, const at::Tensor& other);
+  double alpha = 0;
+  double beta = 0;
+
+  bool takes_operand() const;
 };
 
-using PostOps = std::vector<const PostOp*>;
+using Steps = std::vector<Step>;
+using Arguments = std::vector<double>;
 
-// Looks the names up in the table. Throws, naming `where`, for one that this version doesn't know.
-PostOps parse_post_ops(const char* where, const std::vector<std::string>& names);
+// A row of post_ops.inc.
+struct PostOpKind {
+  const char* name;
+  size_t argument_count;
+  bool takes_operand;
+  Steps (*steps)(const Arguments& a);
+  // The same thing in aten, for what oneDNN can't do exactly. `other` is undefined for a unary op.
+  at::Tensor (*reference)(at::Tensor y, const at::Tensor& other, const Arguments& a);
+};
 
-std::vector<std::string> names_of(const PostOps& post_ops);
+struct PostOp {
+  const PostOpKind* kind;
+  Arguments arguments;
+  // Empty when it is left to aten.
+  Steps steps;
+
+  at::Tensor apply(const at::Tensor& y, const at::Tensor& other) const { return kind->reference(y, other, arguments); }
+};
+
+using PostOps = std::vector<PostOp>;
+
+// Reads "leaky_relu(0.01)". Throws, naming `where`, for a name that this version doesn't know.
+PostOps parse_post_ops(const char* where, const std::vector<std::string>& texts);
+
+std::vector<std::string> texts_of(const PostOps& post_ops);
 
 size_t operand_count(const PostOps& post_ops);
 

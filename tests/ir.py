@@ -1,7 +1,7 @@
 """Pieces of IR text that the pass tests are written with."""
 
 WEIGHT = "Float(8, 4, 3, 3, strides=[36, 9, 3, 1], requires_grad=0, device=cpu)"
-CONTEXT = "__torch__.torch.classes.ipex.Conv2dContext"
+CONTEXT = "__torch__.torch.classes.ipex.ConvolutionContext"
 
 # The constants of a plain convolution from 4 to 8 channels.
 CONSTANTS = (
@@ -19,9 +19,10 @@ CONSTANTS = (
 PACKED = (
     *CONSTANTS,
     "%post_ops : str[] = prim::Constant[value=annotate(List[str], [])]()",
-    f"%p : {CONTEXT} = ipex::conv2d_prepack(%w, %none, %ones, %zeros, %ones, %one, %post_ops, %none, %none)",
+    f"%p : {CONTEXT} = "
+    "ipex::convolution_prepack(%w, %none, %ones, %zeros, %ones, %one, %false, %zeros, %post_ops, %none, %none)",
     "%operands : Tensor[] = prim::ListConstruct()",
-    "%y : Tensor = ipex::conv2d_run(%x, %p, %operands, %false)",
+    "%y : Tensor = ipex::convolution_run(%x, %p, %operands, %false)",
 )
 
 
@@ -30,7 +31,8 @@ def packed(input_name: str, output_name: str, suffix: str) -> tuple[str, ...]:
     return (
         f"%post_ops{suffix} : str[] = prim::Constant[value=annotate(List[str], [])]()",
         f"%p{suffix} : {CONTEXT} = "
-        f"ipex::conv2d_prepack(%w, %none, %ones, %zeros, %ones, %one, %post_ops{suffix}, %none, %none)",
+        f"ipex::convolution_prepack("
+        f"%w, %none, %ones, %zeros, %ones, %one, %false, %zeros, %post_ops{suffix}, %none, %none)",
         f"%operands{suffix} : Tensor[] = prim::ListConstruct()",
-        f"%{output_name} : Tensor = ipex::conv2d_run(%{input_name}, %p{suffix}, %operands{suffix}, %false)",
+        f"%{output_name} : Tensor = ipex::convolution_run(%{input_name}, %p{suffix}, %operands{suffix}, %false)",
     )

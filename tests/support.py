@@ -139,16 +139,23 @@ def assert_round_trip(optimized: torch.jit.ScriptModule, folder: Path, *inputs: 
         loaded = ipex.load(folder / "model.pt")
         assert canonical_graph(loaded) == canonical_graph(optimized)
         expected, actual = optimized(*inputs), loaded(*inputs)
-        assert torch.equal(actual, expected)
-        assert actual.stride() == expected.stride()
+        assert_same(actual, expected, tolerance=0)
     return loaded
+
+
+def contexts(optimized: torch.jit.ScriptModule) -> list[Any]:
+    """The packed ops of this module, in the order of the graph."""
+    found = []
+    while hasattr(optimized, f"packed_{len(found)}"):
+        found.append(getattr(optimized, f"packed_{len(found)}"))
+    return found
+
+
+def packed_post_ops(optimized: torch.jit.ScriptModule) -> list[list[str]]:
+    """The post-ops of each packed op."""
+    return [context.__getstate__()[0][3] for context in contexts(optimized)]
 
 
 def fallback_reasons(optimized: torch.jit.ScriptModule) -> list[str]:
     """Why packed ops of this module left calls to aten."""
-    reasons: list[str] = []
-    index = 0
-    while hasattr(optimized, f"packed_{index}"):
-        reasons += getattr(optimized, f"packed_{index}").fallback_reasons()
-        index += 1
-    return reasons
+    return [reason for context in contexts(optimized) for reason in context.fallback_reasons()]

@@ -38,7 +38,7 @@ function(ipex_acquire_onednn)
     endforeach()
     target_include_directories(ipex_onednn INTERFACE ${CMAKE_BINARY_DIR}/onednn-include)
     target_compile_definitions(ipex_onednn INTERFACE IPEX_ONEDNN_VERSION_MINOR=${CMAKE_MATCH_1}
-      IPEX_ONEDNN_RELU_KEEPS_NAN=0 IPEX_ONEDNN_HAS_GEMM=1)
+      IPEX_ONEDNN_IS_EXACT=0 IPEX_ONEDNN_HAS_GEMM=1)
     return()
   endif()
 
@@ -125,7 +125,7 @@ function(ipex_onednn_target prefix version)
   set_target_properties(ipex_onednn PROPERTIES
     IMPORTED_LOCATION ${prefix}/lib/libdnnl.a
     INTERFACE_INCLUDE_DIRECTORIES ${prefix}/include
-    INTERFACE_COMPILE_DEFINITIONS "IPEX_ONEDNN_VERSION_MINOR=${CMAKE_MATCH_1};IPEX_ONEDNN_RELU_KEEPS_NAN=1;IPEX_ONEDNN_HAS_GEMM=0"
+    INTERFACE_COMPILE_DEFINITIONS "IPEX_ONEDNN_VERSION_MINOR=${CMAKE_MATCH_1};IPEX_ONEDNN_IS_EXACT=1;IPEX_ONEDNN_HAS_GEMM=0"
     INTERFACE_LINK_LIBRARIES "OpenMP::OpenMP_CXX;${CMAKE_DL_LIBS}")
   # It becomes part of our library, and its licence part of our package.
   file(GLOB IPEX_ONEDNN_LICENSES ${prefix}/share/doc/dnnl/LICENSE ${prefix}/share/doc/dnnl/THIRD-PARTY-PROGRAMS)

@@ -14,14 +14,19 @@ function(replace_once before after)
   string(REPLACE "${before}" "${after}" code "${code}")
   set(code "${code}" PARENT_SCOPE)
 endfunction()
+function(remove_lines pattern)
+  string(REGEX REPLACE "\n *${pattern}" "" code "${code}")
+  set(code "${code}" PARENT_SCOPE)
+endfunction()
 macro(done_changing)
   get_filename_component(name ${original} NAME)
   file(WRITE ${CMAKE_BINARY_DIR}/changed/${name} "${code}")
   list(APPEND changed_sources ${name})
 endmacro()
 
-# relu keeps NaN, as eager does: maxps returns its second operand when either is NaN, and upstream puts the zero second.
-# docs/decisions/0001-relu-keeps-nan.md
+# Activations keep NaN, as eager does: minps and maxps return their second operand when either is NaN, and upstream puts
+# the constant second; a comparison with NaN is false, and upstream takes that for "in range". And exp overflows to
+# infinity: upstream stops at the largest float. docs/decisions/0001-activations-keep-nan-and-infinity.md
 change(cpu/x64/injectors/jit_uni_eltwise_injector.cpp)
 replace_once("case eltwise_relu: n_vmms = (alpha != 0.f); break;" "case eltwise_relu: n_vmms = 1; break;")
 replace_once("relu_zero_ns_compute_vector_fwd(
@@ -32,6 +37,51 @@ replace_once("relu_zero_ns_compute_vector_fwd(
     h->uni_vmovups(vmm_aux(0), table_val(zero));
     h->uni_vmaxps(vmm_aux(0), vmm_aux(0), vmm_src);
     h->uni_vmovups(vmm_src, vmm_aux(0));")
+replace_once("    h->uni_vminps(vmm_src, vmm_src, table_val(exp_ln_flt_max_f));
+    h->uni_vmaxps(vmm_src, vmm_src, vmm_aux(0));
+    h->uni_vmovups(vmm_aux(0), vmm_src);"
+  "    h->uni_vmovups(vmm_aux(1), table_val(exp_ln_flt_max_f));
+    h->uni_vminps(vmm_aux(1), vmm_aux(1), vmm_src);
+    h->uni_vmaxps(vmm_aux(0), vmm_aux(0), vmm_aux(1));
+    h->uni_vmovups(vmm_src, vmm_aux(0));")
+replace_once("{exp_ln_flt_max_f, {0x42b17218, true}}," "{exp_ln_flt_max_f, {0x42b20000, true}},")
+replace_once("compute_cmp_mask(vmm_aux(2), table_val(exp_ln_flt_max_f), _cmp_gt_os);"
+  "compute_cmp_mask(vmm_aux(2), table_val(exp_ln_flt_max_f), jit_generator::_cmp_nle_us);")
+replace_once("compute_cmp_mask(vmm_tmp, vmm_src, _cmp_gt_os);
+    blend_with_mask(vmm_dst, vmm_src);"
+  "compute_cmp_mask(vmm_tmp, vmm_src, jit_generator::_cmp_nle_us);
+    blend_with_mask(vmm_dst, vmm_src);")
+replace_once("            case eltwise_clip_v2: n_vmms = 0; break;" "            case eltwise_clip_v2: n_vmms = 1; break;")
+replace_once("    h->uni_vmaxps(vmm_src, vmm_src, table_val(alpha));
+    h->uni_vminps(vmm_src, vmm_src, table_val(beta));"
+  "    h->uni_vmovups(vmm_aux(0), table_val(alpha));
+    h->uni_vmaxps(vmm_aux(0), vmm_aux(0), vmm_src);
+    h->uni_vmovups(vmm_src, vmm_aux(0));
+    h->uni_vmovups(vmm_aux(0), table_val(beta));
+    h->uni_vminps(vmm_aux(0), vmm_aux(0), vmm_src);
+    h->uni_vmovups(vmm_src, vmm_aux(0));")
+replace_once("            case eltwise_hardswish: n_vmms = 1; break;
+            case eltwise_hardsigmoid: n_vmms = 0; break;"
+  "            case eltwise_hardswish:
+            case eltwise_hardsigmoid: n_vmms = 2; break;")
+replace_once("    h->uni_vminps(vmm_src, vmm_src, table_val(one));
+    h->uni_vmaxps(vmm_src, vmm_src, table_val(zero));"
+  "    h->uni_vmovups(vmm_aux(1), table_val(one));
+    h->uni_vminps(vmm_aux(1), vmm_aux(1), vmm_src);
+    h->uni_vmovups(vmm_src, vmm_aux(1));
+    h->uni_vmovups(vmm_aux(1), table_val(zero));
+    h->uni_vmaxps(vmm_aux(1), vmm_aux(1), vmm_src);
+    h->uni_vmovups(vmm_src, vmm_aux(1));")
+done_changing()
+
+# Transposed convolutions go through brgemm backward-data kernels. The others would have to be compiled too.
+change(cpu/cpu_convolution_list.cpp)
+remove_lines("CPU_INSTANCE[A-Z0-9_]*\\([a-z0-9_]*convolution_bwd_data[^\n]*")
+done_changing()
+
+# Of the transposed convolutions only the brgemm kernels are compiled.
+change(cpu/cpu_deconvolution_list.cpp)
+remove_lines("CPU_INSTANCE[A-Z0-9_]*\\((jit|ref|acl)[^\n]*")
 done_changing()
 
 # A convolution whose weights are packed already blocks its output channels as they are, instead of preferring another

@@ -9,7 +9,7 @@ namespace ipex::passes {
 
 // Stores the contexts as attributes of the module whose method has this graph: saved, loaded and copied with it.
 //
-//   before   %context = ipex::conv2d_prepack(%w, ...)      with constant inputs
+//   before   %context = ipex::convolution_prepack(%w, ...)      with constant inputs
 //   after    %context = prim::GetAttr[name="packed_0"](%self)
 void pack_into_attributes(const std::shared_ptr<Graph>& graph, torch::jit::Module& module);
 

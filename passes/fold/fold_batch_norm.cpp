@@ -1,12 +1,12 @@
 // fold_batch_norm: in eval mode batch_norm is a scale and a shift per channel, which the packed op's weight can absorb.
 //
-//   before   %y = ipex::conv2d_run(%x, %packed, ..)
+//   before   %y = ipex::convolution_run(%x, %packed, ..)
 //            %z = aten::batch_norm(%y, %gamma, %beta, %mean, %var, %training=0, ..)
-//   after    %z = ipex::conv2d_run(%x, %packed', ..)
+//   after    %z = ipex::convolution_run(%x, %packed', ..)
 //            weight' = weight * s    bias' = (bias - mean) * s + beta    s = gamma / sqrt(var + eps)
 //
-// The channel of batch_norm is dimension 1, the weight's is the last but two (conv2d) or the last (linear): the same
-// one only for inputs of one rank. The packed op is told what was folded, and undoes it for an input of another rank.
+// The channel of batch_norm is dimension 1, the packed op's is the one before the image (convolution) or the last
+// (linear): the same one only for inputs of one rank. The packed op is told what was folded, and undoes it for an input of another rank.
 // Declines when %y has another reader, when a statistic is no constant, or when training is on.
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/ir/constants.h>
@@ -48,20 +48,6 @@ std::optional<std::string> read(const Node* node, int64_t channels, Affine& affi
   return std::nullopt;
 }
 
-void fold(const Anchor& anchor, const Affine& affine) {
-  const at::Tensor weight = toIValue(anchor.argument("weight"))->toTensor();
-  const auto bias = toIValue(anchor.argument("bias"));
-  std::vector<int64_t> per_channel(weight.dim(), 1);
-  per_channel[0] = -1;
-  const at::Tensor folded = (weight.to(at::kDouble) * affine.scale.view(per_channel)).to(at::kFloat);
-  const at::Tensor folded_bias =
-      bias->isTensor() ? bias->toTensor().to(at::kDouble) * affine.scale + affine.shift : affine.shift;
-  anchor.set_argument("weight", folded.contiguous(weight.suggest_memory_format()));
-  anchor.set_argument("bias", folded_bias.to(at::kFloat));
-  anchor.set_argument("folded_scale", affine.scale.to(at::kFloat));
-  anchor.set_argument("folded_shift", affine.shift.to(at::kFloat));
-}
-
 bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
   bool changed = false;
   for_each(graph, "aten::batch_norm", [&](Node* node) {
@@ -71,12 +57,15 @@ bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
     }
     if (!anchor->post_ops().empty()) return recorder.declined(node, "another operation comes in between");
     if (anchor->output()->uses().size() != 1) return recorder.declined(node, "its input has another reader");
-    const at::Tensor weight = toIValue(anchor->argument("weight"))->toTensor();
+    if (!anchor->argument("folded_scale")->mustBeNone())
+      return recorder.declined(node, "a batch_norm is folded already");
     Affine affine;
-    if (const auto reason = read(node, weight.size(0), affine)) return recorder.declined(node, *reason);
+    if (const auto reason = read(node, anchor->output_channels(), affine)) return recorder.declined(node, *reason);
 
     recorder.applied(node, "folded into " + describe(anchor->run()));
-    fold(*anchor, affine);
+    anchor->fold(affine.scale, affine.shift);
+    anchor->set_argument("folded_scale", affine.scale.to(at::kFloat));
+    anchor->set_argument("folded_shift", affine.shift.to(at::kFloat));
     anchor->output()->copyMetadata(node->output());
     node->output()->replaceAllUsesWith(anchor->output());
     node->destroy();

@@ -1,13 +1,13 @@
 // fuse_add: let the packed op that produces a value add a residual to it.
 //
-//   before   %y = ipex::conv2d_run(%x, %packed, [..])            %z = aten::add(%y, %other, %alpha=1)
-//   after    %z = ipex::conv2d_run(%x, %packed', [.., %other])   packed' = packed + post-op add
+//   before   %y = ipex::convolution_run(%x, %packed, [..])            %z = aten::add(%y, %other, %alpha=1)
+//   after    %z = ipex::convolution_run(%x, %packed', [.., %other])   packed' = packed + post-op add
 //
 // Works after every packed op and in both operand orders. %other is only read, so it may be anything: a graph input, a
-// view, a value that others need. Where it is broadcast, or its dtype is another one, the packed op leaves the addition
-// to aten.
-// Declines when alpha is not 1, when %other is a number, when %y has another reader, or when %other is what gets
-// overwritten (`other += y`): others may be waiting for that write.
+// view, a value that others need. oneDNN adds one of the same shape, one per channel, or a single one, where it is
+// float32; aten, called by the packed op, does the rest, as it does with an alpha other than 1.
+// Declines when alpha is not 1 and scales %y, when %y has another reader, or when %other is what gets overwritten
+// (`other += y`): others may be waiting for that write.
 #include "fusion_rule.h"
 
 namespace ipex::passes {
@@ -15,15 +15,21 @@ namespace {
 
 const FusionRule rule = FusionRule("fuse_add")
                             .match("%z = aten::add(%y, %other, %alpha)")
-                            .when("other", is_tensor, "its operand is a number")
-                            .when("alpha", is_one, "alpha is not 1")
+                            .where("other", is_tensor)
+                            .where("alpha", is_one)
                             .append("add", "other")
+                            .match("%z = aten::add(%y, %other, %alpha)")
+                            .where("other", is_tensor)
+                            .append("add_scaled(%alpha)", "other")
                             .match("%z = aten::add_(%y, %other, %alpha)")
-                            .when("other", is_tensor, "its operand is a number")
-                            .when("alpha", is_one, "alpha is not 1")
+                            .where("other", is_tensor)
+                            .where("alpha", is_one)
                             .append("add_", "other")
+                            .match("%z = aten::add_(%y, %other, %alpha)")
+                            .where("other", is_tensor)
+                            .append("add_scaled_(%alpha)", "other")
                             .match("%z = aten::add(%other, %y, %alpha)")
-                            .when("other", is_tensor, "its operand is a number")
+                            .where("other", is_tensor)
                             .when("alpha", is_one, "alpha is not 1")
                             .append("radd", "other");
 IPEX_REGISTER_FUSION(rule);

@@ -1,17 +1,17 @@
 // keep_channels_last: a stretch of convolutions hands its activations on as the kernels write them, channels-last, and
 // converts once where it begins and once where it ends.
 //
-//   before   %y = ipex::conv2d_run(%x, .., %eager_layout=1)
+//   before   %y = ipex::convolution_run(%x, .., %eager_layout=1)
 //            %p = aten::max_pool2d(%y, ..)
 //            %f = aten::flatten(%p, ..)
-//   after    %l = ipex::is_channels_last(%x)
-//            %c = ipex::to_channels_last(%x)
-//            %y = ipex::conv2d_run(%c, .., %eager_layout=%l)
+//   after    %l = ipex::is_channels_last(%x, %spatial_rank)
+//            %c = ipex::to_channels_last(%x, %spatial_rank)
+//            %y = ipex::convolution_run(%c, .., %eager_layout=%l)
 //            %p = aten::max_pool2d(%y, ..)
 //            %r = ipex::restore_layout(%p, %l)
 //            %f = aten::flatten(%r, ..)
 //
-// Without this pass every conv2d_run converts back to what eager would give. A stretch grows from a convolution's input
+// Without this pass every convolution_run converts back to what eager would give. A stretch grows from a convolution's input
 // through ops that compute the same in any layout and hand it on. Where its root, the tensor it begins with, is
 // contiguous, so is all of it in eager: this is what restore_layout gives back. Where the root is channels-last there
 // is nothing to save, and each convolution does as eager does.
@@ -21,6 +21,7 @@
 #include <torch/csrc/jit/ir/alias_analysis.h>
 #include <torch/csrc/jit/ir/constants.h>
 
+#include <map>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -35,19 +36,53 @@ namespace {
 using torch::jit::AliasDb;
 using torch::jit::WithInsertPoint;
 
-// Ops of one activation that compute the same in any layout, and give their result the layout of their input.
+// Ops that compute the same in any layout, give a contiguous result for contiguous inputs, and hand channels-last on.
 bool hands_layout_on(const Node* node) {
-  static const std::unordered_set<std::string> kinds{
-      "aten::relu",       "aten::max_pool2d", "aten::avg_pool2d", "aten::adaptive_avg_pool2d",
-      "aten::batch_norm", "aten::sigmoid",    "aten::silu",       "aten::hardswish",
-      "aten::hardtanh",   "aten::leaky_relu", "aten::gelu",       "aten::hardsigmoid",
-      "aten::tanh",       "aten::relu6"};
+  static const std::unordered_set<std::string> kinds{"aten::relu",
+                                                     "aten::relu6",
+                                                     "aten::leaky_relu",
+                                                     "aten::prelu",
+                                                     "aten::elu",
+                                                     "aten::selu",
+                                                     "aten::celu",
+                                                     "aten::gelu",
+                                                     "aten::silu",
+                                                     "aten::mish",
+                                                     "aten::sigmoid",
+                                                     "aten::hardsigmoid",
+                                                     "aten::hardswish",
+                                                     "aten::hardtanh",
+                                                     "aten::clamp",
+                                                     "aten::tanh",
+                                                     "aten::softplus",
+                                                     "aten::batch_norm",
+                                                     "aten::max_pool2d",
+                                                     "aten::avg_pool2d",
+                                                     "aten::max_pool3d",
+                                                     "aten::avg_pool3d",
+                                                     "aten::mean",
+                                                     "aten::adaptive_avg_pool2d",
+                                                     "aten::cat",
+                                                     "aten::constant_pad_nd",
+                                                     "aten::add",
+                                                     "aten::sub",
+                                                     "aten::mul",
+                                                     "aten::div",
+                                                     "aten::maximum",
+                                                     "aten::minimum",
+                                                     "aten::upsample_nearest2d",
+                                                     "aten::upsample_bilinear2d"};
   return kinds.count(node->kind().toQualString()) > 0;
 }
 
-bool is_add(const Node* node) {
-  return node->kind() == c10::aten::add && node->input(1)->type()->isSubtypeOf(*c10::TensorType::get());
-}
+// What every convolution in a stretch has in common: the tensor that it begins with, and the rank of its images.
+struct Root {
+  Value* value = nullptr;
+  int64_t spatial_rank = 0;
+
+  auto operator<=>(const Root&) const = default;
+  explicit operator bool() const { return value; }
+};
 
 // What was put before the first convolution of a stretch.
 struct Entry {
@@ -61,7 +96,7 @@ class Stretches {
 
   void find() {
     for (Node* node : block_->nodes()) {
-      if (Value* root = root_of_result(node)) {
+      if (const Root root = root_of_result(node)) {
         root_of_[node->output()] = root;
         members_.push_back(node->output());
       }
@@ -78,64 +113,86 @@ class Stretches {
   bool empty() const { return members_.empty(); }
 
  private:
-  Value* root_of(const Value* value) const {
+  Root root_of(const Value* value) const {
     const auto found = root_of_.find(value);
-    return found == root_of_.end() ? nullptr : found->second;
+    return found == root_of_.end() ? Root() : found->second;
   }
 
-  // The root of the stretch that this node's result belongs to. Null when it belongs to none.
-  Value* root_of_result(Node* node) const {
-    if (node->outputs().size() != 1 || aliases_.hasWriters(node->output())) return nullptr;
+  // The root of the stretch that this node's result belongs to. None when it belongs to none.
+  Root root_of_result(Node* node) const {
+    if (node->outputs().size() != 1 || aliases_.hasWriters(node->output())) return {};
     if (const auto anchor = Anchor::producing(node->output())) return root_of_convolution(*anchor);
-    if (hands_layout_on(node)) return root_of(node->input(0));
-    if (is_add(node)) {
-      Value* root = root_of(node->input(0));
-      return root == root_of(node->input(1)) ? root : nullptr;
-    }
-    return nullptr;
+    return hands_layout_on(node) ? common_root(node->inputs()) : Root();
   }
 
-  Value* root_of_convolution(const Anchor& anchor) const {
-    if (anchor.run()->kind() != Symbol::fromQualString("ipex::conv2d_run")) return nullptr;
-    const at::Tensor weight = torch::jit::toIValue(anchor.argument("weight"))->toTensor();
-    if (weight.suggest_memory_format() == at::MemoryFormat::ChannelsLast) return nullptr;
-    Value* x = anchor.input();
-    Value* root = root_of(x);
-    if (!root && aliases_.hasWriters(x)) return nullptr;
-    if (!root) root = x;
-    // aten::add takes the layout of its first operand, which for radd is the residual.
-    const std::vector<std::string> post_ops = anchor.post_ops();
-    const bool residual_comes_first = std::find(post_ops.begin(), post_ops.end(), "radd") != post_ops.end();
-    const auto in_this_stretch = [&](const Value* operand) { return root_of(operand) == root; };
-    if (residual_comes_first && !std::all_of(anchor.operands().begin(), anchor.operands().end(), in_this_stretch)) {
-      return nullptr;
+  // The root that these tensors, in lists too, have in common. Contiguous constants have any.
+  Root common_root(at::ArrayRef<Value*> values) const {
+    Root root;
+    for (Value* value : values) {
+      const bool is_list = value->type()->isSubtypeOf(*c10::ListType::ofTensors());
+      if (!is_list && (!is_tensor(value) || is_contiguous_constant(value))) continue;
+      if (is_list && value->node()->kind() != c10::prim::ListConstruct) return {};
+      const Root own = is_list ? common_root(value->node()->inputs()) : root_of(value);
+      if (!own || (root && root != own)) return {};
+      root = own;
     }
+    return root;
+  }
+
+  static bool is_tensor(const Value* value) { return value->type()->isSubtypeOf(*c10::TensorType::get()); }
+
+  static bool is_contiguous_constant(const Value* value) {
+    const auto constant = torch::jit::toIValue(value);
+    return constant && constant->isTensor() && constant->toTensor().is_contiguous();
+  }
+
+  Root root_of_convolution(const Anchor& anchor) const {
+    const int64_t rank = anchor.spatial_rank();
+    if (rank == 0) return {};
+    const at::Tensor weight = torch::jit::toIValue(anchor.argument("weight"))->toTensor();
+    if ((rank == 1 ? weight.unsqueeze(2) : weight).suggest_memory_format() != at::MemoryFormat::Contiguous) return {};
+    Value* x = anchor.input();
+    Root root = root_of(x);
+    if (!root && aliases_.hasWriters(x)) return {};
+    if (root.spatial_rank != rank) root = {x, rank};
+    // aten takes the layout of its first operand, which for these is the residual.
+    static const std::unordered_set<std::string> reversed{"radd", "rsub", "rmul", "rmaximum", "rminimum"};
+    const std::vector<std::string> post_ops = anchor.post_ops();
+    const bool residual_comes_first =
+        std::any_of(post_ops.begin(), post_ops.end(), [](const std::string& name) { return reversed.count(name) > 0; });
+    const auto& operands = anchor.operands();
+    const bool residuals_stay = std::all_of(operands.begin(), operands.end(), [&](const Value* operand) {
+      return root_of(operand) == root || is_contiguous_constant(operand);
+    });
+    if (residual_comes_first && !residuals_stay) return {};
     return root;
   }
 
   // Whether this reader of a member takes it in any layout: it is in a stretch itself, or only adds it.
   bool takes_any_layout(const Use& use) const {
     const Node* node = use.user;
-    if (node->kind() == c10::prim::ListConstruct) {
-      return std::all_of(node->output()->uses().begin(), node->output()->uses().end(), [&](const Use& list_use) {
-        const Node* reader = list_use.user;
-        return reader->outputs().size() == 1 && Anchor::producing(reader->output()) && root_of(reader->output());
-      });
-    }
-    return node->owningBlock() == block_ && node->outputs().size() == 1 && root_of(node->output());
+    const auto is_member = [&](const Node* reader) {
+      return reader->owningBlock() == block_ && reader->outputs().size() == 1 && root_of(reader->output());
+    };
+    if (node->kind() != c10::prim::ListConstruct) return is_member(node);
+    const auto& readers = node->output()->uses();
+    return std::all_of(readers.begin(), readers.end(), [&](const Use& reader) { return is_member(reader.user); });
   }
 
   void enter(const Anchor& anchor, Recorder& recorder) {
     recorder.applied(anchor.run(), "stays channels-last");
-    Value* root = root_of(anchor.output());
+    const Root root = root_of(anchor.output());
     Entry& entry = entries_[root];
     if (!entry.converted) {
       const WithInsertPoint guard(anchor.run());
-      entry.is_channels_last = block_->owningGraph()->insert(Symbol::fromQualString("ipex::is_channels_last"), {root});
-      entry.converted = block_->owningGraph()->insert(Symbol::fromQualString("ipex::to_channels_last"), {root});
+      const auto insert = [&](const char* op) {
+        return block_->owningGraph()->insert(Symbol::fromQualString(op), {root.value, root.spatial_rank});
+      };
+      entry.is_channels_last = insert("ipex::is_channels_last");
+      entry.converted = insert("ipex::to_channels_last");
     }
     anchor.set_eager_layout(entry.is_channels_last);
-    if (anchor.input() == root) anchor.run()->replaceInput(0, entry.converted);
+    if (anchor.input() == root.value) anchor.run()->replaceInput(0, entry.converted);
   }
 
   void leave(Value* member) {
@@ -153,9 +210,9 @@ class Stretches {
 
   Block* block_;
   const AliasDb& aliases_;
-  std::unordered_map<const Value*, Value*> root_of_;
-  std::vector<Value*> members_;                // in the order of the graph
-  std::unordered_map<Value*, Entry> entries_;  // by root
+  std::unordered_map<const Value*, Root> root_of_;
+  std::vector<Value*> members_;  // in the order of the graph
+  std::map<Root, Entry> entries_;
 };
 
 bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {

@@ -5,6 +5,8 @@
 //            %y = ipex::linear_run(%x, %context, %operands=[], %eager_layout=1)
 //
 // Declines when the weight or bias is no constant or not float32.
+#include <torch/csrc/jit/ir/constants.h>
+
 #include "anchor.h"
 #include "graph_walk.h"
 #include "passes.h"
@@ -12,10 +14,17 @@
 namespace ipex::passes {
 namespace {
 
+std::optional<std::string> reason_against(const Node* node) {
+  if (const auto reason = reason_against_weight(node)) return reason;
+  const at::Tensor weight = torch::jit::toIValue(node->namedInput("weight"))->toTensor();
+  if (weight.dim() != 2) return c10::str("its weight has ", weight.dim(), " dimensions, not 2");
+  return reason_against_bias(node, weight.size(0));
+}
+
 bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
   bool changed = false;
   for_each(graph, "aten::linear", [&](Node* node) {
-    if (const auto reason = reason_against_packing(node, 2)) return recorder.declined(node, *reason);
+    if (const auto reason = reason_against(node)) return recorder.declined(node, *reason);
     recorder.applied(node, "prepacked");
     replace(node, Anchor::insert_before(node, "linear", node->inputs().slice(1), node->input(0)).run());
     changed = true;

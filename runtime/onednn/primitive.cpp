@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <unordered_map>
 
 namespace ipex::runtime {
@@ -33,6 +34,15 @@ void reorder(const dnnl::memory::desc& from, void* source, const dnnl::memory::d
   stream().wait();
 }
 
+dnnl::memory::desc operand_desc(Spread spread, const dnnl::memory::desc& dst) {
+  if (spread == Spread::full) return dst;
+  dnnl::memory::dims sizes(dst.get_ndims(), 1);
+  if (spread == Spread::channel) sizes[1] = dst.get_dims()[1];
+  dnnl::memory::dims strides(sizes.size(), 1);
+  strides[0] = sizes[1];
+  return {sizes, dst.get_data_type(), strides};
+}
+
 }  // namespace
 
 const dnnl::engine& engine() {
@@ -43,18 +53,25 @@ const dnnl::engine& engine() {
 int thread_count() { return at::get_num_threads(); }
 
 bool is_exact(const PostOp& post_op) {
-  // An unpatched relu turns NaN into 0: see docs/decisions/0001-relu-keeps-nan.md.
-  return IPEX_ONEDNN_RELU_KEEPS_NAN || post_op.algorithm != dnnl::algorithm::eltwise_relu;
+  // An unpatched oneDNN loses NaN: see docs/decisions/0001-activations-keep-nan-and-infinity.md.
+  const auto is_arithmetic = [](const Step& s) {
+    return s.takes_operand() || s.algorithm == dnnl::algorithm::eltwise_linear;
+  };
+  return !post_op.steps.empty() &&
+         (IPEX_ONEDNN_IS_EXACT || std::all_of(post_op.steps.begin(), post_op.steps.end(), is_arithmetic));
 }
 
-dnnl::primitive_attr attributes(const PostOps& post_ops, size_t count, const dnnl::memory::desc& dst) {
+dnnl::primitive_attr attributes(const PostOps& post_ops, size_t count, const std::vector<Spread>& spreads,
+                                const dnnl::memory::desc& dst) {
   dnnl::post_ops list;
+  auto spread = spreads.begin();
   for (size_t i = 0; i < count; ++i) {
-    const PostOp& op = *post_ops[i];
-    if (op.takes_operand) {
-      list.append_binary(op.algorithm, dst);
-    } else {
-      list.append_eltwise(op.algorithm, op.alpha, op.beta);
+    for (const Step& step : post_ops[i].steps) {
+      if (step.takes_operand()) {
+        list.append_binary(step.algorithm, operand_desc(*spread++, dst));
+      } else {
+        list.append_eltwise(step.algorithm, static_cast<float>(step.alpha), static_cast<float>(step.beta));
+      }
     }
   }
   dnnl::primitive_attr attr;
@@ -93,17 +110,20 @@ at::Tensor PackedWeight::in_layout(const dnnl::memory::desc& wanted) const {
   });
 }
 
-Prepared::Prepared(const dnnl::primitive_desc& desc, bool has_bias, const PostOps& post_ops, size_t fused)
+Prepared::Prepared(const dnnl::primitive_desc& desc, bool has_bias)
     : primitive_(desc),
       src_(desc.src_desc()),
       weights_(desc.weights_desc()),
       dst_(desc.dst_desc()),
       scratchpad_(desc.scratchpad_desc()) {
   if (has_bias) bias_ = desc.weights_desc(1);
-  for (size_t i = 0; i < fused; ++i) {
-    if (post_ops[i]->takes_operand) {
-      operand_arguments_.push_back(DNNL_ARG_ATTR_MULTIPLE_POST_OP(static_cast<int>(i)) | DNNL_ARG_SRC_1);
-    }
+  const dnnl::post_ops post_ops = desc.get_primitive_attr().get_post_ops();
+  for (int i = 0; i < post_ops.len(); ++i) {
+    if (post_ops.kind(i) != dnnl::primitive::kind::binary) continue;
+    dnnl::algorithm algorithm;
+    dnnl::memory::desc operand;
+    post_ops.get_params_binary(i, algorithm, operand);
+    operands_.emplace_back(DNNL_ARG_ATTR_MULTIPLE_POST_OP(i) | DNNL_ARG_SRC_1, operand);
   }
 }
 
@@ -115,8 +135,9 @@ void Prepared::run(const at::Tensor& src, const PackedWeight& weight, const at::
                                                   {DNNL_ARG_WEIGHTS, memory(weights_, weight_bytes.data_ptr())},
                                                   {DNNL_ARG_DST, memory(dst_, dst.data_ptr())}};
   if (!bias_.is_zero()) arguments.emplace(DNNL_ARG_BIAS, memory(bias_, bias.data_ptr()));
-  for (size_t i = 0; i < operand_arguments_.size(); ++i) {
-    arguments.emplace(operand_arguments_[i], memory(dst_, operands[i].data_ptr()));
+  for (size_t i = 0; i < operands_.size(); ++i) {
+    const auto& [argument, desc] = operands_[i];
+    arguments.emplace(argument, memory(desc, operands[i].data_ptr()));
   }
   at::Tensor scratchpad;
   if (const size_t size = scratchpad_.get_size()) {

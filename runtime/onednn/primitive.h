@@ -20,8 +20,13 @@ const dnnl::engine& engine();
 // also makes a new thread take over torch's setting.
 int thread_count();
 
-// Attributes that make a primitive apply the first `count` post-ops, reading operands laid out like `dst`.
-dnnl::primitive_attr attributes(const PostOps& post_ops, size_t count, const dnnl::memory::desc& dst);
+// How a post-op's operand is spread over the result: it has the result's shape, or one element per channel (the
+// result's dimension 1), or one element for all.
+enum class Spread { full, channel, all };
+
+// Attributes that make a primitive apply the first post-ops, one spread for each operand of theirs, to a result `dst`.
+dnnl::primitive_attr attributes(const PostOps& post_ops, size_t count, const std::vector<Spread>& spreads,
+                                const dnnl::memory::desc& dst);
 
 // Whether this oneDNN gives aten's result for the post-op, NaN included.
 bool is_exact(const PostOp& post_op);
@@ -51,7 +56,7 @@ class PackedWeight {
 // A primitive for one set of shapes, ready to run from any thread.
 class Prepared {
  public:
-  Prepared(const dnnl::primitive_desc& desc, bool has_bias, const PostOps& post_ops, size_t fused);
+  Prepared(const dnnl::primitive_desc& desc, bool has_bias);
 
   void run(const at::Tensor& src, const PackedWeight& weight, const at::Tensor& bias, const at::Tensor& dst,
            const std::vector<at::Tensor>& operands) const;
@@ -59,7 +64,7 @@ class Prepared {
  private:
   dnnl::primitive primitive_;
   dnnl::memory::desc src_, weights_, bias_, dst_, scratchpad_;
-  std::vector<int> operand_arguments_;
+  std::vector<std::pair<int, dnnl::memory::desc>> operands_;
 };
 
 }  // namespace ipex::runtime

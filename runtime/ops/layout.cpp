@@ -1,10 +1,10 @@
 // The borders of a stretch of the graph that runs on channels-last activations.
 //
-//   ipex::to_channels_last(x) -> Tensor                  on the way in
-//   ipex::is_channels_last(x) -> bool                    asked of the same x: then eager's layout is no other
+//   ipex::to_channels_last(x, spatial_rank) -> Tensor    on the way in
+//   ipex::is_channels_last(x, spatial_rank) -> bool      asked of the same x: then eager's layout is no other
 //   ipex::restore_layout(y, is_channels_last) -> Tensor  on the way out: contiguous, as eager has it, if it is another
 //
-// An unbatched image, [channels, height, width], counts as a batch of one.
+// `spatial_rank` is that of the convolutions in the stretch. What is no image of that rank stays as it is.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
@@ -13,13 +13,20 @@
 namespace ipex::runtime {
 namespace {
 
-at::Tensor to_channels_last(const at::Tensor& x) {
-  return x.dim() == 4 && x.layout() == at::kStrided ? x.contiguous(at::MemoryFormat::ChannelsLast) : x;
+bool is_image(const at::Tensor& x, int64_t spatial_rank) {
+  return x.layout() == at::kStrided && (x.dim() == spatial_rank + 1 || x.dim() == spatial_rank + 2);
 }
 
-bool is_channels_last(const at::Tensor& x) {
-  if (x.layout() != at::kStrided) return false;
-  return (x.dim() == 3 ? x.unsqueeze(0) : x).suggest_memory_format() == at::MemoryFormat::ChannelsLast;
+at::Tensor to_channels_last(const at::Tensor& x, int64_t spatial_rank) {
+  if (!is_image(x, spatial_rank)) return x;
+  const at::Tensor image = as_batched_image(x, spatial_rank);
+  const at::Tensor converted = image.contiguous(channels_last_of(spatial_rank));
+  return converted.is_same(image) ? x : as_original_image(converted, x, spatial_rank);
+}
+
+bool is_channels_last(const at::Tensor& x, int64_t spatial_rank) {
+  return is_image(x, spatial_rank) &&
+         as_batched_image(x, spatial_rank).suggest_memory_format() == channels_last_of(spatial_rank);
 }
 
 at::Tensor restore_layout(const at::Tensor& y, bool is_channels_last) {
@@ -27,8 +34,8 @@ at::Tensor restore_layout(const at::Tensor& y, bool is_channels_last) {
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  m.def("to_channels_last(Tensor(a) x) -> Tensor(a)", to_channels_last);
-  m.def("is_channels_last(Tensor x) -> bool", is_channels_last);
+  m.def("to_channels_last(Tensor(a) x, int spatial_rank) -> Tensor(a)", to_channels_last);
+  m.def("is_channels_last(Tensor x, int spatial_rank) -> bool", is_channels_last);
   m.def("restore_layout(Tensor(a) y, bool is_channels_last) -> Tensor(a)", restore_layout);
 }
 

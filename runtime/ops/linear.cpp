@@ -4,13 +4,9 @@
 //   ipex::linear_run(input, context, operands, eager_layout) -> Tensor
 //
 // Accepts an input of any rank whose last dimension is the weight's; computes on it flattened to two dimensions.
-// Caches one primitive per number of rows and thread count.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
-#include <array>
-
-#include "onednn/lru_cache.h"
 #include "ops/packed_op.h"
 
 namespace ipex::runtime {
@@ -22,21 +18,20 @@ constexpr const char* op_name = "ipex::linear_run";
 
 class LinearContext final : public PackedOp {
  public:
-  explicit LinearContext(const Spec& spec) : PackedOp(spec, 2) {}
+  explicit LinearContext(const Spec& spec)
+      : PackedOp(spec, 2, spec.weight.defined() && spec.weight.dim() > 0 ? spec.weight.size(0) : 0) {}
 
   State state() const { return save(spec(), {}); }
-
-  size_t cached_primitives() const override { return primitives_.size(); }
 
   static c10::intrusive_ptr<LinearContext> load(const State& state) {
     return c10::make_intrusive<LinearContext>(StateReader(op_name, state).spec());
   }
 
  private:
-  using Key = std::array<int64_t, 3>;  // rows, threads, fused post-ops
-
   int64_t input_width() const { return weight_sizes()[1]; }
   int64_t output_width() const { return weight_sizes()[0]; }
+  int64_t batch_rank() const override { return 2; }
+  int64_t channel_dimension(int64_t rank) const override { return rank - 1; }
 
   void check_input(const at::Tensor& input) const override {
     TORCH_CHECK(input.dim() >= 1 && input.size(-1) == input_width(), op_name, ": expected input with last dimension ",
@@ -45,6 +40,10 @@ class LinearContext final : public PackedOp {
 
   at::Tensor reference(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) const override {
     return at::linear(input, weight, bias);
+  }
+
+  at::Tensor divided(const at::Tensor& weight, const at::Tensor& divisor) const override {
+    return weight / divisor.unsqueeze(1);
   }
 
   at::Tensor kernel_view(const at::Tensor& tensor) const override {
@@ -69,15 +68,6 @@ class LinearContext final : public PackedOp {
     return tensor.is_contiguous();
   }
 
-  std::shared_ptr<const Prepared> prepare(const at::Tensor& source, size_t fused) const override {
-    const Key key{source.size(0), thread_count(), static_cast<int64_t>(fused)};
-    const auto describe = [&](const memory::desc& weight_desc) {
-      return primitive_desc(source.size(0), weight_desc, fused);
-    };
-    const auto prepared = primitives_.get(key, [&] { return first_usable(any_weight_desc(), fused, describe); });
-    return {prepared, *prepared ? &**prepared : nullptr};
-  }
-
   std::unique_ptr<const PackedWeight> pack(const at::Tensor& weight) const override {
     return std::make_unique<PackedWeight>(weight, plain_weight_desc(), preferred_weight_desc());
   }
@@ -87,33 +77,27 @@ class LinearContext final : public PackedOp {
     return {{input_width(), output_width()}, memory::data_type::f32, memory::format_tag::ba};
   }
 
-  memory::desc any_weight_desc() const {
+  memory::desc any_weight_desc() const override {
     return {{input_width(), output_width()}, memory::data_type::f32, memory::format_tag::any};
   }
 
   // The number of rows is not known when packing; the layout that matmul asks for does not depend on it.
   memory::desc preferred_weight_desc() const {
     constexpr int64_t ordinary_rows = 64;
-    auto desc = primitive_desc(ordinary_rows, any_weight_desc(), 0);
+    auto desc = primitive_desc({ordinary_rows, input_width()}, any_weight_desc(), {});
     return desc && skip_reference_implementations(desc) ? desc.weights_desc() : plain_weight_desc();
   }
 
-  // An empty descriptor when oneDNN refuses.
-  dnnl::matmul::primitive_desc primitive_desc(int64_t rows, const memory::desc& weight_desc, size_t fused) const {
+  dnnl::primitive_desc primitive_desc(const std::vector<int64_t>& source_sizes, const memory::desc& weight_desc,
+                                      const Fused& fused) const override {
     const auto row_major = [](int64_t height, int64_t width) {
       return memory::desc({height, width}, memory::data_type::f32, memory::format_tag::ab);
     };
-    const memory::desc result = row_major(rows, output_width());
-    return {engine(),
-            row_major(rows, input_width()),
-            weight_desc,
-            bias().defined() ? row_major(1, output_width()) : memory::desc(),
-            result,
-            attributes(post_ops(), fused, result),
-            /*allow_empty=*/true};
+    const memory::desc result = row_major(source_sizes[0], output_width());
+    return dnnl::matmul::primitive_desc(engine(), row_major(source_sizes[0], input_width()), weight_desc,
+                                        bias().defined() ? row_major(1, output_width()) : memory::desc(), result,
+                                        attributes(fused, result), /*allow_empty=*/true);
   }
-
-  mutable LruCache<Key, std::optional<Prepared>> primitives_{16};
 };
 
 c10::intrusive_ptr<LinearContext> linear_prepack(const at::Tensor& weight, const std::optional<at::Tensor>& bias,

@@ -21,7 +21,7 @@ bool is_plain_cpu_float(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kFloat && keys.highestPriorityTypeId() == c10::DispatchKey::CPU;
 }
 
-const Spec& checked(const Spec& spec, int64_t weight_rank) {
+const Spec& checked(const Spec& spec, int64_t weight_rank, int64_t output_channels) {
   const auto& [name, weight, bias, post_ops, folded_scale, folded_shift] = spec;
   TORCH_CHECK(weight.defined() && weight.dim() == weight_rank && is_plain_cpu_float(weight) && weight.numel() > 0, name,
               ": expected a non-empty ", weight_rank, "-D float32 CPU weight, got ",
@@ -30,8 +30,8 @@ const Spec& checked(const Spec& spec, int64_t weight_rank) {
   for (const auto& [role, vector] :
        {std::pair{"bias", bias}, {"folded_scale", folded_scale}, {"folded_shift", folded_shift}}) {
     TORCH_CHECK(
-        !vector.defined() || (vector.dim() == 1 && vector.size(0) == weight.size(0) && is_plain_cpu_float(vector)),
-        name, ": expected a float32 CPU ", role, " of ", weight.size(0), " elements, got ", vector.toString(), " ",
+        !vector.defined() || (vector.dim() == 1 && vector.size(0) == output_channels && is_plain_cpu_float(vector)),
+        name, ": expected a float32 CPU ", role, " of ", output_channels, " elements, got ", vector.toString(), " ",
         vector.defined() ? vector.sizes() : at::IntArrayRef{}, ". The model file is damaged: save it again.");
   }
   TORCH_CHECK(folded_scale.defined() == folded_shift.defined() && (bias.defined() || !folded_scale.defined()), name,
@@ -80,8 +80,8 @@ std::vector<int64_t> StateReader::integers(const std::string& key, size_t count,
   return values;
 }
 
-PackedOp::PackedOp(const Spec& spec, int64_t weight_rank)
-    : name_(checked(spec, weight_rank).name),
+PackedOp::PackedOp(const Spec& spec, int64_t weight_rank, int64_t output_channels)
+    : name_(checked(spec, weight_rank, output_channels).name),
       weight_sizes_(spec.weight.sizes().vec()),
       weight_format_(spec.weight.suggest_memory_format()),
       bias_(spec.bias.defined() ? spec.bias.detach().clone(at::MemoryFormat::Contiguous) : at::Tensor()),
@@ -97,7 +97,7 @@ at::Tensor PackedOp::run(const at::Tensor& input, const std::vector<at::Tensor>&
               " operands for its post-ops, got ", operands.size(), ".");
   at::Tensor result;
   size_t done = 0;
-  if (const char* reason = reason_for_aten(input)) {
+  if (const char* reason = reason_for_aten(input, eager_layout)) {
     remember(reason);
   } else {
     result = run_primitive(input, operands, eager_layout, done);
@@ -106,27 +106,23 @@ at::Tensor PackedOp::run(const at::Tensor& input, const std::vector<at::Tensor>&
 
   size_t operand = operand_count({post_ops_.begin(), post_ops_.begin() + static_cast<std::ptrdiff_t>(done)});
   for (; done < post_ops_.size(); ++done) {
-    const PostOp& op = *post_ops_[done];
-    result = op.reference(result, op.takes_operand ? operands[operand++] : at::Tensor());
+    const PostOp& op = post_ops_[done];
+    result = op.apply(result, op.kind->takes_operand ? operands[operand++] : at::Tensor());
   }
   return result;
 }
 
 at::Tensor PackedOp::run_primitive(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
                                    size_t& done) const {
-  std::vector<at::Tensor> fused_operands;
-  size_t fused = 0;
-  for (; fused < post_ops_.size(); ++fused) {
-    const PostOp& op = *post_ops_[fused];
-    const at::Tensor operand = op.takes_operand ? operands[fused_operands.size()] : at::Tensor();
-    if (!can_fuse(op, operand, input, eager_layout)) break;
-    if (op.takes_operand) fused_operands.push_back(kernel_view(operand));
+  Fused fused;
+  for (const PostOp& op : post_ops_) {
+    const at::Tensor operand = op.kind->takes_operand ? operands[fused.operands.size()] : at::Tensor();
+    if (!fuse(op, operand, input, eager_layout, fused)) break;
   }
   const at::Tensor source = kernel_view(input);
   std::shared_ptr<const Prepared> prepared = prepare(source, fused);
-  if (!prepared && fused > 0) {
-    fused = 0;
-    fused_operands.clear();
+  if (!prepared && fused.count > 0) {
+    fused = {};
     prepared = prepare(source, fused);
     if (prepared) remember("oneDNN can't apply these post-ops on this CPU");
   }
@@ -135,42 +131,79 @@ at::Tensor PackedOp::run_primitive(const at::Tensor& input, const std::vector<at
     return {};
   }
   at::Tensor result = allocate(source);
-  prepared->run(source, weight(), bias_, result, fused_operands);
-  done = fused;
+  prepared->run(source, weight(), bias_, result, fused.operands);
+  done = fused.count;
   return user_view(result, input, eager_layout);
 }
 
-bool PackedOp::can_fuse(const PostOp& op, const at::Tensor& operand, const at::Tensor& input, bool eager_layout) const {
+std::shared_ptr<const Prepared> PackedOp::prepare(const at::Tensor& source, const Fused& fused) const {
+  std::vector<int64_t> key = source.sizes().vec();
+  key.insert(key.end(), {thread_count(), static_cast<int64_t>(fused.count)});
+  for (const Spread spread : fused.spreads) key.push_back(static_cast<int64_t>(spread));
+  const auto prepared = primitives_.get(key, [&]() -> std::optional<Prepared> {
+    // With the weight as it is packed or, where no kernel takes that, as one wants it.
+    for (const dnnl::memory::desc& weight_desc : {weight().desc(), any_weight_desc()}) {
+      auto desc = primitive_desc(source.sizes().vec(), weight_desc, fused);
+      if (desc && skip_reference_implementations(desc)) return Prepared(desc, bias_.defined());
+    }
+    return std::nullopt;
+  });
+  return {prepared, *prepared ? &**prepared : nullptr};
+}
+
+bool PackedOp::fuse(const PostOp& op, const at::Tensor& operand, const at::Tensor& input, bool eager_layout,
+                    Fused& fused) const {
+  const std::string_view name = op.kind->name;
+  std::optional<Spread> spread;
   const char* reason = nullptr;
   if (!is_exact(op)) {
-    reason = "this oneDNN does not keep NaN";
-  } else if (op.takes_operand) {
-    const bool operand_decides_layout = op.name == std::string_view("radd");
+    reason = "oneDNN does not give aten's result";
+  } else if (op.kind->takes_operand) {
+    spread = this->spread(operand, result_sizes(input));
+    const bool operand_decides_layout = name == "radd" || name == "rmul" || name == "rsub";
     if (!is_plain_cpu_float(operand)) {
       reason = "its operand is not a float32 CPU tensor";
-    } else if (operand.sizes() != at::IntArrayRef(result_sizes(input))) {
-      reason = "its operand is broadcast";
+    } else if (!spread) {
+      reason = "its operand is broadcast in a way that oneDNN can't follow";
     } else if (wants_gradient(operand)) {
       reason = "its operand requires a gradient";
-    } else if (operand_decides_layout && !laid_out_as_result(operand, input, eager_layout)) {
+    } else if (operand_decides_layout && spread == Spread::full && !laid_out_as_result(operand, input, eager_layout)) {
       reason = "its operand decides the layout of the result";
     }
   }
-  if (reason) remember(std::string("post-op ") + op.name + ": " + reason);
-  return !reason;
+  if (reason) {
+    remember(c10::str("post-op ", name, ": ", reason));
+    return false;
+  }
+  ++fused.count;
+  if (spread) {
+    fused.spreads.push_back(*spread);
+    fused.operands.push_back(spread == Spread::full ? kernel_view(operand) : operand.contiguous());
+  }
+  return true;
+}
+
+std::optional<Spread> PackedOp::spread(const at::Tensor& operand, const std::vector<int64_t>& result_sizes) const {
+  if (operand.sizes() == at::IntArrayRef(result_sizes)) return Spread::full;
+  const auto rank = static_cast<int64_t>(result_sizes.size());
+  const int64_t missing = rank - operand.dim();
+  if (missing < 0) return std::nullopt;
+  if (operand.numel() == 1) return Spread::all;
+  const int64_t channel = channel_dimension(rank) - missing;
+  const bool is_per_channel =
+      channel >= 0 && operand.size(channel) == operand.numel() && operand.numel() == result_sizes[channel + missing];
+  return is_per_channel ? std::optional(Spread::channel) : std::nullopt;
 }
 
 at::Tensor PackedOp::run_reference(const at::Tensor& input) const {
   if (!is_folded_for_another_rank(input)) return reference(input, plain_weight(), bias_);
 
   // Here dimension 1, batch_norm's channel, is not the dimension that the weight was folded along.
-  TORCH_CHECK(folded_scale_.ne(0).all().item<bool>(), name_, ": expected a ", weight_sizes_.size(),
+  TORCH_CHECK(folded_scale_.ne(0).all().item<bool>(), name_, ": expected a ", batch_rank(),
               "-D input, because a batch_norm that makes a channel vanish was folded into the weight, got ",
               input.sizes(), ". Optimise the model with disable=['fold_batch_norm'].");
-  std::vector<int64_t> along_weight(weight_sizes_.size(), 1);
-  along_weight[0] = -1;
   const at::Tensor y =
-      reference(input, plain_weight() / folded_scale_.view(along_weight), (bias_ - folded_shift_) / folded_scale_);
+      reference(input, divided(plain_weight(), folded_scale_), (bias_ - folded_shift_) / folded_scale_);
   TORCH_CHECK(y.dim() >= 2 && y.size(1) == folded_scale_.size(0), name_, ": expected ", folded_scale_.size(0),
               " channels in dimension 1 for its batch_norm, got ", y.sizes(), ".");
   std::vector<int64_t> along_input(y.dim(), 1);
@@ -179,15 +212,16 @@ at::Tensor PackedOp::run_reference(const at::Tensor& input) const {
 }
 
 bool PackedOp::is_folded_for_another_rank(const at::Tensor& input) const {
-  return folded_scale_.defined() && input.dim() != static_cast<int64_t>(weight_sizes_.size());
+  return folded_scale_.defined() && input.dim() != batch_rank();
 }
 
-const char* PackedOp::reason_for_aten(const at::Tensor& input) const {
+const char* PackedOp::reason_for_aten(const at::Tensor& input, bool eager_layout) const {
   if (!is_plain_cpu_float(input)) return "the input is not a float32 CPU tensor";
   if (wants_gradient(input)) return "the input requires a gradient";
-  if (input.numel() == 0) return "the input is empty";
+  if (c10::multiply_integers(result_sizes(input)) == 0 || input.numel() == 0) return "there is nothing to compute";
   if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
   if (is_folded_for_another_rank(input)) return "a batch_norm was folded that is another one for this rank";
+  if (eager_layout && !knows_eager_layout(input)) return "the layout of the result is aten's to choose";
   return nullptr;
 }
 
@@ -218,11 +252,11 @@ at::Tensor PackedOp::plain_weight() const {
 }
 
 Spec PackedOp::spec() const {
-  return {name_, plain_weight(), bias_, names_of(post_ops_), folded_scale_, folded_shift_};
+  return {name_, plain_weight(), bias_, texts_of(post_ops_), folded_scale_, folded_shift_};
 }
 
 std::string PackedOp::describe() const {
-  return c10::str(name_, "(weight=", weight_sizes_, ", bias=", bias_.defined(), ", post_ops=", names_of(post_ops_),
+  return c10::str(name_, "(weight=", weight_sizes_, ", bias=", bias_.defined(), ", post_ops=", texts_of(post_ops_),
                   ")");
 }
 

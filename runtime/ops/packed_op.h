@@ -16,6 +16,7 @@
 #include <tuple>
 #include <vector>
 
+#include "onednn/lru_cache.h"
 #include "onednn/primitive.h"
 #include "post_op.h"
 
@@ -57,10 +58,17 @@ class StateReader {
   const State& state_;
 };
 
+// The leading post-ops that oneDNN applies, and their operands as it reads them.
+struct Fused {
+  size_t count = 0;
+  std::vector<Spread> spreads;
+  std::vector<at::Tensor> operands;
+};
+
 class PackedOp : public torch::CustomClassHolder {
  public:
   // Throws when a field of the spec can't be right, before anything is allocated.
-  PackedOp(const Spec& spec, int64_t weight_rank);
+  PackedOp(const Spec& spec, int64_t weight_rank, int64_t output_channels);
 
   // The whole computation. With `eager_layout` the result has the strides that eager would give, else those that the
   // kernel writes. `operands` holds one tensor per post-op that takes one, in order; they are only read.
@@ -72,7 +80,7 @@ class PackedOp : public torch::CustomClassHolder {
   // Why calls were left to aten, each reason once.
   std::vector<std::string> fallback_reasons() const;
   std::string describe() const;
-  virtual size_t cached_primitives() const = 0;
+  size_t cached_primitives() const { return primitives_.size(); }
   // What a save writes, with the plain weight made again.
   Spec spec() const;
 
@@ -92,10 +100,24 @@ class PackedOp : public torch::CustomClassHolder {
   virtual std::vector<int64_t> result_sizes(const at::Tensor& input) const = 0;
   // Whether `tensor` is laid out as user_view's result will be.
   virtual bool laid_out_as_result(const at::Tensor& tensor, const at::Tensor& input, bool eager_layout) const = 0;
+  // Whether user_view knows the strides that eager would give.
+  virtual bool knows_eager_layout(const at::Tensor&) const { return true; }
+  // Of an input of the rank that a batch has, and of a result of rank `rank`, the dimension that holds the channels.
+  virtual int64_t batch_rank() const = 0;
+  virtual int64_t channel_dimension(int64_t rank) const = 0;
+  // The weight with each output channel divided by its element of `divisor`.
+  virtual at::Tensor divided(const at::Tensor& weight, const at::Tensor& divisor) const = 0;
   // Packs a plain weight that has weight_format's strides.
   virtual std::unique_ptr<const PackedWeight> pack(const at::Tensor& weight) const = 0;
-  // The primitive for this source that applies the first `fused` post-ops. Null when oneDNN has none worth running.
-  virtual std::shared_ptr<const Prepared> prepare(const at::Tensor& source, size_t fused) const = 0;
+  // The primitive for this source that applies the first post-ops. Null when oneDNN has none worth running.
+  std::shared_ptr<const Prepared> prepare(const at::Tensor& source, const Fused& fused) const;
+  // Its description with this weight layout. Empty when oneDNN refuses.
+  virtual dnnl::primitive_desc primitive_desc(const std::vector<int64_t>& source_sizes,
+                                              const dnnl::memory::desc& weight_desc, const Fused& fused) const = 0;
+  virtual dnnl::memory::desc any_weight_desc() const = 0;
+  dnnl::primitive_attr attributes(const Fused& fused, const dnnl::memory::desc& dst) const {
+    return runtime::attributes(post_ops_, fused.count, fused.spreads, dst);
+  }
 
   const std::vector<int64_t>& weight_sizes() const { return weight_sizes_; }
   at::MemoryFormat weight_format() const { return weight_format_; }
@@ -104,24 +126,17 @@ class PackedOp : public torch::CustomClassHolder {
   // The weight, packed at the first call.
   const PackedWeight& weight() const;
 
-  // The first primitive worth running among those that `describe(weight_desc)` describes: with the weight as it is
-  // packed or, where no kernel takes that, as one wants it.
-  template <typename Describe>
-  std::optional<Prepared> first_usable(const dnnl::memory::desc& any_weight, size_t fused, Describe&& describe) const {
-    for (const dnnl::memory::desc& weight_desc : {weight().desc(), any_weight}) {
-      auto desc = describe(weight_desc);
-      if (desc && skip_reference_implementations(desc)) return Prepared(desc, bias_.defined(), post_ops_, fused);
-    }
-    return std::nullopt;
-  }
-
  private:
-  const char* reason_for_aten(const at::Tensor& input) const;
+  const char* reason_for_aten(const at::Tensor& input, bool eager_layout) const;
   // Runs the anchor and as many leading post-ops as oneDNN takes in one go; `done` says how many. Undefined when oneDNN
   // can't run it at all.
   at::Tensor run_primitive(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
                            size_t& done) const;
-  bool can_fuse(const PostOp& op, const at::Tensor& operand, const at::Tensor& input, bool eager_layout) const;
+  // Takes post-op `op` into `fused`, or remembers why not.
+  bool fuse(const PostOp& op, const at::Tensor& operand, const at::Tensor& input, bool eager_layout,
+            Fused& fused) const;
+  // How the operand is spread over the result. None when it is not, or in a way that oneDNN can't follow.
+  std::optional<Spread> spread(const at::Tensor& operand, const std::vector<int64_t>& result_sizes) const;
   void remember(const std::string& reason) const;
   at::Tensor plain_weight() const;
   at::Tensor run_reference(const at::Tensor& input) const;
@@ -140,6 +155,9 @@ class PackedOp : public torch::CustomClassHolder {
   mutable std::once_flag packed_once_;
   mutable at::Tensor unpacked_;  // until then
   mutable std::unique_ptr<const PackedWeight> weight_;
+
+  // By source sizes, thread count and what is fused.
+  mutable LruCache<std::vector<int64_t>, std::optional<Prepared>> primitives_{16};
 
   mutable std::mutex reasons_mutex_;
   mutable std::set<std::string> reasons_;

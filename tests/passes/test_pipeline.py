@@ -28,14 +28,14 @@ def stderr_at(level: str) -> str:
 
 def test_verbose_levels():
     assert stderr_at("0") == ""
-    assert "ipex,pass,fuse_relu,applied=1,declined=0\n" in stderr_at("1")
-    assert "ipex,applied,fuse_relu,aten::relu" in stderr_at("2")
+    assert "ipex,pass,fuse_activation,applied=1,declined=0\n" in stderr_at("1")
+    assert "ipex,applied,fuse_activation,aten::relu" in stderr_at("2")
     assert "graph(" in stderr_at("3")
 
 
 def test_a_pass_can_be_left_out():
     model, x = nn.Sequential(nn.Linear(4, 3), nn.ReLU()).eval(), torch.randn(2, 4)
-    optimized = ipex.jit_optimize(torch.jit.trace(model, x), disable=["fuse_relu"])
+    optimized = ipex.jit_optimize(torch.jit.trace(model, x), disable=["fuse_activation"])
     assert kinds(optimized)["aten::relu"] == 1
     with torch.no_grad():
         assert_same(optimized(x), model(x))
@@ -81,8 +81,8 @@ def test_the_report_is_saved_with_the_model(tmp_path):
     optimized.save(tmp_path / "model.pt")
     report = ipex.explain(optimized)
     assert ipex.explain(ipex.load(tmp_path / "model.pt")) == report
-    assert [d.pass_name for d in report.applied] == ["prepack_linear", "fuse_relu"]
-    assert "applied   fuse_relu: aten::relu in 1 (%" in str(report)
+    assert [d.pass_name for d in report.applied] == ["prepack_linear", "fuse_activation"]
+    assert "applied   fuse_activation: aten::relu in 1 (%" in str(report)
 
 
 def test_explain_needs_an_optimised_module():

@@ -20,7 +20,7 @@ def test_version():
 
 
 def test_passes():
-    assert {"fuse_relu", "fuse_add", "fold_batch_norm"} <= set(ask("--passes").stdout.split())
+    assert {"fuse_activation", "fuse_add", "fold_batch_norm"} <= set(ask("--passes").stdout.split())
 
 
 @pytest.mark.parametrize("arguments", [(), ("--nonsense",)])

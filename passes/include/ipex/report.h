@@ -10,7 +10,7 @@
 namespace ipex {
 
 struct Decision {
-  std::string pass;    // "fuse_relu"
+  std::string pass;    // "fuse_activation"
   std::string node;    // "aten::relu in layer1.0.relu (%input.5)"
   bool applied;        // false: the node was left as it is
   std::string reason;  // why it was left, or what became of it

@@ -22,7 +22,7 @@ def test_fires_after_conv2d():
     ir = graph_ir("%x : Tensor", *PACKED, *STATISTICS, batch_norm("y"), returns="%z")
     result = assert_rewrites("fold_batch_norm", ir)
     assert result.count("aten::batch_norm") == 0
-    assert result.count("ipex::conv2d_run") == 1
+    assert result.count("ipex::convolution_run") == 1
 
 
 def test_declines_second_reader():
@@ -53,7 +53,7 @@ def test_declines_after_a_post_op():
 
 def test_folds_into_the_right_one_of_two():
     ir = graph_ir("%x : Tensor", *PACKED, *packed("x", "y2", "2"), *STATISTICS, batch_norm("y2"), returns="%y, %z")
-    assert assert_rewrites("fold_batch_norm", ir).count("ipex::conv2d_run") == 2
+    assert assert_rewrites("fold_batch_norm", ir).count("ipex::convolution_run") == 2
 
 
 def lively(norm: nn.modules.batchnorm._BatchNorm) -> nn.Module:

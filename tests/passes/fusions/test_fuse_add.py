@@ -39,18 +39,24 @@ def test_waits_for_the_residual():
         returns="%z",
     )
     graph = assert_rewrites("fuse_add", ir).graph
-    assert graph.index("aten::neg") < graph.index("ipex::conv2d_run")
+    assert graph.index("aten::neg") < graph.index("ipex::convolution_run")
 
 
-def test_declines_alpha():
+def test_alpha_is_kept():
     two = "%two : int = prim::Constant[value=2]()"
     ir = graph_ir("%x : Tensor, %o : Tensor", *PACKED, two, "%z : Tensor = aten::add(%y, %o, %two)", returns="%z")
+    assert 'value=["add_scaled(2)"]' in assert_rewrites("fuse_add", ir).graph
+
+
+def test_declines_alpha_on_the_result_itself():
+    two = "%two : int = prim::Constant[value=2]()"
+    ir = graph_ir("%x : Tensor, %o : Tensor", *PACKED, two, "%z : Tensor = aten::add(%o, %y, %two)", returns="%z")
     assert_unchanged("fuse_add", ir, reason="alpha is not 1")
 
 
-def test_declines_a_number():
+def test_leaves_a_number_to_fuse_number():
     ir = graph_ir("%x : Tensor", *PACKED, "%z : Tensor = aten::add(%y, %one, %one)", returns="%z")
-    assert_unchanged("fuse_add", ir, reason="its operand is a number")
+    assert_unchanged("fuse_add", ir, reason=None)
 
 
 def test_declines_second_reader():
@@ -98,7 +104,7 @@ def test_two_packed_ops_added_to_each_other():
     )
     result = assert_rewrites("fuse_add", ir)
     assert result.count("aten::add") == 0
-    assert result.count("ipex::conv2d_run") == 2
+    assert result.count("ipex::convolution_run") == 2
 
 
 class Residual(nn.Module):

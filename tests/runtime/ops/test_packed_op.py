@@ -10,7 +10,7 @@ from torch import nn
 import ipex
 from support import assert_same
 
-CLASS = "__torch__.torch.classes.ipex.Conv2dContext"
+CLASS = "__torch__.torch.classes.ipex.ConvolutionContext"
 State = tuple[int, dict[str, torch.Tensor], dict[str, list[int]], list[str]]
 
 
@@ -35,7 +35,16 @@ def test_nothing_is_lost():
     assert version == 1
     assert torch.equal(tensors["weight"], model[0].weight)
     assert torch.equal(tensors["bias"], model[0].bias)
-    assert integers == {"stride": [2, 2], "padding": [1, 1], "dilation": [1, 1], "groups": [2]}
+    assert integers == {
+        "spatial_rank": [2],
+        "stride": [2, 2],
+        "padding_begin": [1, 1],
+        "padding_end": [1, 1],
+        "dilation": [1, 1],
+        "output_padding": [0, 0],
+        "groups": [2],
+        "transposed": [0],
+    }
     assert post_ops == ["relu"]
     again = restore(state).__getstate__()[0]
     assert again[2:] == state[2:]
@@ -62,7 +71,9 @@ BAD = [
     (lambda s: (s[0], {**s[1], "bias": torch.zeros(7)}, *s[2:]), "expected a float32 CPU bias of 8 elements"),
     (lambda s: (*s[:2], {k: v for k, v in s[2].items() if k != "stride"}, s[3]), "expected a field 'stride', got none"),
     (lambda s: (*s[:2], {**s[2], "stride": [0, 1]}, s[3]), "expected 2 integers of at least 1 in 'stride'"),
-    (lambda s: (*s[:2], {**s[2], "padding": [1]}, s[3]), "expected 2 integers of at least 0 in 'padding'"),
+    (lambda s: (*s[:2], {**s[2], "padding_end": [1]}, s[3]), "expected 2 integers of at least 0 in 'padding_end'"),
+    (lambda s: (*s[:3], ["leaky_relu"]), "expected 1 arguments for post-op 'leaky_relu', got 'leaky_relu'"),
+    (lambda s: (*s[:3], ["clamp(1,"]), "expected 2 arguments for post-op 'clamp'"),
     (lambda s: (*s[:2], {**s[2], "groups": [3]}, s[3]), "divisible by groups, got 8 and 3"),
 ]
 

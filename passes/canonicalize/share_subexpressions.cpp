@@ -1,0 +1,27 @@
+// share_subexpressions: what is computed from constants alone is computed now, and what is computed twice, once.
+//
+//   before   %a = aten::t(%constant)    %b = aten::size(%x, 0)    %c = aten::size(%x, 0)
+//   after    %a is a constant           %b = aten::size(%x, 0)    %c is %b
+//
+// TorchScript's own passes do it. Declines as a whole where memory is overwritten that others may share (aliasing.h).
+#include <torch/csrc/jit/passes/common_subexpression_elimination.h>
+#include <torch/csrc/jit/passes/constant_propagation.h>
+
+#include "aliasing.h"
+#include "passes.h"
+
+namespace ipex::passes {
+namespace {
+
+bool run(const std::shared_ptr<Graph>& graph, Recorder&) {
+  std::shared_ptr<Graph> same = graph;
+  bool changed = torch::jit::ConstantPropagation(same, /*ignore_custom_classes=*/true);
+  if (!writes_to_shared_memory(graph)) changed |= torch::jit::EliminateCommonSubexpression(graph);
+  return changed;
+}
+
+}  // namespace
+
+Pass share_subexpressions() { return {"share_subexpressions", run}; }
+
+}  // namespace ipex::passes

@@ -1,0 +1,99 @@
+// fold_constants: adding, subtracting, multiplying or dividing by a constant is something that weight and bias can do.
+//
+//   before   %y = ipex::convolution_run(%x, %packed, ..)    %z = aten::mul(%y, %constant)
+//   after    %z = ipex::convolution_run(%x, %packed', ..)   weight' = weight * constant    bias' = bias * constant
+//
+// The constant is a number or a float32 tensor with one element for all or one per channel, in a shape that means the
+// same for every input that the packed op takes: [C] for a linear, [C, 1, 1] for a 2-d convolution.
+// Declines when %y has another reader (somebody needs the unfolded value), when the constant has another shape or dtype
+// or is not finite, and after a folded batch_norm or a post-op. A fusion takes over what is declined here.
+#include <ATen/ATen.h>
+#include <torch/csrc/jit/ir/constants.h>
+
+#include "anchor.h"
+#include "constants.h"
+#include "graph_walk.h"
+#include "passes.h"
+
+namespace ipex::passes {
+namespace {
+
+// One element per channel, in float64. None when the shape says something else.
+std::optional<at::Tensor> per_channel(const Value* value, const Anchor& anchor) {
+  const int64_t channels = anchor.output_channels();
+  if (const auto one = number(value)) return at::full({channels}, *one, at::kDouble);
+  const auto constant = torch::jit::toIValue(value);
+  if (!constant || !constant->isTensor()) return std::nullopt;
+  const at::Tensor tensor = constant->toTensor();
+  const int64_t rank = anchor.spatial_rank() + 1;  // of a result without a batch
+  if (!tensor.defined() || tensor.scalar_type() != at::kFloat || !tensor.device().is_cpu() || tensor.dim() > rank) {
+    return std::nullopt;
+  }
+  const bool is_one = tensor.numel() == 1;
+  const bool is_vector = tensor.dim() == rank && tensor.size(0) == channels && tensor.numel() == channels;
+  if (!is_one && !is_vector) return std::nullopt;
+  return tensor.to(at::kDouble).reshape({-1}).expand({channels}).contiguous();
+}
+
+struct Affine {
+  at::Tensor scale, shift;  // float64, one element per channel
+};
+
+Affine meaning(const std::string& kind, bool is_first, const at::Tensor& constant) {
+  const at::Tensor ones = at::ones_like(constant), zeros = at::zeros_like(constant);
+  if (kind == "aten::add") return {ones, constant};
+  if (kind == "aten::sub") return is_first ? Affine{ones, -constant} : Affine{-ones, constant};
+  if (kind == "aten::mul") return {constant, zeros};
+  return {1 / constant, zeros};
+}
+
+void fold_one(Node* node, size_t anchor_index, Recorder& recorder, bool& changed) {
+  const auto anchor = Anchor::producing(node->input(anchor_index));
+  if (!anchor || anchor->run()->owningBlock() != node->owningBlock()) return;
+  const Value* other = node->input(1 - anchor_index);
+  if (!torch::jit::toIValue(other)) return;  // no constant: a matter for fusion
+
+  std::string kind = node->kind().toQualString();
+  if (kind.back() == '_') kind.pop_back();
+  const auto constant = per_channel(other, *anchor);
+  const auto reason = [&]() -> std::optional<std::string> {
+    if (anchor->output()->uses().size() != 1) return "another reader needs the value before it";
+    if (!anchor->post_ops().empty()) return "another operation comes in between";
+    if (!anchor->argument("folded_scale")->mustBeNone()) return "a batch_norm is folded already";
+    if (!constant) return "the constant is not a number or a float32 vector of the channels";
+    if (node->inputs().size() == 3 && number(node->input(2)) != 1) return "alpha is not 1, or it rounds";
+    if (kind == "aten::div" && anchor_index == 1) return "it divides by the packed op's result";
+    return std::nullopt;
+  }();
+  if (reason) return recorder.declined(node, *reason);
+  const Affine affine = meaning(kind, anchor_index == 0, *constant);
+  if (!affine.scale.to(at::kFloat).isfinite().all().item<bool>() ||
+      !affine.shift.to(at::kFloat).isfinite().all().item<bool>()) {
+    return recorder.declined(node, "the constant is not finite");
+  }
+  recorder.applied(node, "folded into " + describe(anchor->run()));
+  anchor->fold(affine.scale, affine.shift);
+  anchor->output()->copyMetadata(node->output());
+  node->output()->replaceAllUsesWith(anchor->output());
+  node->destroy();
+  changed = true;
+}
+
+bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
+  bool changed = false;
+  for (const char* kind :
+       {"aten::add", "aten::add_", "aten::sub", "aten::sub_", "aten::mul", "aten::mul_", "aten::div", "aten::div_"}) {
+    for_each(graph, kind, [&](Node* node) {
+      const bool is_first = Anchor::producing(node->input(0)).has_value();
+      const bool is_in_place = std::string_view(kind).back() == '_';
+      if (is_first || !is_in_place) fold_one(node, is_first ? 0 : 1, recorder, changed);
+    });
+  }
+  return changed;
+}
+
+}  // namespace
+
+Pass fold_constants() { return {"fold_constants", run}; }
+
+}  // namespace ipex::passes

@@ -1,0 +1,75 @@
+// fold_padding: zeros that are put around an image just for a convolution are padding that it can do itself.
+//
+//   before   %p = aten::constant_pad_nd(%x, [1, 1, 1, 1], 0)    %y = ipex::convolution_run(%p, %packed, ..)
+//   after    %y = ipex::convolution_run(%x, %packed', ..)       packed' = packed with the padding added
+//
+// Declines when the padding is no constant, cuts off, is not zeros, or goes beyond the image; when %p has another
+// reader; when something may write to %x in between; and before transposed convolutions, whose padding cuts off.
+#include <torch/csrc/jit/ir/constants.h>
+
+#include "aliasing.h"
+#include "anchor.h"
+#include "constants.h"
+#include "graph_walk.h"
+#include "passes.h"
+
+namespace ipex::passes {
+namespace {
+
+using torch::jit::toIValue;
+
+std::optional<std::string> reason_against(const Node* pad, const Anchor& anchor) {
+  if (pad->output()->uses().size() != 1) return "another reader needs the padded image";
+  const auto widths = toIValue(pad->namedInput("pad"));
+  if (!widths) return "its widths are not constants";
+  const std::vector<int64_t> list = widths->toIntVector();
+  if (static_cast<int64_t>(list.size()) > 2 * anchor.spatial_rank()) return "it pads more than the image";
+  if (std::any_of(list.begin(), list.end(), [](int64_t width) { return width < 0; })) return "it cuts off";
+  if (pad->hasNamedInput("mode") && toIValue(pad->namedInput("mode")) != torch::jit::IValue("constant")) {
+    return "it does not pad with zeros";
+  }
+  const Value* value = pad->namedInput("value");
+  if (!value->mustBeNone() && number(value) != 0) return "it does not pad with zeros";
+  if (toIValue(anchor.argument("transposed"))->toBool()) return "the convolution is transposed";
+  if (pad->owningBlock() != anchor.run()->owningBlock()) return "the convolution is in another block";
+  if (written_between(pad, anchor.run())) return "something is overwritten in between";
+  return std::nullopt;
+}
+
+void fold(const Node* pad, const Anchor& anchor) {
+  const auto rank = static_cast<size_t>(anchor.spatial_rank());
+  std::vector<int64_t> padding = toIValue(anchor.argument("padding"))->toIntVector();
+  if (padding.size() == rank)
+    padding.insert(padding.end(), padding.begin(), padding.begin() + static_cast<std::ptrdiff_t>(rank));
+  const std::vector<int64_t> widths = toIValue(pad->namedInput("pad"))->toIntVector();
+  for (size_t i = 0; i < widths.size(); ++i) {  // last dimension first, begin and end in turn
+    padding[(i % 2) * rank + rank - 1 - i / 2] += widths[i];
+  }
+  anchor.set_argument("padding", padding);
+  anchor.run()->replaceInput(0, pad->input(0));
+}
+
+bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
+  bool changed = false;
+  for (const char* kind : {"aten::constant_pad_nd", "aten::pad"}) {
+    for_each(graph, kind, [&](Node* pad) {
+      const auto& uses = pad->output()->uses();
+      const auto anchor = uses.empty() || uses[0].user->outputs().size() != 1
+                              ? std::nullopt
+                              : Anchor::producing(uses[0].user->output());
+      if (!anchor || anchor->input() != pad->output() || anchor->spatial_rank() == 0) return;
+      if (const auto reason = reason_against(pad, *anchor)) return recorder.declined(pad, *reason);
+      recorder.applied(pad, "folded into " + describe(anchor->run()));
+      fold(pad, *anchor);
+      pad->destroy();
+      changed = true;
+    });
+  }
+  return changed;
+}
+
+}  // namespace
+
+Pass fold_padding() { return {"fold_padding", run}; }
+
+}  // namespace ipex::passes

@@ -1,0 +1,63 @@
+// fuse_arithmetic: let the packed op that produces a value subtract, multiply, divide or compare it with a tensor.
+//
+//   before   %y = ipex::linear_run(%x, %packed, [..])            %z = aten::mul(%y, %other)
+//   after    %z = ipex::linear_run(%x, %packed', [.., %other])   packed' = packed + post-op mul
+//
+// Like fuse_add, which has addition. Declines when alpha is not 1, when a division rounds, and when %y is the divisor:
+// oneDNN has no such form.
+#include "fusion_rule.h"
+
+namespace ipex::passes {
+namespace {
+
+const FusionRule rule = FusionRule("fuse_arithmetic")
+                            .match("%z = aten::sub(%y, %other, %alpha)")
+                            .where("other", is_tensor)
+                            .when("alpha", is_one, "alpha is not 1")
+                            .append("sub", "other")
+                            .match("%z = aten::sub_(%y, %other, %alpha)")
+                            .where("other", is_tensor)
+                            .when("alpha", is_one, "alpha is not 1")
+                            .append("sub_", "other")
+                            .match("%z = aten::sub(%other, %y, %alpha)")
+                            .where("other", is_tensor)
+                            .when("alpha", is_one, "alpha is not 1")
+                            .append("rsub", "other")
+                            .match("%z = aten::mul(%y, %other)")
+                            .where("other", is_tensor)
+                            .append("mul", "other")
+                            .match("%z = aten::mul_(%y, %other)")
+                            .where("other", is_tensor)
+                            .append("mul_", "other")
+                            .match("%z = aten::mul(%other, %y)")
+                            .where("other", is_tensor)
+                            .append("rmul", "other")
+                            .match("%z = aten::div(%y, %other)")
+                            .where("other", is_tensor)
+                            .append("div", "other")
+                            .match("%z = aten::div_(%y, %other)")
+                            .where("other", is_tensor)
+                            .append("div_", "other")
+                            .match("%z = aten::div(%y, %other, %rounding)")
+                            .when("rounding", is_none, "it rounds")
+                            .append("div", "other")
+                            .match("%z = aten::maximum(%y, %other)")
+                            .append("maximum", "other")
+                            .match("%z = aten::maximum(%other, %y)")
+                            .append("rmaximum", "other")
+                            .match("%z = aten::max(%y, %other)")
+                            .append("maximum", "other")
+                            .match("%z = aten::max(%other, %y)")
+                            .append("rmaximum", "other")
+                            .match("%z = aten::minimum(%y, %other)")
+                            .append("minimum", "other")
+                            .match("%z = aten::minimum(%other, %y)")
+                            .append("rminimum", "other")
+                            .match("%z = aten::min(%y, %other)")
+                            .append("minimum", "other")
+                            .match("%z = aten::min(%other, %y)")
+                            .append("rminimum", "other");
+IPEX_REGISTER_FUSION(rule);
+
+}  // namespace
+}  // namespace ipex::passes

@@ -1,0 +1,322 @@
+// Convolutions with packed weights: 1-, 2- and 3-d, and transposed.
+//
+//   ipex::convolution_prepack(weight, bias, stride, padding, dilation, groups, transposed, output_padding, post_ops,
+//                             folded_scale, folded_shift) -> ConvolutionContext
+//   ipex::convolution_run(input, context, operands, eager_layout) -> Tensor
+//
+// `padding` has a number per dimension or, where the two ends differ, the beginnings followed by the ends. A 1-d
+// convolution is computed as the 2-d one that aten makes of it, on an image one pixel high.
+// Computes on channels-last activations, where oneDNN's brgemm kernels are fastest; an input in another layout is
+// converted first.
+#include <ATen/ATen.h>
+#include <torch/library.h>
+
+#include "ops/memory_format.h"
+#include "ops/packed_op.h"
+
+namespace ipex::runtime {
+namespace {
+
+using at::Tensor;
+using dnnl::memory;
+using Ints = std::vector<int64_t>;
+
+constexpr const char* op_name = "ipex::convolution_run";
+
+// Of the kernel: two or three dimensions.
+struct Geometry {
+  int64_t spatial_rank;  // the model's, that may be 1
+  Ints stride, begin, end, dilation, output_padding;
+  int64_t groups;
+  bool transposed;
+};
+
+class ConvolutionContext final : public PackedOp {
+ public:
+  ConvolutionContext(const Spec& spec, Geometry geometry)
+      : PackedOp(spec, static_cast<int64_t>(geometry.stride.size()) + 2, output_channels(spec.weight, geometry)),
+        geometry_(std::move(geometry)),
+        channels_last_(channels_last_of(geometry_.spatial_rank)) {
+    TORCH_CHECK(spec.weight.size(0) % geometry_.groups == 0, op_name, ": expected channels divisible by groups, got ",
+                spec.weight.size(0), " and ", geometry_.groups, ". The model file is damaged: save it again.");
+  }
+
+  State state() const {
+    return save(spec(), {{"spatial_rank", {geometry_.spatial_rank}},
+                         {"stride", geometry_.stride},
+                         {"padding_begin", geometry_.begin},
+                         {"padding_end", geometry_.end},
+                         {"dilation", geometry_.dilation},
+                         {"output_padding", geometry_.output_padding},
+                         {"groups", {geometry_.groups}},
+                         {"transposed", {geometry_.transposed}}});
+  }
+
+  static c10::intrusive_ptr<ConvolutionContext> load(const State& state) {
+    const StateReader reader(op_name, state);
+    const int64_t spatial_rank = reader.integers("spatial_rank", 1, 1)[0];
+    TORCH_CHECK(spatial_rank <= 3, op_name, ": expected at most 3 dimensions, got ", spatial_rank,
+                ". The model file is damaged: save it again.");
+    const size_t rank = spatial_rank == 3 ? 3 : 2;
+    Geometry geometry{spatial_rank,
+                      reader.integers("stride", rank, 1),
+                      reader.integers("padding_begin", rank, 0),
+                      reader.integers("padding_end", rank, 0),
+                      reader.integers("dilation", rank, 1),
+                      reader.integers("output_padding", rank, 0),
+                      reader.integers("groups", 1, 1)[0],
+                      reader.integers("transposed", 1, 0)[0] != 0};
+    return c10::make_intrusive<ConvolutionContext>(reader.spec(), std::move(geometry));
+  }
+
+ private:
+  static int64_t output_channels(const Tensor& weight, const Geometry& geometry) {
+    if (!weight.defined() || weight.dim() < 2) return 0;  // refused by PackedOp
+    return geometry.transposed ? weight.size(1) * geometry.groups : weight.size(0);
+  }
+
+  size_t kernel_rank() const { return geometry_.stride.size(); }
+  int64_t output_channels() const {
+    return geometry_.transposed ? weight_sizes()[1] * geometry_.groups : weight_sizes()[0];
+  }
+  int64_t input_channels() const {
+    return geometry_.transposed ? weight_sizes()[0] : weight_sizes()[1] * geometry_.groups;
+  }
+
+  int64_t batch_rank() const override { return geometry_.spatial_rank + 2; }
+  int64_t channel_dimension(int64_t rank) const override { return rank - geometry_.spatial_rank - 1; }
+
+  void check_input(const Tensor& input) const override {
+    const int64_t rank = input.dim();
+    TORCH_CHECK(
+        (rank == batch_rank() || rank == batch_rank() - 1) && input.size(channel_dimension(rank)) == input_channels(),
+        op_name, ": expected input of ", batch_rank(), " dimensions, or ", batch_rank() - 1, " without a batch, with ",
+        input_channels(), " channels (weight is ", weight_sizes(), "), got ", input.sizes(), ".");
+    const Ints sizes = kernel_result_sizes(batched(input).sizes());
+    TORCH_CHECK(std::all_of(sizes.begin() + 2, sizes.end(), [](int64_t size) { return size >= 0; }), op_name,
+                ": expected an input at least as large as the kernel ", weight_sizes(), " after padding ",
+                geometry_.begin, ", got ", input.sizes(), ".");
+  }
+
+  Tensor reference(const Tensor& input, const Tensor& weight, const Tensor& bias) const override {
+    if (geometry_.begin == geometry_.end) return anchor_in_aten(input, weight, bias, geometry_.begin);
+    return anchor_in_aten(padded(input), weight, bias, Ints(kernel_rank(), 0));
+  }
+
+  Tensor padded(const Tensor& input) const {
+    Ints widths;
+    for (size_t i = kernel_rank(); i-- > kernel_rank() - geometry_.spatial_rank;) {
+      widths.insert(widths.end(), {geometry_.begin[i], geometry_.end[i]});
+    }
+    return at::constant_pad_nd(input, widths);
+  }
+
+  // The ops that a model would call: autocast knows them.
+  Tensor anchor_in_aten(const Tensor& x, const Tensor& w, const Tensor& b, const Ints& padding) const {
+    const auto& [rank, stride, begin, end, dilation, output_padding, groups, transposed] = geometry_;
+    if (rank == 1) {
+      const Tensor flat = w.squeeze(2);
+      return transposed
+                 ? at::conv_transpose1d(x, flat, b, stride[1], padding[1], output_padding[1], groups, dilation[1])
+                 : at::conv1d(x, flat, b, stride[1], padding[1], dilation[1], groups);
+    }
+    if (rank == 2) {
+      return transposed ? at::conv_transpose2d(x, w, b, stride, padding, output_padding, groups, dilation)
+                        : at::conv2d(x, w, b, stride, padding, dilation, groups);
+    }
+    return transposed ? at::conv_transpose3d(x, w, b, stride, padding, output_padding, groups, dilation)
+                      : at::conv3d(x, w, b, stride, padding, dilation, groups);
+  }
+
+  Tensor divided(const Tensor& weight, const Tensor& divisor) const override {
+    if (!geometry_.transposed) {
+      Ints shape(weight.dim(), 1);
+      shape[0] = -1;
+      return weight / divisor.view(shape);
+    }
+    Ints shape(weight.dim() + 1, 1), grouped = weight.sizes().vec();
+    shape[0] = geometry_.groups;
+    shape[2] = weight.size(1);
+    grouped[0] /= geometry_.groups;
+    grouped.insert(grouped.begin(), geometry_.groups);
+    return (weight.reshape(grouped) / divisor.view(shape)).reshape(weight.sizes());
+  }
+
+  Tensor kernel_view(const Tensor& tensor) const override { return batched(tensor).contiguous(channels_last_); }
+
+  Tensor allocate(const Tensor& source) const override {
+    return at::empty(kernel_result_sizes(source.sizes()), source.options().memory_format(channels_last_));
+  }
+
+  Tensor user_view(const Tensor& result, const Tensor& input, bool eager_layout) const override {
+    const Tensor laid_out = eager_layout ? with_format(result, format_of_result(result, input)) : result;
+    return as_original_image(laid_out, input, geometry_.spatial_rank);
+  }
+
+  Ints result_sizes(const Tensor& input) const override {
+    Ints sizes = kernel_result_sizes(batched(input).sizes());
+    if (geometry_.spatial_rank == 1) sizes.erase(sizes.begin() + 2);
+    if (input.dim() != batch_rank()) sizes.erase(sizes.begin());
+    return sizes;
+  }
+
+  Ints kernel_result_sizes(at::IntArrayRef source) const {
+    Ints sizes{source[0], output_channels()};
+    for (size_t i = 0; i < kernel_rank(); ++i) {
+      const int64_t window = geometry_.dilation[i] * (weight_sizes()[2 + i] - 1) + 1;
+      const int64_t padding = geometry_.begin[i] + geometry_.end[i];
+      const int64_t size = source[2 + i];
+      if (geometry_.transposed) {
+        sizes.push_back((size - 1) * geometry_.stride[i] - padding + window + geometry_.output_padding[i]);
+      } else {
+        const int64_t room = size + padding - window;
+        sizes.push_back(room < 0 ? -1 : room / geometry_.stride[i] + 1);
+      }
+    }
+    return sizes;
+  }
+
+  bool laid_out_as_result(const Tensor& tensor, const Tensor& input, bool eager_layout) const override {
+    return batched(tensor).is_contiguous(eager_layout ? eager_format(input) : channels_last_);
+  }
+
+  // For some transposed convolutions in 3-d aten has kernels that don't keep channels-last, and for some it has others.
+  bool knows_eager_layout(const Tensor& input) const override {
+    return !geometry_.transposed || geometry_.spatial_rank < 3 || eager_format(input) == at::MemoryFormat::Contiguous;
+  }
+
+  // aten keeps channels-last when either the input or the weight has it.
+  at::MemoryFormat eager_format(const Tensor& input) const {
+    Tensor seen = batched(input);
+    if (geometry_.begin != geometry_.end) {  // what it convolves then is a padded copy
+      seen = padded(at::empty_strided(seen.sizes(), seen.strides(), seen.options().device(at::kMeta)));
+    }
+    const bool is_channels_last = weight_format() == channels_last_ || seen.suggest_memory_format() == channels_last_;
+    return is_channels_last ? channels_last_ : at::MemoryFormat::Contiguous;
+  }
+
+  // The same after the post-ops: aten's elementwise ops take a result for contiguous that is both, as one with a single
+  // channel or pixel is.
+  at::MemoryFormat format_of_result(const Tensor& result, const Tensor& input) const {
+    const bool is_both = !post_ops().empty() && result.is_contiguous();
+    return is_both ? at::MemoryFormat::Contiguous : eager_format(input);
+  }
+
+  Tensor batched(const Tensor& image) const { return as_batched_image(image, geometry_.spatial_rank); }
+
+  // oneDNN's order is [groups,] output channels, input channels, kernel.
+  memory::dims weight_dims() const {
+    memory::dims dims{output_channels() / geometry_.groups, input_channels() / geometry_.groups};
+    dims.insert(dims.end(), weight_sizes().begin() + 2, weight_sizes().end());
+    if (geometry_.groups > 1) dims.insert(dims.begin(), geometry_.groups);
+    return dims;
+  }
+
+  memory::desc plain_weight_desc(const Tensor& weight) const {
+    memory::dims strides = weight.strides().vec();
+    if (geometry_.transposed) std::swap(strides[0], strides[1]);
+    if (geometry_.groups > 1) {
+      strides.insert(strides.begin(), weight.stride(0) * (weight.size(0) / geometry_.groups));
+    }
+    return {weight_dims(), memory::data_type::f32, strides};
+  }
+
+  memory::desc any_weight_desc() const override {
+    return {weight_dims(), memory::data_type::f32, memory::format_tag::any};
+  }
+
+  std::unique_ptr<const PackedWeight> pack(const Tensor& weight) const override {
+    return std::make_unique<PackedWeight>(weight, plain_weight_desc(weight), preferred_weight_desc(weight));
+  }
+
+  // What the kernels want for an image of ordinary size: the real sizes are not known when packing.
+  memory::desc preferred_weight_desc(const Tensor& weight) const {
+    Ints sizes{1, input_channels()};
+    for (size_t i = 0; i < kernel_rank(); ++i) {
+      const int64_t ordinary = geometry_.spatial_rank == 3 ? 14 : geometry_.spatial_rank == 2 ? 28 : i == 0 ? 1 : 128;
+      sizes.push_back(std::max(ordinary, geometry_.dilation[i] * (weight_sizes()[2 + i] - 1) + 1));
+    }
+    auto desc = primitive_desc(sizes, any_weight_desc(), {});
+    if (desc && skip_reference_implementations(desc)) return desc.weights_desc();
+    return plain_weight_desc(weight);
+  }
+
+  dnnl::primitive_desc primitive_desc(const Ints& source_sizes, const memory::desc& weight_desc,
+                                      const Fused& fused) const override {
+    const auto channels_last = [&](const Ints& sizes) {
+      return memory::desc(sizes, memory::data_type::f32,
+                          sizes.size() == 5 ? memory::format_tag::ndhwc : memory::format_tag::nhwc);
+    };
+    const memory::desc source = channels_last(source_sizes), result = channels_last(kernel_result_sizes(source_sizes));
+    const memory::desc bias_desc =
+        bias().defined() ? memory::desc({output_channels()}, memory::data_type::f32, memory::format_tag::a)
+                         : memory::desc();
+    memory::dims dilation = geometry_.dilation, end = geometry_.end;
+    for (auto& d : dilation) --d;  // oneDNN counts the holes
+    if (!geometry_.transposed) {
+      return dnnl::convolution_forward::primitive_desc(
+          engine(), dnnl::prop_kind::forward_inference, dnnl::algorithm::convolution_direct, source, weight_desc,
+          bias_desc, result, geometry_.stride, dilation, geometry_.begin, end, attributes(fused, result),
+          /*allow_empty=*/true);
+    }
+    for (size_t i = 0; i < end.size(); ++i) end[i] -= geometry_.output_padding[i];
+    return dnnl::deconvolution_forward::primitive_desc(
+        engine(), dnnl::prop_kind::forward_inference, dnnl::algorithm::deconvolution_direct, source, weight_desc,
+        bias_desc, result, geometry_.stride, dilation, geometry_.begin, end, attributes(fused, result),
+        /*allow_empty=*/true);
+  }
+
+  Geometry geometry_;
+  at::MemoryFormat channels_last_;
+};
+
+c10::intrusive_ptr<ConvolutionContext> convolution_prepack(const Tensor& weight, const std::optional<Tensor>& bias,
+                                                           Ints stride, Ints padding, Ints dilation, int64_t groups,
+                                                           bool transposed, Ints output_padding,
+                                                           std::vector<std::string> post_ops,
+                                                           const std::optional<Tensor>& folded_scale,
+                                                           const std::optional<Tensor>& folded_shift) {
+  const auto rank = static_cast<size_t>(weight.dim() - 2);
+  for (auto* list : {&stride, &padding, &dilation, &output_padding}) {
+    if (list->size() == 1) list->resize(rank, list->front());
+  }
+  Ints begin(padding.begin(), padding.begin() + static_cast<std::ptrdiff_t>(rank));
+  Ints end(padding.end() - static_cast<std::ptrdiff_t>(rank), padding.end());
+  if (rank == 1) {
+    stride.insert(stride.begin(), 1);
+    dilation.insert(dilation.begin(), 1);
+    for (auto* list : {&begin, &end, &output_padding}) list->insert(list->begin(), 0);
+  }
+  const Spec spec{op_name,
+                  rank == 1 ? weight.unsqueeze(2) : weight,
+                  bias.value_or(Tensor()),
+                  std::move(post_ops),
+                  folded_scale.value_or(Tensor()),
+                  folded_shift.value_or(Tensor())};
+  auto context = c10::make_intrusive<ConvolutionContext>(
+      spec, Geometry{static_cast<int64_t>(rank), std::move(stride), std::move(begin), std::move(end),
+                     std::move(dilation), std::move(output_padding), groups, transposed});
+  context->ensure_packed();
+  return context;
+}
+
+Tensor convolution_run(const Tensor& input, const c10::intrusive_ptr<ConvolutionContext>& context,
+                       const std::vector<Tensor>& operands, bool eager_layout) {
+  return context->run(input, operands, eager_layout);
+}
+
+TORCH_LIBRARY_FRAGMENT(ipex, m) {
+  define_context<ConvolutionContext>(m, "ConvolutionContext");
+  m.def(
+      "convolution_prepack(Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] dilation, int groups, "
+      "bool transposed, int[] output_padding, str[] post_ops, Tensor? folded_scale, Tensor? folded_shift) -> "
+      "__torch__.torch.classes.ipex.ConvolutionContext",
+      convolution_prepack);
+  m.def(
+      "convolution_run(Tensor input, __torch__.torch.classes.ipex.ConvolutionContext context, Tensor[] operands, "
+      "bool eager_layout) -> Tensor",
+      convolution_run);
+}
+
+}  // namespace
+}  // namespace ipex::runtime

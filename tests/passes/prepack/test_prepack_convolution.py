@@ -1,0 +1,60 @@
+import pytest
+
+from ir import CONSTANTS
+from support import assert_rewrites, assert_unchanged, graph_ir
+
+HALF_WEIGHT = (
+    "%h : Half(8, 4, 3, 3, strides=[36, 9, 3, 1], requires_grad=0, device=cpu) = prim::Constant[value=<Tensor>]()"
+)
+
+
+def conv2d(weight: str = "%w", bias: str = "%none", padding: str = "%zeros", *extra: str) -> str:
+    return graph_ir(
+        "%x : Tensor, %v : Tensor",
+        *CONSTANTS,
+        *extra,
+        f"%y : Tensor = aten::conv2d(%x, {weight}, {bias}, %ones, {padding}, %ones, %one)",
+        returns="%y",
+    )
+
+
+def test_fires_on_a_constant_weight():
+    result = assert_rewrites("prepack_convolution", conv2d())
+    assert result.count("ipex::convolution_prepack") == result.count("ipex::convolution_run") == 1
+    assert result.count("aten::conv2d") == 0
+
+
+def test_declines_a_computed_weight():
+    assert_unchanged("prepack_convolution", conv2d("%v"), reason="its weight is not a constant")
+
+
+def test_declines_a_computed_bias():
+    assert_unchanged("prepack_convolution", conv2d(bias="%v"), reason="its bias is not a constant")
+
+
+def test_declines_other_dtypes():
+    assert_unchanged("prepack_convolution", conv2d("%h", "%none", "%zeros", HALF_WEIGHT), reason="not float32")
+
+
+@pytest.mark.parametrize(("mode", "padding"), [("valid", "[0, 0]"), ("same", "[1, 1, 1, 1]")])
+def test_padding_as_a_string_becomes_numbers(mode, padding):
+    constant = f'%mode : str = prim::Constant[value="{mode}"]()'
+    graph = assert_rewrites("prepack_convolution", conv2d("%w", "%none", "%mode", constant)).graph
+    assert f"value={padding}" in graph
+
+
+def test_takes_the_form_that_tracing_records():
+    ir = graph_ir(
+        "%x : Tensor",
+        *CONSTANTS,
+        "%y : Tensor = aten::_convolution("
+        "%x, %w, %none, %ones, %zeros, %ones, %false, %zeros, %one, %false, %false, %true, %true)",
+        returns="%y",
+    )
+    assert assert_rewrites("prepack_convolution", ir).count("aten::_convolution") == 0
+
+
+def test_declines_groups_that_do_not_divide():
+    three = "%three : int = prim::Constant[value=3]()"
+    ir = conv2d("%w", "%none", "%zeros", three).replace("%ones, %one)", "%ones, %three)")
+    assert_unchanged("prepack_convolution", ir, reason="its groups do not divide its channels")

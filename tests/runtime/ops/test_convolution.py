@@ -1,0 +1,122 @@
+import pytest
+import torch
+from torch import nn
+
+import ipex
+from support import assert_round_trip, check_against_eager, fallback_reasons, kinds
+
+CONVOLUTIONS = {
+    "1x1": nn.Conv2d(8, 24, 1),
+    "3x3": nn.Conv2d(8, 20, 3, padding=1),
+    "no bias": nn.Conv2d(8, 16, 3, bias=False),
+    "strided": nn.Conv2d(8, 16, 3, stride=2, padding=1),
+    "dilated": nn.Conv2d(8, 16, 3, dilation=2),
+    "asymmetric": nn.Conv2d(8, 16, (1, 5), stride=(2, 1), padding=(0, 2)),
+    "grouped": nn.Conv2d(8, 16, 3, groups=4),
+    "depthwise": nn.Conv2d(8, 8, 3, padding=1, groups=8),
+    "depthwise, wider": nn.Conv2d(8, 16, 3, groups=8),
+    "large kernel": nn.Conv2d(8, 4, 11, padding=5),
+    "one channel out": nn.Conv2d(8, 1, 3),
+    "same": nn.Conv2d(8, 16, 3, padding="same"),
+    "same, even kernel": nn.Conv2d(8, 16, (4, 2), padding="same", dilation=(1, 3)),
+    "valid": nn.Conv2d(8, 16, 3, padding="valid"),
+    "reflected": nn.Conv2d(8, 16, 3, padding=1, padding_mode="reflect"),
+    "circular": nn.Conv2d(8, 16, 3, padding=(1, 2), padding_mode="circular"),
+    "transposed": nn.ConvTranspose2d(8, 16, 3),
+    "transposed, kernel is stride": nn.ConvTranspose2d(8, 16, 2, stride=2, bias=False),
+    "transposed, strided": nn.ConvTranspose2d(8, 12, 4, stride=2, padding=1),
+    "transposed, output padding": nn.ConvTranspose2d(8, 12, 3, stride=(2, 3), padding=1, output_padding=(1, 2)),
+    "transposed, dilated": nn.ConvTranspose2d(8, 12, 3, dilation=2),
+    "transposed, grouped": nn.ConvTranspose2d(8, 12, 3, stride=2, groups=4),
+    "transposed, depthwise": nn.ConvTranspose2d(8, 8, 3, stride=2, groups=8),
+}
+# What oneDNN has no kernel for on some CPUs, and aten computes.
+MAY_BE_LEFT_TO_ATEN = {"transposed, grouped", "transposed, depthwise"}
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_matches_eager(tmp_path, name):
+    x = torch.randn(2, 8, 17, 15)
+    also = (x[:1], x[0], x.to(memory_format=torch.channels_last), x[:, :, 1:, ::1], torch.randn(3, 8, 11, 31))
+    optimized = check_against_eager(CONVOLUTIONS[name], x, also=also)
+    assert kinds(optimized)["ipex::convolution_run"] == 1
+    reasons = fallback_reasons(optimized)
+    assert all("oneDNN has no implementation" in reason for reason in reasons)
+    assert not reasons or name in MAY_BE_LEFT_TO_ATEN
+    assert_round_trip(optimized, tmp_path, x)
+
+
+OTHER_RANKS = {
+    "1-d": (nn.Conv1d(6, 20, 3, padding=1), (2, 6, 19)),
+    "1-d, same": (nn.Conv1d(6, 20, 4, padding="same"), (2, 6, 19)),
+    "1-d, pointwise": (nn.Conv1d(6, 20, 1), (2, 6, 19)),
+    "1-d, depthwise": (nn.Conv1d(6, 6, 5, padding=2, groups=6), (2, 6, 19)),
+    "1-d, transposed": (nn.ConvTranspose1d(6, 20, 4, stride=2, padding=1), (2, 6, 19)),
+    "3-d": (nn.Conv3d(4, 12, 3, padding=1), (2, 4, 5, 7, 6)),
+    "3-d, strided": (nn.Conv3d(4, 12, (1, 3, 2), stride=(1, 2, 2)), (2, 4, 5, 7, 6)),
+    "3-d, transposed": (nn.ConvTranspose3d(4, 12, 2, stride=2), (2, 4, 5, 7, 6)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
+@pytest.mark.parametrize("name", OTHER_RANKS)
+def test_other_ranks_match_eager(tmp_path, name):
+    conv, shape = OTHER_RANKS[name]
+    x = torch.randn(shape)
+    also = (x[:1], x[0], x.transpose(0, 1).contiguous().transpose(0, 1), x[..., 1:])
+    optimized = check_against_eager(nn.Sequential(conv, nn.ReLU()), x, also=also)
+    assert kinds(optimized)["ipex::convolution_run"] == 1
+    assert fallback_reasons(optimized) == []
+    assert_round_trip(optimized, tmp_path, x)
+
+
+def test_channels_last_3d_stays_channels_last():
+    x = torch.randn(2, 4, 5, 6, 7).to(memory_format=torch.channels_last_3d)
+    check_against_eager(nn.Sequential(nn.Conv3d(4, 8, 3), nn.SiLU(), nn.ConvTranspose3d(8, 4, 3)), x)
+
+
+def test_a_transposed_convolution_may_leave_nothing():
+    check_against_eager(nn.ConvTranspose2d(8, 4, 2, padding=(0, 1)), torch.randn(2, 8, 3, 1))
+
+
+def optimized_conv() -> torch.jit.ScriptModule:
+    return ipex.jit_optimize(torch.jit.trace(nn.Conv2d(8, 4, 3).eval(), torch.randn(1, 8, 9, 9)))
+
+
+@pytest.mark.parametrize("shape", [(2, 7, 9, 9), (9, 9), (1, 2, 8, 9, 9), (7, 9, 9)])
+def test_wrong_rank_or_channels(shape):
+    with pytest.raises(RuntimeError, match=r"ipex::convolution_run: expected input of 4 dimensions, or 3 without a batch, with 8 channels"):
+        optimized_conv()(torch.randn(shape))
+
+
+def test_input_smaller_than_the_kernel():
+    with pytest.raises(RuntimeError, match="expected an input at least as large as the kernel"):
+        optimized_conv()(torch.randn(1, 8, 2, 9))
+
+
+def test_wrong_dtype_is_eagers_error():
+    with pytest.raises(RuntimeError, match="same"):
+        optimized_conv()(torch.randn(1, 8, 9, 9, dtype=torch.float64))
+
+
+def test_empty_batch():
+    check_against_eager(nn.Conv2d(8, 4, 3), torch.randn(2, 8, 9, 9), also=(torch.randn(0, 8, 9, 9),))
+
+
+def test_gradients_reach_the_input():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval()
+    x = torch.randn(1, 3, 8, 8)
+    optimized = ipex.jit_optimize(torch.jit.trace(model, x))
+    ours, eager = x.clone().requires_grad_(), x.clone().requires_grad_()
+    for _ in range(3):
+        optimized(ours).sum().backward()
+        model(eager).sum().backward()
+    torch.testing.assert_close(ours.grad, eager.grad)
+    assert fallback_reasons(optimized) == ["the input requires a gradient"]
+
+
+def test_what_was_left_to_aten_has_a_reason():
+    optimized = optimized_conv()
+    optimized(torch.randn(0, 8, 9, 9))
+    assert fallback_reasons(optimized) == ["there is nothing to compute"]
