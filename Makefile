@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 TORCH ?= torch==2.13.0
+# For tests of whole models. It does not require torch, so it leaves the one above alone; it does require Python 3.11.
+TRANSFORMERS ?= transformers==5.23.0; python_version >= '3.11'
 BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # pytest's own settings are in pyproject.toml; add to them with `make test PYTEST="-k linear"`.
@@ -9,13 +11,16 @@ PYTEST ?=
 
 SOURCES := $(shell git ls-files --cached --others --exclude-standard CMakeLists.txt pyproject.toml cmake runtime passes python 2>/dev/null)
 
-.PHONY: demo test lint format wheel sdk clean
+.PHONY: demo test coverage lint format wheel sdk clean
 demo: $(VENV)/installed        ## build, optimise a ResNet-50, compare, time, serve it from C++
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/installed        ## every test, Python and C++
 	$(BIN)/python -m pytest $(PYTEST)
 	@echo "make test: OK"
+
+coverage: $(VENV)/installed    ## what becomes of well-known models, and why: docs/models.md
+	$(BIN)/python tests/model_coverage.py
 
 lint: $(VENV)/installed        ## ruff, mypy, clang-format
 	$(BIN)/ruff check .
@@ -46,7 +51,7 @@ $(VENV)/tools:
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=23"
 	$(BIN)/pip install --quiet "$(TORCH)"
 	$(BIN)/pip install --quiet "scikit-build-core>=0.11" "cmake>=3.25,<4" ninja \
-		"pytest>=8" numpy ruff==0.17.5 mypy==2.4.1 clang-format==18.1.8
+		"pytest>=8" numpy "$(TRANSFORMERS)" ruff==0.17.5 mypy==2.4.1 clang-format==18.1.8
 	touch $@
 
 $(VENV)/installed: $(VENV)/tools $(SOURCES)
