@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -34,7 +35,8 @@ of `tests/zoo`: the real topology, small, with random weights; `tests/models/tes
 
 ## What is left, and why
 
-Reasons are those that `ipex.explain` gives. At the end are calls that a packed op left to aten while it ran.
+Reasons are those that `ipex.explain` gives. At the end are calls that a packed op left to aten while it ran, on the CPU
+that this page was written on.
 
 {reasons}
 
@@ -95,8 +97,12 @@ def reasons(results: list[Coverage]) -> str:
             models.update(set(found))
         rows = [(f"`{kind}`", reason, n, models[kind, reason]) for (kind, reason), n in ops.most_common()]
         parts.append(f"### {group.capitalize()}\n\n" + table(("op", "reason", "ops", "models"), rows))
-    calls = Counter(reason for coverage in results for reason in set(coverage.at_run_time))
-    parts.append("### At run time\n\n" + table(("reason", "models"), list(calls.most_common())))
+    calls: dict[str, list[str]] = {}
+    for coverage in results:
+        for reason in sorted({re.sub(r"\[[0-9, ]+\]", "[..]", reason) for reason in coverage.at_run_time}):
+            calls.setdefault(reason, []).append(coverage.name)
+    rows = [(reason, "; ".join(names)) for reason, names in calls.items()]
+    parts.append("### At run time\n\n" + table(("reason", "models"), rows))
     return "\n\n".join(parts)
 
 
