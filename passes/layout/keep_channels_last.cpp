@@ -150,7 +150,7 @@ class Stretches {
     const int64_t rank = anchor.spatial_rank();
     if (rank == 0) return {};
     const at::Tensor weight = torch::jit::toIValue(anchor.argument("weight"))->toTensor();
-    if ((rank == 1 ? weight.unsqueeze(2) : weight).suggest_memory_format() != at::MemoryFormat::Contiguous) return {};
+    if (weight.suggest_memory_format() != at::MemoryFormat::Contiguous) return {};
     Value* x = anchor.input();
     Root root = root_of(x);
     if (!root && aliases_.hasWriters(x)) return {};

@@ -185,8 +185,9 @@ class ConvolutionContext final : public PackedOp {
     return !geometry_.transposed || geometry_.spatial_rank < 3 || eager_format(input) == at::MemoryFormat::Contiguous;
   }
 
-  // aten keeps channels-last when either the input or the weight has it.
+  // aten keeps channels-last when either the input or the weight has it, but not in 1-d.
   at::MemoryFormat eager_format(const Tensor& input) const {
+    if (geometry_.spatial_rank == 1) return at::MemoryFormat::Contiguous;
     Tensor seen = batched(input);
     if (geometry_.begin != geometry_.end) {  // what it convolves then is a padded copy
       seen = padded(at::empty_strided(seen.sizes(), seen.strides(), seen.options().device(at::kMeta)));

@@ -1,5 +1,4 @@
 import copy
-
 from collections import Counter
 
 import torch

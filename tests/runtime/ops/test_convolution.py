@@ -86,7 +86,10 @@ def optimized_conv() -> torch.jit.ScriptModule:
 
 @pytest.mark.parametrize("shape", [(2, 7, 9, 9), (9, 9), (1, 2, 8, 9, 9), (7, 9, 9)])
 def test_wrong_rank_or_channels(shape):
-    with pytest.raises(RuntimeError, match=r"ipex::convolution_run: expected input of 4 dimensions, or 3 without a batch, with 8 channels"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"ipex::convolution_run: expected input of 4 dimensions, or 3 without a batch, with 8 channels",
+    ):
         optimized_conv()(torch.randn(shape))
 
 

@@ -1,0 +1,89 @@
+import pytest
+import torch
+from torch import Tensor, nn
+
+from support import assert_rewrites, assert_round_trip, assert_unchanged, check_against_eager, graph_ir, kinds
+
+MATRIX = "%w : Float(6, 5, strides=[5, 1], requires_grad=0, device=cpu) = prim::Constant[value=<Tensor>]()"
+BIAS = "%b : Float(5, strides=[1], requires_grad=0, device=cpu) = prim::Constant[value=<Tensor>]()"
+NUMBERS = ("%one : int = prim::Constant[value=1]()", "%two : int = prim::Constant[value=2]()")
+
+
+def spelled(call: str, *extra: str) -> str:
+    return graph_ir("%x : Tensor, %v : Tensor", MATRIX, BIAS, *NUMBERS, *extra, f"%y : Tensor = {call}", returns="%y")
+
+
+def einsum(equation: str, factors: str = "%x, %w") -> str:
+    return spelled(
+        "aten::einsum(%eq, %l, %path)",
+        f'%eq : str = prim::Constant[value="{equation}"]()',
+        "%path : NoneType = prim::Constant()",
+        f"%l : Tensor[] = prim::ListConstruct({factors})",
+    )
+
+
+@pytest.mark.parametrize(
+    "ir",
+    [
+        spelled("aten::addmm(%b, %x, %w, %one, %one)"),
+        spelled("aten::matmul(%x, %w)"),
+        spelled("aten::mm(%x, %w)"),
+        einsum("bij,jk->bik"),
+        einsum("bij, kj -> bik"),
+        einsum("...j,jk->...k"),
+    ],
+)
+def test_fires(ir):
+    result = assert_rewrites("rewrite_as_linear", ir)
+    assert result.count("aten::linear") == 1
+    assert result.count("aten::addmm") + result.count("aten::matmul") + result.count("aten::einsum") == 0
+
+
+@pytest.mark.parametrize(
+    ("ir", "reason"),
+    [
+        (spelled("aten::addmm(%b, %x, %w, %two, %one)"), "it scales a term"),
+        (spelled("aten::addmm(%b, %x, %w, %one, %two)"), "it scales a term"),
+        (spelled("aten::addmm(%v, %x, %w, %one, %one)"), "not a constant vector"),
+        (spelled("aten::matmul(%x, %v)"), "not a constant float32 matrix"),
+        (spelled("aten::matmul(%w, %x)"), "not a constant float32 matrix"),
+        (einsum("bij,ik->bjk"), "not a sum over the last dimension"),
+        (einsum("bij,jk->bki"), "not a sum over the last dimension"),
+        (einsum("bij,jk->ik"), "not a sum over the last dimension"),
+        (einsum("bjj,jk->bjk"), "not a sum over the last dimension"),
+        (einsum("bij,jj->bij"), "not a sum over the last dimension"),
+        (einsum("bij,jk"), "not a sum over the last dimension"),
+        (einsum("bij,jk->bik", "%x, %v"), "not a constant float32 matrix"),
+    ],
+)
+def test_declines(ir, reason):
+    assert_unchanged("rewrite_as_linear", ir, reason=reason)
+
+
+class Product(nn.Module):
+    """x times a constant matrix, in one of its spellings."""
+
+    def __init__(self, spelling: str) -> None:
+        super().__init__()
+        self.spelling = spelling
+        self.matrix = nn.Parameter(torch.randn(6, 5))
+        self.bias = nn.Parameter(torch.randn(5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.spelling == "addmm":
+            return torch.addmm(self.bias, x, self.matrix)
+        if self.spelling == "matmul":
+            return x @ self.matrix + self.bias
+        if self.spelling == "einsum":
+            return torch.einsum("...i,io->...o", x, self.matrix)
+        return torch.einsum("...i,oi->...o", x, self.matrix.t())
+
+
+@pytest.mark.parametrize("spelling", ["addmm", "matmul", "einsum", "einsum, transposed"])
+def test_matches_eager(tmp_path, spelling):
+    x = torch.randn(4, 6)
+    also = () if spelling == "addmm" else (torch.randn(6), torch.randn(2, 3, 6), torch.randn(0, 6))
+    optimized = check_against_eager(Product(spelling), x, also=also)
+    assert kinds(optimized)["ipex::linear_run"] == 1
+    assert not [kind for kind in kinds(optimized) if kind.startswith("aten::")]
+    assert_round_trip(optimized, tmp_path, x)

@@ -1,0 +1,48 @@
+import torch
+from torch import Tensor, nn
+
+from support import assert_rewrites, assert_unchanged, check_against_eager, graph_ir
+
+
+def test_computes_once_what_is_computed_twice():
+    ir = graph_ir(
+        "%x : Tensor",
+        "%a : Tensor = aten::exp(%x)",
+        "%b : Tensor = aten::exp(%x)",
+        "%c : Tensor = aten::mul(%a, %b)",
+        returns="%c",
+    )
+    assert assert_rewrites("share_subexpressions", ir).count("aten::exp") == 1
+
+
+def test_leaves_overwritten_memory_alone():
+    ir = graph_ir(
+        "%x : Tensor",
+        "%a : Tensor = aten::exp(%x)",
+        "%w : Tensor = aten::neg_(%x)",
+        "%b : Tensor = aten::exp(%x)",
+        "%c : Tensor = aten::mul(%a, %b)",
+        returns="%c",
+    )
+    assert_unchanged("share_subexpressions", ir, reason=None)
+
+
+class Twice(nn.Module):
+    """The same value twice, one of them overwritten, both returned."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        a, b = torch.exp(x), torch.exp(x)
+        return a.relu_().add_(1), b
+
+
+class BothReturned(nn.Module):
+    """Two equal results: each is the caller's own."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.exp(x), torch.exp(x)
+
+
+def test_matches_eager():
+    check_against_eager(Twice(), torch.randn(4, 4))
+    first, second = check_against_eager(BothReturned(), torch.randn(4, 4))(torch.randn(4, 4))
+    assert first.data_ptr() != second.data_ptr()

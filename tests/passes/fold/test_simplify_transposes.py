@@ -1,0 +1,62 @@
+import pytest
+import torch
+from torch import Tensor, nn
+
+from support import assert_rewrites, assert_unchanged, check_against_eager, graph_ir, kinds
+
+NUMBERS = (
+    "%one : int = prim::Constant[value=1]()",
+    "%two : int = prim::Constant[value=2]()",
+    "%three : int = prim::Constant[value=3]()",
+    "%last : int[] = prim::Constant[value=[0, 2, 3, 1]]()",
+    "%first : int[] = prim::Constant[value=[0, -1, 1, 2]]()",
+)
+
+
+def two(inner: str, outer: str) -> str:
+    lines = (*NUMBERS, f"%a : Tensor = {inner}", f"%b : Tensor = {outer}")
+    return graph_ir("%x : Tensor, %d : int", *lines, returns="%b")
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer"),
+    [
+        ("aten::transpose(%x, %one, %two)", "aten::transpose(%a, %two, %one)"),
+        ("aten::t(%x)", "aten::t(%a)"),
+        ("aten::permute(%x, %last)", "aten::permute(%a, %first)"),
+    ],
+)
+def test_one_undoes_the_other(inner, outer):
+    result = assert_rewrites("simplify_transposes", two(inner, outer))
+    assert "return (%x)" in result.graph
+
+
+def test_two_become_one():
+    result = assert_rewrites("simplify_transposes", two("aten::permute(%x, %last)", "aten::permute(%a, %last)"))
+    assert result.count("aten::permute") == 1
+    assert "value=[0, 3, 1, 2]" in result.graph
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer", "reason"),
+    [
+        ("aten::transpose(%x, %one, %two)", "aten::transpose(%a, %one, %three)", None),
+        ("aten::transpose(%x, %one, %d)", "aten::transpose(%a, %one, %d)", "not constants"),
+    ],
+)
+def test_declines(inner, outer, reason):
+    assert_unchanged("simplify_transposes", two(inner, outer), reason=reason)
+
+
+class Transposed(nn.Module):
+    """There and back, with the value in between used as well."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        a = x.permute(0, 2, 3, 1)
+        b = a.permute(0, 3, 1, 2)
+        return b * 2, a + 1, a.permute(0, 2, 3, 1)
+
+
+def test_matches_eager():
+    optimized = check_against_eager(Transposed(), torch.randn(2, 3, 4, 5))
+    assert kinds(optimized)["aten::permute"] == 2
