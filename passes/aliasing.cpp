@@ -24,6 +24,7 @@ bool is_harmless_primitive(const Node* node) {
 bool is_fresh(const Value* value) {
   static const std::unordered_set<std::string> kinds{"ipex::convolution_run",
                                                      "ipex::linear_run",
+                                                     "ipex::matmul_run",
                                                      "aten::conv2d",
                                                      "aten::_convolution",
                                                      "aten::linear",

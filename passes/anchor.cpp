@@ -28,12 +28,16 @@ Anchor Anchor::insert_before(Node* node, const std::string& op, at::ArrayRef<Val
   const WithInsertPoint guard(node);
   std::vector<torch::jit::NamedValue> arguments(inputs.begin(), inputs.end());
   arguments.emplace_back(graph->insertConstant(c10::List<std::string>()));
-  for (int folded = 0; folded < 2; ++folded) arguments.emplace_back(graph->insertConstant(IValue()));
+  if (!inputs.empty()) {  // it has a weight, into which a batch_norm may be folded
+    for (int folded = 0; folded < 2; ++folded) arguments.emplace_back(graph->insertConstant(IValue()));
+  }
   Value* context = graph->insert(Symbol::fromQualString("ipex::" + op + "_prepack"), arguments);
   Value* operands = graph->insertNode(graph->createList(c10::TensorType::get(), {}))->output();
   Value* eager_layout = graph->insertConstant(true);
-  Value* y = graph->insert(Symbol::fromQualString("ipex::" + op + "_run"), {x, context, operands, eager_layout});
-  return Anchor(context->node(), y->node());
+  // Not checked against the schema: matmul's second factor is still to come.
+  Node* run = graph->insertNode(
+      graph->create(Symbol::fromQualString("ipex::" + op + "_run"), {x, context, operands, eager_layout}));
+  return Anchor(context->node(), run);
 }
 
 void Anchor::set_argument(const char* name, const IValue& value) const {
@@ -48,6 +52,8 @@ std::vector<std::string> Anchor::post_ops() const {
   for (const IValue& name : toIValue(argument("post_ops"))->toListRef()) names.push_back(name.toStringRef());
   return names;
 }
+
+bool Anchor::has_weight() const { return prepack_->hasNamedInput("weight"); }
 
 int64_t Anchor::spatial_rank() const {
   return prepack_->kind() == Symbol::fromQualString("ipex::convolution_prepack")

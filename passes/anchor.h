@@ -31,6 +31,8 @@ class Anchor {
   void set_argument(const char* name, const torch::jit::IValue& value) const;
   std::vector<std::string> post_ops() const;
 
+  // Whether it has one, and a bias, that something can be folded into.
+  bool has_weight() const;
   // Convolutions: the number of dimensions of their images. 0 for a linear.
   int64_t spatial_rank() const;
   int64_t output_channels() const;

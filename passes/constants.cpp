@@ -3,17 +3,42 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/ir/constants.h>
 
+#include <charconv>
+
 namespace ipex::passes {
 
-std::optional<double> number(const Value* value) {
+namespace {
+
+std::optional<at::Scalar> scalar(const Value* value) {
   const auto constant = torch::jit::toIValue(value);
   if (!constant) return std::nullopt;
-  if (constant->isInt() || constant->isDouble()) return constant->toScalar().toDouble();
+  if (constant->isInt() || constant->isDouble()) return constant->toScalar();
   if (!constant->isTensor()) return std::nullopt;
   const at::Tensor tensor = constant->toTensor();
   const bool is_real = tensor.defined() && tensor.device().is_cpu() && tensor.layout() == at::kStrided &&
                        tensor.dim() == 0 && tensor.scalar_type() != at::kBool && !tensor.is_complex();
-  return is_real ? std::optional(tensor.item<double>()) : std::nullopt;
+  return is_real ? std::optional(tensor.item()) : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<double> number(const Value* value) {
+  const auto found = scalar(value);
+  return found ? std::optional(found->toDouble()) : std::nullopt;
+}
+
+std::optional<std::string> number_text(const Value* value, bool negative) {
+  const auto found = scalar(value);
+  if (!found) return std::nullopt;
+  char digits[32];
+  char* const end = digits + sizeof digits;
+  if (found->isIntegral(/*includeBool=*/false)) {
+    const int64_t whole = found->toLong();
+    return std::string(digits, std::to_chars(digits, end, negative ? -whole : whole).ptr);
+  }
+  const double real = found->toDouble();
+  const std::string text(digits, std::to_chars(digits, end, negative ? -real : real).ptr);
+  return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;  // "inf" and "nan" have an n
 }
 
 }  // namespace ipex::passes

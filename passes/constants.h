@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "pass.h"
 
@@ -10,5 +11,9 @@ namespace ipex::passes {
 // The number that `value` is. A constant tensor without dimensions counts: tracing makes one of `y * 2`, and next to a
 // tensor with dimensions, whose dtype it does not change, it is one. None for bool, complex and what is not known.
 std::optional<double> number(const Value* value);
+
+// The same as text, as post-ops have their arguments: "2" for an integer, "2.0" for a float. With its sign changed where
+// `negative` asks for it.
+std::optional<std::string> number_text(const Value* value, bool negative);
 
 }  // namespace ipex::passes

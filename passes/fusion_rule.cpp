@@ -1,7 +1,6 @@
 #include "fusion_rule.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "aliasing.h"
 #include "anchor.h"
@@ -35,20 +34,14 @@ struct Pattern {
   std::vector<std::string> inputs;
 };
 
-// The shortest text that reads back as the same number, in any locale.
-std::string shortest(double value) {
-  char digits[32];
-  return {digits, std::to_chars(digits, digits + sizeof digits, value).ptr};
-}
-
 // "leaky_relu(%slope)" with the number that %slope is in this node. None when it is no constant number.
 std::optional<std::string> fill_in(std::string post_op, const Pattern& pattern, Node* node) {
   for (size_t at = post_op.find('%'); at != std::string::npos; at = post_op.find('%')) {
     const size_t end = post_op.find_first_of(",)", at);
-    const auto value = number(pattern.value(node, post_op.substr(at + 1, end - at - 1)));
-    if (!value) return std::nullopt;
     const bool is_negative = post_op[at - 1] == '-';
-    post_op.replace(at - is_negative, end - at + is_negative, shortest(is_negative ? -*value : *value));
+    const auto text = number_text(pattern.value(node, post_op.substr(at + 1, end - at - 1)), is_negative);
+    if (!text) return std::nullopt;
+    post_op.replace(at - is_negative, end - at + is_negative, *text);
   }
   return post_op;
 }

@@ -13,6 +13,7 @@ Pass remove_in_place_activations();
 // prepack
 Pass prepack_convolution();
 Pass prepack_linear();
+Pass prepack_matmul();
 
 // fold
 Pass remove_dropout();

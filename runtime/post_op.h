@@ -20,14 +20,15 @@ struct Step {
 };
 
 using Steps = std::vector<Step>;
-using Arguments = std::vector<double>;
+// Integers stay integers: times 2 and times 2.0 are not the same to a tensor of integers.
+using Arguments = std::vector<at::Scalar>;
 
 // A row of post_ops.inc.
 struct PostOpKind {
   const char* name;
   size_t argument_count;
   bool takes_operand;
-  Steps (*steps)(const Arguments& a);
+  Steps (*steps)(const std::vector<double>& a);
   // The same thing in aten, for what oneDNN can't do exactly. `other` is undefined for a unary op.
   at::Tensor (*reference)(at::Tensor y, const at::Tensor& other, const Arguments& a);
 };

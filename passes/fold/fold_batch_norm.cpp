@@ -52,7 +52,7 @@ bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
   bool changed = false;
   for_each(graph, "aten::batch_norm", [&](Node* node) {
     const auto anchor = Anchor::producing(node->input(0));
-    if (!anchor || anchor->run()->owningBlock() != node->owningBlock()) {
+    if (!anchor || !anchor->has_weight() || anchor->run()->owningBlock() != node->owningBlock()) {
       return recorder.declined(node, "its input does not come from a packed op");
     }
     if (!anchor->post_ops().empty()) return recorder.declined(node, "another operation comes in between");

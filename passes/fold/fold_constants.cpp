@@ -49,7 +49,7 @@ Affine meaning(const std::string& kind, bool is_first, const at::Tensor& constan
 
 void fold_one(Node* node, size_t anchor_index, Recorder& recorder, bool& changed) {
   const auto anchor = Anchor::producing(node->input(anchor_index));
-  if (!anchor || anchor->run()->owningBlock() != node->owningBlock()) return;
+  if (!anchor || !anchor->has_weight() || anchor->run()->owningBlock() != node->owningBlock()) return;
   const Value* other = node->input(1 - anchor_index);
   if (!torch::jit::toIValue(other)) return;  // no constant: a matter for fusion
 

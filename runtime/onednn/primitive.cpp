@@ -34,12 +34,12 @@ void reorder(const dnnl::memory::desc& from, void* source, const dnnl::memory::d
   stream().wait();
 }
 
-dnnl::memory::desc operand_desc(Spread spread, const dnnl::memory::desc& dst) {
+dnnl::memory::desc operand_desc(Spread spread, const dnnl::memory::desc& dst, int channel) {
   if (spread == Spread::full) return dst;
   dnnl::memory::dims sizes(dst.get_ndims(), 1);
-  if (spread == Spread::channel) sizes[1] = dst.get_dims()[1];
+  if (spread == Spread::channel) sizes[channel] = dst.get_dims()[channel];
   dnnl::memory::dims strides(sizes.size(), 1);
-  strides[0] = sizes[1];
+  for (int i = 0; i < channel; ++i) strides[i] = sizes[channel];
   return {sizes, dst.get_data_type(), strides};
 }
 
@@ -62,13 +62,13 @@ bool is_exact(const PostOp& post_op) {
 }
 
 dnnl::primitive_attr attributes(const PostOps& post_ops, size_t count, const std::vector<Spread>& spreads,
-                                const dnnl::memory::desc& dst) {
+                                const dnnl::memory::desc& dst, int channel) {
   dnnl::post_ops list;
   auto spread = spreads.begin();
   for (size_t i = 0; i < count; ++i) {
     for (const Step& step : post_ops[i].steps) {
       if (step.takes_operand()) {
-        list.append_binary(step.algorithm, operand_desc(*spread++, dst));
+        list.append_binary(step.algorithm, operand_desc(*spread++, dst, channel));
       } else {
         list.append_eltwise(step.algorithm, static_cast<float>(step.alpha), static_cast<float>(step.beta));
       }
@@ -129,10 +129,14 @@ Prepared::Prepared(const dnnl::primitive_desc& desc, bool has_bias)
 
 void Prepared::run(const at::Tensor& src, const PackedWeight& weight, const at::Tensor& bias, const at::Tensor& dst,
                    const std::vector<at::Tensor>& operands) const {
-  const at::Tensor weight_bytes = weight.in_layout(weights_);
+  run(src, weight.in_layout(weights_), bias, dst, operands);
+}
+
+void Prepared::run(const at::Tensor& src, const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& dst,
+                   const std::vector<at::Tensor>& operands) const {
   const auto memory = [](const dnnl::memory::desc& desc, void* data) { return dnnl::memory(desc, engine(), data); };
   std::unordered_map<int, dnnl::memory> arguments{{DNNL_ARG_SRC, memory(src_, src.data_ptr())},
-                                                  {DNNL_ARG_WEIGHTS, memory(weights_, weight_bytes.data_ptr())},
+                                                  {DNNL_ARG_WEIGHTS, memory(weights_, weight.data_ptr())},
                                                   {DNNL_ARG_DST, memory(dst_, dst.data_ptr())}};
   if (!bias_.is_zero()) arguments.emplace(DNNL_ARG_BIAS, memory(bias_, bias.data_ptr()));
   for (size_t i = 0; i < operands_.size(); ++i) {

@@ -20,13 +20,14 @@ const dnnl::engine& engine();
 // also makes a new thread take over torch's setting.
 int thread_count();
 
-// How a post-op's operand is spread over the result: it has the result's shape, or one element per channel (the
-// result's dimension 1), or one element for all.
+// How a post-op's operand is spread over the result: it has the result's shape, or one element per channel, or one for
+// all.
 enum class Spread { full, channel, all };
 
-// Attributes that make a primitive apply the first post-ops, one spread for each operand of theirs, to a result `dst`.
+// Attributes that make a primitive apply the first post-ops, one spread for each operand of theirs, to a result `dst`
+// whose dimension `channel` has the channels.
 dnnl::primitive_attr attributes(const PostOps& post_ops, size_t count, const std::vector<Spread>& spreads,
-                                const dnnl::memory::desc& dst);
+                                const dnnl::memory::desc& dst, int channel);
 
 // Whether this oneDNN gives aten's result for the post-op, NaN included.
 bool is_exact(const PostOp& post_op);
@@ -59,6 +60,9 @@ class Prepared {
   Prepared(const dnnl::primitive_desc& desc, bool has_bias);
 
   void run(const at::Tensor& src, const PackedWeight& weight, const at::Tensor& bias, const at::Tensor& dst,
+           const std::vector<at::Tensor>& operands) const;
+  // The same with a weight that is laid out as the primitive was told.
+  void run(const at::Tensor& src, const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& dst,
            const std::vector<at::Tensor>& operands) const;
 
  private:

@@ -257,13 +257,13 @@ class ConvolutionContext final : public PackedOp {
     if (!geometry_.transposed) {
       return dnnl::convolution_forward::primitive_desc(
           engine(), dnnl::prop_kind::forward_inference, dnnl::algorithm::convolution_direct, source, weight_desc,
-          bias_desc, result, geometry_.stride, dilation, geometry_.begin, end, attributes(fused, result),
+          bias_desc, result, geometry_.stride, dilation, geometry_.begin, end, attributes(fused, result, /*channel=*/1),
           /*allow_empty=*/true);
     }
     for (size_t i = 0; i < end.size(); ++i) end[i] -= geometry_.output_padding[i];
     return dnnl::deconvolution_forward::primitive_desc(
         engine(), dnnl::prop_kind::forward_inference, dnnl::algorithm::deconvolution_direct, source, weight_desc,
-        bias_desc, result, geometry_.stride, dilation, geometry_.begin, end, attributes(fused, result),
+        bias_desc, result, geometry_.stride, dilation, geometry_.begin, end, attributes(fused, result, /*channel=*/1),
         /*allow_empty=*/true);
   }
 

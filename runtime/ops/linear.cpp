@@ -96,7 +96,7 @@ class LinearContext final : public PackedOp {
     const memory::desc result = row_major(source_sizes[0], output_width());
     return dnnl::matmul::primitive_desc(engine(), row_major(source_sizes[0], input_width()), weight_desc,
                                         bias().defined() ? row_major(1, output_width()) : memory::desc(), result,
-                                        attributes(fused, result), /*allow_empty=*/true);
+                                        attributes(fused, result, /*channel=*/1), /*allow_empty=*/true);
   }
 };
 

@@ -10,17 +10,6 @@ namespace {
 
 constexpr int64_t format_version = 1;
 
-bool wants_gradient(const at::Tensor& tensor) {
-  return (tensor.requires_grad() && at::GradMode::is_enabled()) || tensor._fw_grad(/*level=*/0).defined();
-}
-
-// Whether what lies at data_ptr() is all there is to the tensor: no lazy negation or zero, no subclass, no vmap.
-bool is_plain_cpu_float(const at::Tensor& tensor) {
-  const auto keys = tensor.key_set() - c10::autograd_dispatch_keyset_with_ADInplaceOrView -
-                    c10::autocast_dispatch_keyset - c10::DispatchKeySet(c10::DispatchKey::PythonTLSSnapshot);
-  return tensor.scalar_type() == at::kFloat && keys.highestPriorityTypeId() == c10::DispatchKey::CPU;
-}
-
 const Spec& checked(const Spec& spec, int64_t weight_rank, int64_t output_channels) {
   const auto& [name, weight, bias, post_ops, folded_scale, folded_shift] = spec;
   TORCH_CHECK(weight.defined() && weight.dim() == weight_rank && is_plain_cpu_float(weight) && weight.numel() > 0, name,
@@ -65,7 +54,8 @@ StateReader::StateReader(const char* name, const State& state) : name_(name), st
 Spec StateReader::spec() const {
   const auto& tensors = std::get<1>(state_);
   const auto tensor = [&](const char* key) { return tensors.contains(key) ? tensors.at(key) : at::Tensor(); };
-  return {name_, tensor("weight"), tensor("bias"), std::get<3>(state_), tensor("folded_scale"), tensor("folded_shift")};
+  return {
+      name_, tensor("weight"), tensor("bias"), std::get<3>(state_), tensor("folded_scale"), tensor("folded_shift")};
 }
 
 std::vector<int64_t> StateReader::integers(const std::string& key, size_t count, int64_t minimum) const {
@@ -81,20 +71,17 @@ std::vector<int64_t> StateReader::integers(const std::string& key, size_t count,
 }
 
 PackedOp::PackedOp(const Spec& spec, int64_t weight_rank, int64_t output_channels)
-    : name_(checked(spec, weight_rank, output_channels).name),
+    : FusedOp(checked(spec, weight_rank, output_channels).name, spec.post_ops),
       weight_sizes_(spec.weight.sizes().vec()),
       weight_format_(spec.weight.suggest_memory_format()),
       bias_(spec.bias.defined() ? spec.bias.detach().clone(at::MemoryFormat::Contiguous) : at::Tensor()),
-      post_ops_(parse_post_ops(spec.name, spec.post_ops)),
-      operand_count_(operand_count(post_ops_)),
       folded_scale_(spec.folded_scale),
       folded_shift_(spec.folded_shift),
       unpacked_(spec.weight.detach().contiguous(weight_format_)) {}
 
 at::Tensor PackedOp::run(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const {
   check_input(input);
-  TORCH_CHECK(operands.size() == operand_count_, name_, ": expected ", operand_count_,
-              " operands for its post-ops, got ", operands.size(), ".");
+  check_operands(operands);
   at::Tensor result;
   size_t done = 0;
   if (const char* reason = reason_for_aten(input, eager_layout)) {
@@ -104,21 +91,31 @@ at::Tensor PackedOp::run(const at::Tensor& input, const std::vector<at::Tensor>&
   }
   if (!result.defined()) result = run_reference(input);
 
-  size_t operand = operand_count({post_ops_.begin(), post_ops_.begin() + static_cast<std::ptrdiff_t>(done)});
-  for (; done < post_ops_.size(); ++done) {
-    const PostOp& op = post_ops_[done];
-    result = op.apply(result, op.kind->takes_operand ? operands[operand++] : at::Tensor());
-  }
-  return result;
+  return apply_rest(result, operands, done);
 }
+
+class PackedOp::CallResult final : public FusedOp::Result {
+ public:
+  CallResult(const PackedOp& op, const at::Tensor& input, bool eager_layout)
+      : op_(op), input_(input), eager_layout_(eager_layout), sizes_(op.result_sizes(input)) {}
+
+  std::vector<int64_t> sizes() const override { return sizes_; }
+  int64_t channel_dimension() const override { return op_.channel_dimension(static_cast<int64_t>(sizes_.size())); }
+  bool is_laid_out_like(const at::Tensor& tensor) const override {
+    return op_.laid_out_as_result(tensor, input_, eager_layout_);
+  }
+  at::Tensor kernel_view(const at::Tensor& tensor) const override { return op_.kernel_view(tensor); }
+
+ private:
+  const PackedOp& op_;
+  const at::Tensor& input_;
+  bool eager_layout_;
+  std::vector<int64_t> sizes_;
+};
 
 at::Tensor PackedOp::run_primitive(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
                                    size_t& done) const {
-  Fused fused;
-  for (const PostOp& op : post_ops_) {
-    const at::Tensor operand = op.kind->takes_operand ? operands[fused.operands.size()] : at::Tensor();
-    if (!fuse(op, operand, input, eager_layout, fused)) break;
-  }
+  Fused fused = fuse(operands, CallResult(*this, input, eager_layout));
   const at::Tensor source = kernel_view(input);
   std::shared_ptr<const Prepared> prepared = prepare(source, fused);
   if (!prepared && fused.count > 0) {
@@ -137,10 +134,7 @@ at::Tensor PackedOp::run_primitive(const at::Tensor& input, const std::vector<at
 }
 
 std::shared_ptr<const Prepared> PackedOp::prepare(const at::Tensor& source, const Fused& fused) const {
-  std::vector<int64_t> key = source.sizes().vec();
-  key.insert(key.end(), {thread_count(), static_cast<int64_t>(fused.count)});
-  for (const Spread spread : fused.spreads) key.push_back(static_cast<int64_t>(spread));
-  const auto prepared = primitives_.get(key, [&]() -> std::optional<Prepared> {
+  return prepared(source.sizes().vec(), fused, [&]() -> std::optional<Prepared> {
     // With the weight as it is packed or, where no kernel takes that, as one wants it.
     for (const dnnl::memory::desc& weight_desc : {weight().desc(), any_weight_desc()}) {
       auto desc = primitive_desc(source.sizes().vec(), weight_desc, fused);
@@ -148,63 +142,18 @@ std::shared_ptr<const Prepared> PackedOp::prepare(const at::Tensor& source, cons
     }
     return std::nullopt;
   });
-  return {prepared, *prepared ? &**prepared : nullptr};
-}
-
-bool PackedOp::fuse(const PostOp& op, const at::Tensor& operand, const at::Tensor& input, bool eager_layout,
-                    Fused& fused) const {
-  const std::string_view name = op.kind->name;
-  std::optional<Spread> spread;
-  const char* reason = nullptr;
-  if (!is_exact(op)) {
-    reason = "oneDNN does not give aten's result";
-  } else if (op.kind->takes_operand) {
-    spread = this->spread(operand, result_sizes(input));
-    const bool operand_decides_layout = name == "radd" || name == "rmul" || name == "rsub";
-    if (!is_plain_cpu_float(operand)) {
-      reason = "its operand is not a float32 CPU tensor";
-    } else if (!spread) {
-      reason = "its operand is broadcast in a way that oneDNN can't follow";
-    } else if (wants_gradient(operand)) {
-      reason = "its operand requires a gradient";
-    } else if (operand_decides_layout && spread == Spread::full && !laid_out_as_result(operand, input, eager_layout)) {
-      reason = "its operand decides the layout of the result";
-    }
-  }
-  if (reason) {
-    remember(c10::str("post-op ", name, ": ", reason));
-    return false;
-  }
-  ++fused.count;
-  if (spread) {
-    fused.spreads.push_back(*spread);
-    fused.operands.push_back(spread == Spread::full ? kernel_view(operand) : operand.contiguous());
-  }
-  return true;
-}
-
-std::optional<Spread> PackedOp::spread(const at::Tensor& operand, const std::vector<int64_t>& result_sizes) const {
-  if (operand.sizes() == at::IntArrayRef(result_sizes)) return Spread::full;
-  const auto rank = static_cast<int64_t>(result_sizes.size());
-  const int64_t missing = rank - operand.dim();
-  if (missing < 0) return std::nullopt;
-  if (operand.numel() == 1) return Spread::all;
-  const int64_t channel = channel_dimension(rank) - missing;
-  const bool is_per_channel =
-      channel >= 0 && operand.size(channel) == operand.numel() && operand.numel() == result_sizes[channel + missing];
-  return is_per_channel ? std::optional(Spread::channel) : std::nullopt;
 }
 
 at::Tensor PackedOp::run_reference(const at::Tensor& input) const {
   if (!is_folded_for_another_rank(input)) return reference(input, plain_weight(), bias_);
 
   // Here dimension 1, batch_norm's channel, is not the dimension that the weight was folded along.
-  TORCH_CHECK(folded_scale_.ne(0).all().item<bool>(), name_, ": expected a ", batch_rank(),
+  TORCH_CHECK(folded_scale_.ne(0).all().item<bool>(), name(), ": expected a ", batch_rank(),
               "-D input, because a batch_norm that makes a channel vanish was folded into the weight, got ",
               input.sizes(), ". Optimise the model with disable=['fold_batch_norm'].");
   const at::Tensor y =
       reference(input, divided(plain_weight(), folded_scale_), (bias_ - folded_shift_) / folded_scale_);
-  TORCH_CHECK(y.dim() >= 2 && y.size(1) == folded_scale_.size(0), name_, ": expected ", folded_scale_.size(0),
+  TORCH_CHECK(y.dim() >= 2 && y.size(1) == folded_scale_.size(0), name(), ": expected ", folded_scale_.size(0),
               " channels in dimension 1 for its batch_norm, got ", y.sizes(), ".");
   std::vector<int64_t> along_input(y.dim(), 1);
   along_input[1] = -1;
@@ -225,18 +174,6 @@ const char* PackedOp::reason_for_aten(const at::Tensor& input, bool eager_layout
   return nullptr;
 }
 
-void PackedOp::remember(const std::string& reason) const {
-  // Shapes vary without end; the list must not.
-  constexpr size_t kept_at_most = 16;
-  std::lock_guard<std::mutex> lock(reasons_mutex_);
-  if (reasons_.size() < kept_at_most) reasons_.insert(reason);
-}
-
-std::vector<std::string> PackedOp::fallback_reasons() const {
-  std::lock_guard<std::mutex> lock(reasons_mutex_);
-  return {reasons_.begin(), reasons_.end()};
-}
-
 const PackedWeight& PackedOp::weight() const {
   std::call_once(packed_once_, [&] {
     weight_ = pack(unpacked_);
@@ -251,13 +188,10 @@ at::Tensor PackedOp::plain_weight() const {
   return plain;
 }
 
-Spec PackedOp::spec() const {
-  return {name_, plain_weight(), bias_, texts_of(post_ops_), folded_scale_, folded_shift_};
-}
+Spec PackedOp::spec() const { return {name(), plain_weight(), bias_, post_op_texts(), folded_scale_, folded_shift_}; }
 
 std::string PackedOp::describe() const {
-  return c10::str(name_, "(weight=", weight_sizes_, ", bias=", bias_.defined(), ", post_ops=", texts_of(post_ops_),
-                  ")");
+  return c10::str(name(), "(weight=", weight_sizes_, ", bias=", bias_.defined(), ", post_ops=", post_op_texts(), ")");
 }
 
 }  // namespace ipex::runtime

@@ -16,9 +16,7 @@
 #include <tuple>
 #include <vector>
 
-#include "onednn/lru_cache.h"
-#include "onednn/primitive.h"
-#include "post_op.h"
+#include "ops/fused_op.h"
 
 namespace ipex::runtime {
 
@@ -58,14 +56,7 @@ class StateReader {
   const State& state_;
 };
 
-// The leading post-ops that oneDNN applies, and their operands as it reads them.
-struct Fused {
-  size_t count = 0;
-  std::vector<Spread> spreads;
-  std::vector<at::Tensor> operands;
-};
-
-class PackedOp : public torch::CustomClassHolder {
+class PackedOp : public FusedOp {
  public:
   // Throws when a field of the spec can't be right, before anything is allocated.
   PackedOp(const Spec& spec, int64_t weight_rank, int64_t output_channels);
@@ -77,10 +68,7 @@ class PackedOp : public torch::CustomClassHolder {
   // Packs the weight now rather than at the first call.
   void ensure_packed() const { weight(); }
 
-  // Why calls were left to aten, each reason once.
-  std::vector<std::string> fallback_reasons() const;
   std::string describe() const;
-  size_t cached_primitives() const { return primitives_.size(); }
   // What a save writes, with the plain weight made again.
   Spec spec() const;
 
@@ -115,39 +103,28 @@ class PackedOp : public torch::CustomClassHolder {
   virtual dnnl::primitive_desc primitive_desc(const std::vector<int64_t>& source_sizes,
                                               const dnnl::memory::desc& weight_desc, const Fused& fused) const = 0;
   virtual dnnl::memory::desc any_weight_desc() const = 0;
-  dnnl::primitive_attr attributes(const Fused& fused, const dnnl::memory::desc& dst) const {
-    return runtime::attributes(post_ops_, fused.count, fused.spreads, dst);
-  }
 
   const std::vector<int64_t>& weight_sizes() const { return weight_sizes_; }
   at::MemoryFormat weight_format() const { return weight_format_; }
   const at::Tensor& bias() const { return bias_; }
-  const PostOps& post_ops() const { return post_ops_; }
   // The weight, packed at the first call.
   const PackedWeight& weight() const;
 
  private:
+  class CallResult;
+
   const char* reason_for_aten(const at::Tensor& input, bool eager_layout) const;
   // Runs the anchor and as many leading post-ops as oneDNN takes in one go; `done` says how many. Undefined when oneDNN
   // can't run it at all.
   at::Tensor run_primitive(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
                            size_t& done) const;
-  // Takes post-op `op` into `fused`, or remembers why not.
-  bool fuse(const PostOp& op, const at::Tensor& operand, const at::Tensor& input, bool eager_layout,
-            Fused& fused) const;
-  // How the operand is spread over the result. None when it is not, or in a way that oneDNN can't follow.
-  std::optional<Spread> spread(const at::Tensor& operand, const std::vector<int64_t>& result_sizes) const;
-  void remember(const std::string& reason) const;
   at::Tensor plain_weight() const;
   at::Tensor run_reference(const at::Tensor& input) const;
   bool is_folded_for_another_rank(const at::Tensor& input) const;
 
-  const char* name_;
   std::vector<int64_t> weight_sizes_;
   at::MemoryFormat weight_format_;
   at::Tensor bias_;
-  PostOps post_ops_;
-  size_t operand_count_;
   at::Tensor folded_scale_, folded_shift_;
 
   // A context that is loaded packs when it first runs, not while the file is read: the loader holds every plain weight
@@ -155,12 +132,6 @@ class PackedOp : public torch::CustomClassHolder {
   mutable std::once_flag packed_once_;
   mutable at::Tensor unpacked_;  // until then
   mutable std::unique_ptr<const PackedWeight> weight_;
-
-  // By source sizes, thread count and what is fused.
-  mutable LruCache<std::vector<int64_t>, std::optional<Prepared>> primitives_{16};
-
-  mutable std::mutex reasons_mutex_;
-  mutable std::set<std::string> reasons_;
 };
 
 // Makes a context known to TorchScript, with what a saved model and a curious user need of it.

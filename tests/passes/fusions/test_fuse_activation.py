@@ -121,12 +121,15 @@ class Activated(nn.Module):
         return self.function(self.anchor(x))
 
 
-@pytest.mark.parametrize("anchor", ANCHORS)
+@pytest.mark.parametrize("name", ANCHORS)
 @pytest.mark.parametrize("post_op", ACTIVATIONS)
-def test_matches_eager(tmp_path, anchor, post_op):
-    build, shape = ANCHORS[anchor]
+def test_matches_eager(tmp_path, name, post_op):
+    build, shape = ANCHORS[name]
     x = torch.randn(shape)
-    optimized = check_against_eager(Activated(build(), ACTIVATIONS[post_op]), x)
+    anchor = build()
+    if post_op in ("log", "sqrt", "pow(0.5)"):  # away from 0, where they make rounding errors large
+        nn.init.constant_(anchor.bias, 3)
+    optimized = check_against_eager(Activated(anchor, ACTIVATIONS[post_op]), x)
     assert packed_post_ops(optimized) == [[post_op]]
     assert not [kind for kind in kinds(optimized) if kind.startswith("aten::")]
     assert_round_trip(optimized, tmp_path, x)

@@ -14,12 +14,12 @@ SCALAR = "%scalar : Double(requires_grad=0, device=cpu) = prim::Constant[value={
     [
         ("aten::add(%y, %half, %one)", "add_number(0.5)"),
         ("aten::add_(%y, %half, %one)", "add_number(0.5)"),
-        ("aten::add(%scalar, %y, %one)", "add_number(1)"),
+        ("aten::add(%scalar, %y, %one)", "add_number(1.0)"),
         ("aten::sub(%y, %half, %one)", "add_number(-0.5)"),
-        ("aten::sub(%scalar, %y, %one)", "rsub_number(1)"),
+        ("aten::sub(%scalar, %y, %one)", "rsub_number(1.0)"),
         ("aten::rsub(%y, %half, %one)", "rsub_number(0.5)"),
         ("aten::mul(%y, %half)", "mul_number(0.5)"),
-        ("aten::mul(%scalar, %y)", "mul_number(1)"),
+        ("aten::mul(%scalar, %y)", "mul_number(1.0)"),
         ("aten::div(%y, %half)", "div_number(0.5)"),
     ],
 )

@@ -1,0 +1,52 @@
+// prepack_matmul: a product of two activations becomes an anchor too, so that post-ops can join it.
+//
+//   before   %y = aten::matmul(%a, %b)
+//   after    %context = ipex::matmul_prepack(%post_ops=[])
+//            %y = ipex::matmul_run(%a, %context, %operands=[], %eager_layout=1, %b)
+//
+//   before   %y = aten::baddbmm(%c, %a, %b, %beta=1, %alpha)
+//   after    %p = ipex::matmul_run(%a, .., %b)    %s = aten::mul(%p, %alpha)    %y = aten::add(%c, %s)
+//
+// Products with a constant matrix are linears by now (rewrite_as_linear). Declines when beta or alpha is no constant, or
+// beta not 1.
+#include "anchor.h"
+#include "constants.h"
+#include "graph_walk.h"
+#include "passes.h"
+
+namespace ipex::passes {
+namespace {
+
+Value* product(Node* node, Value* a, Value* b) {
+  const Anchor anchor = Anchor::insert_before(node, "matmul", {}, a);
+  anchor.run()->addInput(b);
+  return anchor.output();
+}
+
+bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
+  bool changed = false;
+  for (const char* kind : {"aten::matmul", "aten::bmm"}) {
+    for_each(graph, kind, [&](Node* node) {
+      recorder.applied(node, "an anchor for post-ops");
+      replace(node, product(node, node->input(0), node->input(1))->node());
+      changed = true;
+    });
+  }
+  for_each(graph, "aten::baddbmm", [&](Node* node) {
+    const auto beta = number(node->namedInput("beta")), alpha = number(node->namedInput("alpha"));
+    if (beta != 1 || !alpha) return recorder.declined(node, "it scales what it adds");
+    recorder.applied(node, "an anchor for post-ops");
+    Value* scaled = product(node, node->namedInput("batch1"), node->namedInput("batch2"));
+    const torch::jit::WithInsertPoint guard(node);
+    if (alpha != 1) scaled = graph->insert(c10::aten::mul, {scaled, *alpha});
+    replace(node, graph->insert(c10::aten::add, {node->namedInput("self"), scaled})->node());
+    changed = true;
+  });
+  return changed;
+}
+
+}  // namespace
+
+Pass prepack_matmul() { return {"prepack_matmul", run}; }
+
+}  // namespace ipex::passes

@@ -1,0 +1,101 @@
+#include "ops/fused_op.h"
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+
+namespace ipex::runtime {
+namespace {
+
+// How the operand is spread over the result. None when it is not, or in a way that oneDNN can't follow.
+std::optional<Spread> spread_of(const at::Tensor& operand, const std::vector<int64_t>& sizes, int64_t channel) {
+  if (operand.sizes() == at::IntArrayRef(sizes)) return Spread::full;
+  const int64_t missing = static_cast<int64_t>(sizes.size()) - operand.dim();
+  if (missing < 0) return std::nullopt;
+  if (operand.numel() == 1) return Spread::all;
+  const bool is_per_channel =
+      channel >= missing && operand.size(channel - missing) == operand.numel() && operand.numel() == sizes[channel];
+  return is_per_channel ? std::optional(Spread::channel) : std::nullopt;
+}
+
+}  // namespace
+
+bool wants_gradient(const at::Tensor& tensor) {
+  return (tensor.requires_grad() && at::GradMode::is_enabled()) || tensor._fw_grad(/*level=*/0).defined();
+}
+
+bool is_plain_cpu_float(const at::Tensor& tensor) {
+  const auto keys = tensor.key_set() - c10::autograd_dispatch_keyset_with_ADInplaceOrView -
+                    c10::autocast_dispatch_keyset - c10::DispatchKeySet(c10::DispatchKey::PythonTLSSnapshot);
+  return tensor.scalar_type() == at::kFloat && keys.highestPriorityTypeId() == c10::DispatchKey::CPU;
+}
+
+FusedOp::FusedOp(const char* name, const std::vector<std::string>& post_ops)
+    : name_(name), post_ops_(parse_post_ops(name, post_ops)), operand_count_(operand_count(post_ops_)) {}
+
+void FusedOp::check_operands(const std::vector<at::Tensor>& operands) const {
+  TORCH_CHECK(operands.size() == operand_count_, name_, ": expected ", operand_count_,
+              " operands for its post-ops, got ", operands.size(), ".");
+}
+
+Fused FusedOp::fuse(const std::vector<at::Tensor>& operands, const Result& result) const {
+  Fused fused;
+  for (const PostOp& op : post_ops_) {
+    const at::Tensor operand = op.kind->takes_operand ? operands[fused.operands.size()] : at::Tensor();
+    if (!take(op, operand, result, fused)) break;
+  }
+  return fused;
+}
+
+bool FusedOp::take(const PostOp& op, const at::Tensor& operand, const Result& result, Fused& fused) const {
+  const std::string_view name = op.kind->name;
+  std::optional<Spread> spread;
+  const char* reason = nullptr;
+  if (!is_exact(op)) {
+    reason = "oneDNN does not give aten's result";
+  } else if (op.kind->takes_operand) {
+    spread = spread_of(operand, result.sizes(), result.channel_dimension());
+    const bool operand_decides_layout = name == "radd" || name == "rmul" || name == "rsub";
+    if (!is_plain_cpu_float(operand)) {
+      reason = "its operand is not a float32 CPU tensor";
+    } else if (!spread) {
+      reason = "its operand is broadcast in a way that oneDNN can't follow";
+    } else if (wants_gradient(operand)) {
+      reason = "its operand requires a gradient";
+    } else if (operand_decides_layout && spread == Spread::full && !result.is_laid_out_like(operand)) {
+      reason = "its operand decides the layout of the result";
+    }
+  }
+  if (reason) {
+    remember(c10::str("post-op ", name, ": ", reason));
+    return false;
+  }
+  ++fused.count;
+  if (spread) {
+    fused.spreads.push_back(*spread);
+    fused.operands.push_back(spread == Spread::full ? result.kernel_view(operand) : operand.contiguous());
+  }
+  return true;
+}
+
+at::Tensor FusedOp::apply_rest(at::Tensor y, const std::vector<at::Tensor>& operands, size_t done) const {
+  size_t operand = operand_count({post_ops_.begin(), post_ops_.begin() + static_cast<std::ptrdiff_t>(done)});
+  for (; done < post_ops_.size(); ++done) {
+    const PostOp& op = post_ops_[done];
+    y = op.apply(y, op.kind->takes_operand ? operands[operand++] : at::Tensor());
+  }
+  return y;
+}
+
+void FusedOp::remember(const std::string& reason) const {
+  // Shapes vary without end; the list must not.
+  constexpr size_t kept_at_most = 16;
+  std::lock_guard<std::mutex> lock(reasons_mutex_);
+  if (reasons_.size() < kept_at_most) reasons_.insert(reason);
+}
+
+std::vector<std::string> FusedOp::fallback_reasons() const {
+  std::lock_guard<std::mutex> lock(reasons_mutex_);
+  return {reasons_.begin(), reasons_.end()};
+}
+
+}  // namespace ipex::runtime

@@ -1,0 +1,86 @@
+// The part of an op that applies post-ops to its result: which of them oneDNN takes, and aten for the rest.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/custom_class.h>
+
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "onednn/lru_cache.h"
+#include "onednn/primitive.h"
+#include "post_op.h"
+
+namespace ipex::runtime {
+
+// Whether autograd wants to know how the result came about.
+bool wants_gradient(const at::Tensor& tensor);
+
+// Whether what lies at data_ptr() is all there is to the tensor: no lazy negation or zero, no subclass, no vmap.
+bool is_plain_cpu_float(const at::Tensor& tensor);
+
+// The leading post-ops that oneDNN applies, and their operands as it reads them.
+struct Fused {
+  size_t count = 0;
+  std::vector<Spread> spreads;
+  std::vector<at::Tensor> operands;
+};
+
+class FusedOp : public torch::CustomClassHolder {
+ public:
+  FusedOp(const char* name, const std::vector<std::string>& post_ops);
+
+  // Why calls, or post-ops, were left to aten, each reason once.
+  std::vector<std::string> fallback_reasons() const;
+  size_t cached_primitives() const { return primitives_.size(); }
+  std::vector<std::string> post_op_texts() const { return texts_of(post_ops_); }
+
+ protected:
+  // What post-ops have to know about the result of one call.
+  class Result {
+   public:
+    virtual ~Result() = default;
+    virtual std::vector<int64_t> sizes() const = 0;
+    virtual int64_t channel_dimension() const = 0;
+    // Whether `tensor`, of the same sizes, is laid out as the result will be.
+    virtual bool is_laid_out_like(const at::Tensor& tensor) const = 0;
+    // An operand of the same sizes, as the kernel reads it.
+    virtual at::Tensor kernel_view(const at::Tensor& tensor) const = 0;
+  };
+
+  void check_operands(const std::vector<at::Tensor>& operands) const;
+  // As many of the leading post-ops as oneDNN may take over.
+  Fused fuse(const std::vector<at::Tensor>& operands, const Result& result) const;
+  // aten applies the post-ops from `done` on.
+  at::Tensor apply_rest(at::Tensor y, const std::vector<at::Tensor>& operands, size_t done) const;
+  dnnl::primitive_attr attributes(const Fused& fused, const dnnl::memory::desc& dst, int channel) const {
+    return runtime::attributes(post_ops_, fused.count, fused.spreads, dst, channel);
+  }
+  // The primitive for this key, thread count and fusion, made by `make` when there is none. Null when that gives none.
+  template <typename Make>
+  std::shared_ptr<const Prepared> prepared(std::vector<int64_t> key, const Fused& fused, Make&& make) const {
+    key.insert(key.end(), {thread_count(), static_cast<int64_t>(fused.count)});
+    for (const Spread spread : fused.spreads) key.push_back(static_cast<int64_t>(spread));
+    const std::shared_ptr<const std::optional<Prepared>> found = primitives_.get(key, make);
+    return {found, *found ? &**found : nullptr};
+  }
+
+  void remember(const std::string& reason) const;
+  const char* name() const { return name_; }
+  const PostOps& post_ops() const { return post_ops_; }
+
+ private:
+  bool take(const PostOp& op, const at::Tensor& operand, const Result& result, Fused& fused) const;
+
+  const char* name_;
+  PostOps post_ops_;
+  size_t operand_count_;
+  mutable LruCache<std::vector<int64_t>, std::optional<Prepared>> primitives_{16};
+  mutable std::mutex reasons_mutex_;
+  mutable std::set<std::string> reasons_;
+};
+
+}  // namespace ipex::runtime

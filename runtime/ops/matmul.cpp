@@ -1,0 +1,134 @@
+// Products of two activations, with post-ops.
+//
+//   ipex::matmul_prepack(post_ops) -> MatmulContext
+//   ipex::matmul_run(a, context, operands, eager_layout, b) -> Tensor
+//
+// There is nothing to pack; the context holds the post-ops and the primitives. oneDNN computes where both factors are
+// float32, have the same rank, at least 2, and the same leading dimensions; transposed ones are read as they lie. aten
+// does the rest. The result is contiguous, as aten.matmul's is.
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <torch/library.h>
+
+#include "ops/fused_op.h"
+#include "ops/packed_op.h"
+
+namespace ipex::runtime {
+namespace {
+
+using at::Tensor;
+using dnnl::memory;
+
+constexpr const char* op_name = "ipex::matmul_run";
+
+// A tensor whose last two dimensions lie in memory in one order or the other, as kernels want them.
+Tensor readable(const Tensor& tensor) {
+  const int64_t row = tensor.stride(-2), column = tensor.stride(-1);
+  const bool is_matrix = (column == 1 && row >= tensor.size(-1)) || (row == 1 && column >= tensor.size(-2));
+  const bool is_spread =
+      std::any_of(tensor.strides().begin(), tensor.strides().end(), [](int64_t s) { return s <= 0; });
+  return is_matrix && !is_spread ? tensor : tensor.contiguous();
+}
+
+memory::desc desc_of(const Tensor& tensor) {
+  return {tensor.sizes().vec(), memory::data_type::f32, tensor.strides().vec()};
+}
+
+class MatmulContext final : public FusedOp {
+ public:
+  explicit MatmulContext(const std::vector<std::string>& post_ops) : FusedOp(op_name, post_ops) {}
+
+  Tensor run(const Tensor& a, const Tensor& b, const std::vector<Tensor>& operands) const {
+    check_operands(operands);
+    if (const char* reason = reason_for_aten(a, b)) {
+      remember(reason);
+      return apply_rest(at::matmul(a, b), operands, 0);
+    }
+    const Product product(a, b);
+    Fused fused = fuse(operands, product);
+    Tensor result = at::empty(product.sizes(), a.options());
+    const Tensor left = readable(a), right = readable(b);
+    std::shared_ptr<const Prepared> primitive = prepare(left, right, result, fused);
+    if (!primitive && fused.count > 0) {
+      fused = {};
+      primitive = prepare(left, right, result, fused);
+    }
+    if (!primitive) {
+      remember("oneDNN has no implementation for these factors on this CPU");
+      return apply_rest(at::matmul(a, b), operands, 0);
+    }
+    primitive->run(left, right, Tensor(), result, fused.operands);
+    return apply_rest(result, operands, fused.count);
+  }
+
+  State state() const { return save(Spec{op_name, {}, {}, post_op_texts(), {}, {}}, {}); }
+
+  static c10::intrusive_ptr<MatmulContext> load(const State& state) {
+    StateReader(op_name, state);  // checks the version
+    return c10::make_intrusive<MatmulContext>(std::get<3>(state));
+  }
+
+  std::string describe() const { return c10::str(op_name, "(post_ops=", post_op_texts(), ")"); }
+
+ private:
+  class Product final : public Result {
+   public:
+    Product(const Tensor& a, const Tensor& b) : sizes_(a.sizes().vec()) { sizes_.back() = b.size(-1); }
+    std::vector<int64_t> sizes() const override { return sizes_; }
+    int64_t channel_dimension() const override { return static_cast<int64_t>(sizes_.size()) - 1; }
+    bool is_laid_out_like(const Tensor& tensor) const override { return tensor.is_contiguous(); }
+    Tensor kernel_view(const Tensor& tensor) const override { return tensor.contiguous(); }
+
+   private:
+    std::vector<int64_t> sizes_;
+  };
+
+  static const char* reason_for_aten(const Tensor& a, const Tensor& b) {
+    if (!is_plain_cpu_float(a) || !is_plain_cpu_float(b)) return "a factor is not a float32 CPU tensor";
+    if (wants_gradient(a) || wants_gradient(b)) return "a factor requires a gradient";
+    if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
+    const int64_t rank = a.dim();
+    if (rank < 2 || b.dim() != rank || a.size(-1) != b.size(-2) ||
+        a.sizes().slice(0, rank - 2) != b.sizes().slice(0, rank - 2)) {
+      return "the factors differ in rank or in their leading dimensions";
+    }
+    if (a.numel() == 0 || b.numel() == 0) return "there is nothing to compute";
+    return nullptr;
+  }
+
+  std::shared_ptr<const Prepared> prepare(const Tensor& a, const Tensor& b, const Tensor& result,
+                                          const Fused& fused) const {
+    std::vector<int64_t> key;
+    for (const at::IntArrayRef part : {a.sizes(), a.strides(), b.sizes(), b.strides()}) {
+      key.insert(key.end(), part.begin(), part.end());
+    }
+    return prepared(std::move(key), fused, [&]() -> std::optional<Prepared> {
+      const memory::desc dst = desc_of(result);
+      const auto attr = attributes(fused, dst, static_cast<int>(result.dim()) - 1);
+      dnnl::matmul::primitive_desc desc(engine(), desc_of(a), desc_of(b), dst, attr, /*allow_empty=*/true);
+      if (!desc || !skip_reference_implementations(desc)) return std::nullopt;
+      return Prepared(desc, /*has_bias=*/false);
+    });
+  }
+};
+
+c10::intrusive_ptr<MatmulContext> matmul_prepack(const std::vector<std::string>& post_ops) {
+  return c10::make_intrusive<MatmulContext>(post_ops);
+}
+
+Tensor matmul_run(const Tensor& a, const c10::intrusive_ptr<MatmulContext>& context,
+                  const std::vector<Tensor>& operands, bool, const Tensor& b) {
+  return context->run(a, b, operands);
+}
+
+TORCH_LIBRARY_FRAGMENT(ipex, m) {
+  define_context<MatmulContext>(m, "MatmulContext");
+  m.def("matmul_prepack(str[] post_ops) -> __torch__.torch.classes.ipex.MatmulContext", matmul_prepack);
+  m.def(
+      "matmul_run(Tensor a, __torch__.torch.classes.ipex.MatmulContext context, Tensor[] operands, "
+      "bool eager_layout, Tensor b) -> Tensor",
+      matmul_run);
+}
+
+}  // namespace
+}  // namespace ipex::runtime

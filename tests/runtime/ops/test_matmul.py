@@ -1,0 +1,98 @@
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ipex
+from support import assert_round_trip, assert_same, check_against_eager, fallback_reasons, packed_post_ops
+
+
+class Product(nn.Module):
+    """A product of two inputs, and what follows."""
+
+    def __init__(self, function: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        return self.function(a, b)
+
+
+FACTORS = {
+    "matrices": (torch.randn(5, 8), torch.randn(8, 6)),
+    "batch": (torch.randn(3, 5, 8), torch.randn(3, 8, 6)),
+    "heads": (torch.randn(2, 3, 5, 8), torch.randn(2, 3, 8, 6)),
+    "transposed": (torch.randn(2, 5, 3, 8).transpose(1, 2), torch.randn(2, 6, 3, 8).permute(0, 2, 3, 1)),
+    "one row": (torch.randn(3, 1, 8), torch.randn(3, 8, 6)),
+    "one column": (torch.randn(3, 5, 8), torch.randn(3, 8, 1)),
+    "strided": (torch.randn(3, 5, 16)[..., ::2], torch.randn(3, 8, 12)[..., ::2]),
+    "spread": (torch.randn(1, 5, 8).expand(3, 5, 8), torch.randn(3, 8, 6)),
+}
+
+
+@pytest.mark.parametrize("name", FACTORS)
+def test_matches_eager(tmp_path, name):
+    a, b = FACTORS[name]
+    optimized = check_against_eager(Product(torch.matmul), a, b)
+    assert fallback_reasons(optimized) == []
+    assert_round_trip(optimized, tmp_path, a, b)
+
+
+@pytest.mark.parametrize("name", FACTORS)
+def test_post_ops(name):
+    a, b = FACTORS[name]
+    optimized = check_against_eager(Product(lambda a, b: torch.relu((a @ b) / 8 + 1)), a, b)
+    assert packed_post_ops(optimized) == [["div_number(8)", "add_number(1)", "relu"]]
+    assert fallback_reasons(optimized) == []
+
+
+OTHERS = {
+    "vector": (torch.randn(8), torch.randn(8)),
+    "matrix and vector": (torch.randn(5, 8), torch.randn(8)),
+    "batch and matrix": (torch.randn(3, 5, 8), torch.randn(8, 6)),
+    "broadcast batches": (torch.randn(2, 1, 5, 8), torch.randn(3, 8, 6)),
+    "float64": (torch.randn(5, 8).double(), torch.randn(8, 6).double()),
+    "bfloat16": (torch.randn(5, 8).bfloat16(), torch.randn(8, 6).bfloat16()),
+    "integers": (torch.randint(9, (5, 8)), torch.randint(9, (8, 6))),
+    "nothing": (torch.randn(0, 5, 8), torch.randn(0, 8, 6)),
+    "an empty sum": (torch.randn(3, 5, 0), torch.randn(3, 0, 6)),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_aten_computes(name):
+    a, b = OTHERS[name]
+    optimized = check_against_eager(Product(lambda a, b: torch.abs(a @ b) * 2), a, b)
+    assert len(fallback_reasons(optimized)) >= 1
+
+
+def test_operands_of_every_shape():
+    model = Product(lambda a, b: (a @ b) + b[..., :1, :])
+    a, b = torch.randn(2, 4, 5, 8), torch.randn(2, 4, 8, 6)
+    check_against_eager(model, a, b)
+    check_against_eager(model, a[0, 0], b[0, 0])
+    check_against_eager(model, a[:1, :1], b[:1, :1])
+
+
+@pytest.mark.parametrize(("beta", "alpha"), [(1, 1), (1, 0.5), (2, 1), (0, 1)])
+def test_baddbmm(beta, alpha):
+    model = Product(lambda a, b: torch.baddbmm(b[:, :1, :], a, b, beta=beta, alpha=alpha))
+    check_against_eager(model, torch.randn(3, 5, 8), torch.randn(3, 8, 6))
+
+
+def test_factors_that_do_not_fit_raise_as_in_eager():
+    optimized = ipex.jit_optimize(torch.jit.trace(Product(torch.matmul).eval(), FACTORS["matrices"]))
+    with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied"):
+        optimized(torch.randn(5, 8), torch.randn(7, 6))
+
+
+def test_gradients_reach_both_factors():
+    model = Product(lambda a, b: torch.relu(a @ b)).eval()
+    optimized = ipex.jit_optimize(torch.jit.trace(model, FACTORS["batch"]))
+    ours = [t.clone().requires_grad_() for t in FACTORS["batch"]]
+    eager = [t.clone().requires_grad_() for t in FACTORS["batch"]]
+    optimized(*ours).sum().backward()
+    model(*eager).sum().backward()
+    for a, b in zip(ours, eager):
+        assert_same(a.grad, b.grad)
