@@ -25,6 +25,8 @@ bool is_fresh(const Value* value) {
   static const std::unordered_set<std::string> kinds{"ipex::convolution_run",
                                                      "ipex::linear_run",
                                                      "ipex::matmul_run",
+                                                     "ipex::lstm_run",
+                                                     "ipex::gru_run",
                                                      "aten::conv2d",
                                                      "aten::_convolution",
                                                      "aten::linear",

@@ -5,8 +5,10 @@ namespace ipex::passes {
 void replace(Node* node, Node* replacement) {
   replacement->setSourceRange(node->sourceRange());
   replacement->setScope(node->scope());
-  node->output()->replaceAllUsesWith(replacement->output());
-  replacement->output()->copyMetadata(node->output());
+  for (size_t i = 0; i < node->outputs().size(); ++i) {
+    node->output(i)->replaceAllUsesWith(replacement->output(i));
+    replacement->output(i)->copyMetadata(node->output(i));
+  }
   node->destroy();
 }
 

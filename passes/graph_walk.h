@@ -24,7 +24,7 @@ void for_each(const std::shared_ptr<Graph>& graph, const char* kind, Visit&& vis
   });
 }
 
-// Makes `replacement` take the place of the node's only output, keeping the name and the place in the user's source
+// Makes the outputs of `replacement` take the place of the node's, keeping the names and the place in the user's source
 // so that dumps and tracebacks still point there, and destroys the node.
 void replace(Node* node, Node* replacement);
 

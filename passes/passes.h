@@ -9,11 +9,14 @@ namespace ipex::passes {
 Pass share_subexpressions();
 Pass rewrite_as_linear();
 Pass remove_in_place_activations();
+Pass simplify_embedding_bag();
 
 // prepack
 Pass prepack_convolution();
 Pass prepack_linear();
 Pass prepack_matmul();
+Pass prepack_lstm();
+Pass prepack_gru();
 
 // fold
 Pass remove_dropout();

@@ -37,10 +37,11 @@ const std::vector<Phase>& phases() {
           remove_in_place_activations(),
           simplify_transposes(),
           rewrite_as_linear(),
+          simplify_embedding_bag(),
       }},
       // Prepack before folding: constants fold into any packed op, whichever it is, and the packed op can carry the
       // condition under which the folding is right. Nothing is packed yet.
-      {{prepack_convolution(), prepack_linear(), prepack_matmul()}},
+      {{prepack_convolution(), prepack_linear(), prepack_matmul(), prepack_lstm(), prepack_gru()}},
       // Before the fusions: a batch_norm that is folded no longer stands between a convolution and its relu.
       {{fold_padding()}},
       {{fold_constants(), fold_batch_norm()}, /*until_stable=*/true},

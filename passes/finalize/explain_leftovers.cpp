@@ -44,11 +44,8 @@ const std::unordered_map<std::string, std::string>& reasons() {
                               "mv",
                               "addmv",
                               "tensordot",
-                              "lstm",
-                              "gru",
                               "rnn_tanh",
                               "rnn_relu",
-                              "embedding_bag",
                               "bilinear"});
     add("no packed op could take it",
         {"relu",     "relu_", "relu6",       "relu6_",       "leaky_relu",  "leaky_relu_",  "prelu",   "elu",

@@ -1,7 +1,6 @@
 #include "ops/fused_op.h"
 
 #include <ATen/ATen.h>
-#include <ATen/autocast_mode.h>
 
 namespace ipex::runtime {
 namespace {
@@ -18,16 +17,6 @@ std::optional<Spread> spread_of(const at::Tensor& operand, const std::vector<int
 }
 
 }  // namespace
-
-bool wants_gradient(const at::Tensor& tensor) {
-  return (tensor.requires_grad() && at::GradMode::is_enabled()) || tensor._fw_grad(/*level=*/0).defined();
-}
-
-bool is_plain_cpu_float(const at::Tensor& tensor) {
-  const auto keys = tensor.key_set() - c10::autograd_dispatch_keyset_with_ADInplaceOrView -
-                    c10::autocast_dispatch_keyset - c10::DispatchKeySet(c10::DispatchKey::PythonTLSSnapshot);
-  return tensor.scalar_type() == at::kFloat && keys.highestPriorityTypeId() == c10::DispatchKey::CPU;
-}
 
 FusedOp::FusedOp(const char* name, const std::vector<std::string>& post_ops)
     : name_(name), post_ops_(parse_post_ops(name, post_ops)), operand_count_(operand_count(post_ops_)) {}
@@ -84,18 +73,6 @@ at::Tensor FusedOp::apply_rest(at::Tensor y, const std::vector<at::Tensor>& oper
     y = op.apply(y, op.kind->takes_operand ? operands[operand++] : at::Tensor());
   }
   return y;
-}
-
-void FusedOp::remember(const std::string& reason) const {
-  // Shapes vary without end; the list must not.
-  constexpr size_t kept_at_most = 16;
-  std::lock_guard<std::mutex> lock(reasons_mutex_);
-  if (reasons_.size() < kept_at_most) reasons_.insert(reason);
-}
-
-std::vector<std::string> FusedOp::fallback_reasons() const {
-  std::lock_guard<std::mutex> lock(reasons_mutex_);
-  return {reasons_.begin(), reasons_.end()};
 }
 
 }  // namespace ipex::runtime

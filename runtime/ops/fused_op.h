@@ -4,23 +4,16 @@
 #include <ATen/core/Tensor.h>
 #include <torch/custom_class.h>
 
-#include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "onednn/lru_cache.h"
 #include "onednn/primitive.h"
+#include "ops/call_conditions.h"
 #include "post_op.h"
 
 namespace ipex::runtime {
-
-// Whether autograd wants to know how the result came about.
-bool wants_gradient(const at::Tensor& tensor);
-
-// Whether what lies at data_ptr() is all there is to the tensor: no lazy negation or zero, no subclass, no vmap.
-bool is_plain_cpu_float(const at::Tensor& tensor);
 
 // The leading post-ops that oneDNN applies, and their operands as it reads them.
 struct Fused {
@@ -34,7 +27,7 @@ class FusedOp : public torch::CustomClassHolder {
   FusedOp(const char* name, const std::vector<std::string>& post_ops);
 
   // Why calls, or post-ops, were left to aten, each reason once.
-  std::vector<std::string> fallback_reasons() const;
+  std::vector<std::string> fallback_reasons() const { return reasons_.list(); }
   size_t cached_primitives() const { return primitives_.size(); }
   std::vector<std::string> post_op_texts() const { return texts_of(post_ops_); }
 
@@ -68,7 +61,7 @@ class FusedOp : public torch::CustomClassHolder {
     return {found, *found ? &**found : nullptr};
   }
 
-  void remember(const std::string& reason) const;
+  void remember(const std::string& reason) const { reasons_.remember(reason); }
   const char* name() const { return name_; }
   const PostOps& post_ops() const { return post_ops_; }
 
@@ -79,8 +72,7 @@ class FusedOp : public torch::CustomClassHolder {
   PostOps post_ops_;
   size_t operand_count_;
   mutable LruCache<std::vector<int64_t>, std::optional<Prepared>> primitives_{16};
-  mutable std::mutex reasons_mutex_;
-  mutable std::set<std::string> reasons_;
+  mutable FallbackReasons reasons_;
 };
 
 }  // namespace ipex::runtime

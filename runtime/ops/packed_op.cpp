@@ -8,8 +8,6 @@
 namespace ipex::runtime {
 namespace {
 
-constexpr int64_t format_version = 1;
-
 const Spec& checked(const Spec& spec, int64_t weight_rank, int64_t output_channels) {
   const auto& [name, weight, bias, post_ops, folded_scale, folded_shift] = spec;
   TORCH_CHECK(weight.defined() && weight.dim() == weight_rank && is_plain_cpu_float(weight) && weight.numel() > 0, name,
@@ -54,8 +52,7 @@ StateReader::StateReader(const char* name, const State& state) : name_(name), st
 Spec StateReader::spec() const {
   const auto& tensors = std::get<1>(state_);
   const auto tensor = [&](const char* key) { return tensors.contains(key) ? tensors.at(key) : at::Tensor(); };
-  return {
-      name_, tensor("weight"), tensor("bias"), std::get<3>(state_), tensor("folded_scale"), tensor("folded_shift")};
+  return {name_, tensor("weight"), tensor("bias"), std::get<3>(state_), tensor("folded_scale"), tensor("folded_shift")};
 }
 
 std::vector<int64_t> StateReader::integers(const std::string& key, size_t count, int64_t minimum) const {

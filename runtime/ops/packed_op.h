@@ -11,7 +11,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -23,6 +22,7 @@ namespace ipex::runtime {
 // A saved context: format version, plain tensors, integer fields, post-ops in order.
 // Version n reads every version up to n. A field that older readers may ignore can be added without a new version;
 // anything that changes the result needs one.
+constexpr int64_t format_version = 1;
 using State = std::tuple<int64_t, c10::Dict<std::string, at::Tensor>, c10::Dict<std::string, std::vector<int64_t>>,
                          std::vector<std::string>>;
 

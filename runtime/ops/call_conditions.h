@@ -1,0 +1,29 @@
+// What a kernel on plain pointers asks of the tensors of a call.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace ipex::runtime {
+
+bool wants_gradient(const at::Tensor& tensor);
+
+// Whether what lies at data_ptr() is all there is to the tensor: no lazy negation or zero, no subclass, no vmap.
+bool is_plain_cpu_float(const at::Tensor& tensor);
+
+// Why calls were left to aten, each reason once. Safe for many threads.
+class FallbackReasons {
+ public:
+  void remember(const std::string& reason);
+  std::vector<std::string> list() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::set<std::string> reasons_;
+};
+
+}  // namespace ipex::runtime
