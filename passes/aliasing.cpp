@@ -46,7 +46,15 @@ bool is_fresh(const Value* value) {
                                                      "aten::avg_pool2d",
                                                      "aten::conv3d",
                                                      "aten::conv1d",
-                                                     "aten::adaptive_avg_pool2d"};
+                                                     "aten::adaptive_avg_pool2d",
+                                                     "aten::tanh",
+                                                     "aten::erf",
+                                                     "aten::pow",
+                                                     "aten::rsqrt",
+                                                     "aten::bmm",
+                                                     "aten::baddbmm",
+                                                     "aten::softmax",
+                                                     "aten::softplus"};
   return kinds.count(value->node()->kind().toQualString()) > 0;
 }
 

@@ -10,6 +10,7 @@ Pass share_subexpressions();
 Pass rewrite_as_linear();
 Pass remove_in_place_activations();
 Pass simplify_embedding_bag();
+Pass rewrite_activation_spellings();
 
 // prepack
 Pass prepack_convolution();
@@ -24,6 +25,11 @@ Pass simplify_transposes();
 Pass fold_padding();
 Pass fold_constants();
 Pass fold_batch_norm();
+
+// fusions that are more than a post-op
+Pass fuse_attention();
+Pass fuse_add_layer_norm();
+Pass fuse_rms_norm();
 
 // layout
 Pass keep_channels_last();

@@ -38,13 +38,20 @@ const std::vector<Phase>& phases() {
           simplify_transposes(),
           rewrite_as_linear(),
           simplify_embedding_bag(),
+          // After dropout is gone, which may stand inside a spelling; before the fusions, which know the ops only.
+          rewrite_activation_spellings(),
       }},
       // Prepack before folding: constants fold into any packed op, whichever it is, and the packed op can carry the
       // condition under which the folding is right. Nothing is packed yet.
-      {{prepack_convolution(), prepack_linear(), prepack_matmul(), prepack_lstm(), prepack_gru()}},
+      {{prepack_convolution(), prepack_linear(), prepack_lstm(), prepack_gru()}},
       // Before the fusions: a batch_norm that is folded no longer stands between a convolution and its relu.
       {{fold_padding()}},
       {{fold_constants(), fold_batch_norm()}, /*until_stable=*/true},
+      // fuse_add_layer_norm before fuse_add: a packed op that took the addition would leave the norm to read the sum
+      // once more.
+      {{fuse_attention(), fuse_rms_norm(), fuse_add_layer_norm()}},
+      // What is left of the products when attention has its own.
+      {{prepack_matmul()}},
       // Post-ops are appended in the order of the graph: add then relu needs another round after the first add.
       {fusions(), /*until_stable=*/true},
       // After the fusions: whether a residual decides the layout depends on where it was added.

@@ -115,7 +115,10 @@ def canonical_graph(module: torch.jit.ScriptModule) -> str:
     def name_of(value: Any) -> str:
         node, key = value.node(), value.debugName()
         if key not in names and node.kind() == "prim::Constant":
-            names[key] = repr(value.toIValue())
+            constant = value.toIValue()
+            # A number that tracing recorded as a tensor is no longer marked as one when it has been saved.
+            is_number = isinstance(constant, Tensor) and constant.dim() == 0
+            names[key] = repr(constant.item() if is_number else constant)
         if key not in names and node.kind() == "prim::ListConstruct":
             names[key] = f"[{', '.join([name_of(v) for v in node.inputs()])}]"
         if key not in names:

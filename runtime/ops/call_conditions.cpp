@@ -8,11 +8,13 @@ bool wants_gradient(const at::Tensor& tensor) {
   return (tensor.requires_grad() && at::GradMode::is_enabled()) || tensor._fw_grad(/*level=*/0).defined();
 }
 
-bool is_plain_cpu_float(const at::Tensor& tensor) {
+bool is_plain_cpu(const at::Tensor& tensor) {
   const auto keys = tensor.key_set() - c10::autograd_dispatch_keyset_with_ADInplaceOrView -
                     c10::autocast_dispatch_keyset - c10::DispatchKeySet(c10::DispatchKey::PythonTLSSnapshot);
-  return tensor.scalar_type() == at::kFloat && keys.highestPriorityTypeId() == c10::DispatchKey::CPU;
+  return keys.highestPriorityTypeId() == c10::DispatchKey::CPU;
 }
+
+bool is_plain_cpu_float(const at::Tensor& tensor) { return tensor.scalar_type() == at::kFloat && is_plain_cpu(tensor); }
 
 void FallbackReasons::remember(const std::string& reason) {
   // Shapes vary without end; the list must not.

@@ -10,9 +10,11 @@
 
 namespace ipex::runtime {
 
+// Whether somebody wants to differentiate what is computed from the tensor.
 bool wants_gradient(const at::Tensor& tensor);
 
 // Whether what lies at data_ptr() is all there is to the tensor: no lazy negation or zero, no subclass, no vmap.
+bool is_plain_cpu(const at::Tensor& tensor);
 bool is_plain_cpu_float(const at::Tensor& tensor);
 
 // Why calls were left to aten, each reason once. Safe for many threads.

@@ -1,0 +1,12 @@
+// Dtypes are not known when a graph is optimised; but some ops give floating point or raise.
+#pragma once
+
+#include "pass.h"
+
+namespace ipex::passes {
+
+// Whether the value is float32 or float64 whatever the model is given (under autocast: a 16-bit float). Integers act
+// differently: x * sigmoid(x) takes them, silu(x) raises.
+bool is_floating(const Value* value);
+
+}  // namespace ipex::passes

@@ -1,0 +1,44 @@
+// fuse_add_layer_norm: a residual is added and normalised in one pass over memory.
+//
+//   before   %sum = aten::add(%a, %b, %alpha=1)
+//            %y = aten::layer_norm(%sum, %shape, %weight, %bias, %eps, ..)
+//   after    %y, %sum = ipex::add_layer_norm(%a, %b, %shape, %weight, %bias, %eps, %keep_sum)
+//
+// %sum may have other readers, as in a network that normalises first and adds to the stream: keep_sum says so. Broadcast
+// operands, other dtypes and the like are left to aten when it runs.
+// Declines when alpha is not 1, when an operand is a number, and when %sum is read before it is normalised.
+// Runs before fuse_add, which would hand the addition to a packed op and leave a layer_norm that reads its sum again.
+#include "fusion_rule.h"
+#include "passes.h"
+#include "spelling.h"
+
+namespace ipex::passes {
+namespace {
+
+Node* build(const Match& match) {
+  Graph* graph = match.last()->owningGraph();
+  const bool keep_sum = match["sum"]->uses().size() > 1;
+  Node* made = graph->create(Symbol::fromQualString("ipex::add_layer_norm"),
+                             {match["a"], match["b"], match["shape"], match["weight"], match["bias"], match["eps"],
+                              graph->insertConstant(keep_sum)},
+                             /*num_outputs=*/2);
+  return graph->insertNode(made);
+}
+
+bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
+  static const std::vector<Spelling> spellings{
+      Spelling("%sum = aten::add(%a, %b, %alpha)\n"
+               "%y = aten::layer_norm(%sum, %shape, %weight, %bias, %eps, %cudnn)")
+          .when("a", is_tensor, "its operand is a number")
+          .when("b", is_tensor, "its operand is a number")
+          .when("alpha", is_one, "alpha is not 1")
+          .keep("sum", 1)
+          .becomes("ipex::add_layer_norm", build)};
+  return rewrite_spellings(graph, recorder, spellings);
+}
+
+}  // namespace
+
+Pass fuse_add_layer_norm() { return {"fuse_add_layer_norm", run}; }
+
+}  // namespace ipex::passes

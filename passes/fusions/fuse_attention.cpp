@@ -1,0 +1,319 @@
+// fuse_attention: the two products of an attention, and all that is done to the scores in between, become one op that
+// need not hold the scores.
+//
+//   before   %s = aten::matmul(%query, %key_transposed)
+//            %d = aten::div(%s, %scale)
+//            %m = aten::add(%d, %mask, %alpha=1)
+//            %p = aten::softmax(%m, %dim=-1, %dtype=None)
+//            %y = aten::matmul(%p, %value)
+//   after    %y = ipex::attention(%query, %key_transposed, %value, ["matmul", "div", "add", "softmax", "matmul"],
+//                                 [%scale, %mask], [-1], %eager_layout)
+//
+// Any number of steps, in any order, in place or not: mul, div, add, masked_fill, where, casts; bmm and baddbmm as well
+// as matmul. They are data: the op does what they say, the fast way where that gives the same (runtime/ops/attention.cpp).
+// Declines when something else stands between the products, when somebody reads the scores or the probabilities (a model
+// that returns its attention weights), when softmax is not over the last dimension, and when memory is overwritten in
+// between. aten::scaled_dot_product_attention and torch's own encoder layer are fused already, and stay.
+#include <torch/csrc/jit/ir/constants.h>
+
+#include <algorithm>
+
+#include "aliasing.h"
+#include "constants.h"
+#include "graph_walk.h"
+#include "passes.h"
+
+namespace ipex::passes {
+namespace {
+
+using torch::jit::toIValue;
+
+std::string kind_of(const Node* node) { return node->kind().toQualString(); }
+bool has_tensor_type(const Value* value) { return value->type()->isSubtypeOf(*c10::TensorType::get()); }
+
+// A constant, or a value of type float.
+struct Number {
+  double constant;
+  Value* value = nullptr;
+};
+
+// A step of the scores, and what it takes beside them.
+struct Step {
+  Node* node;
+  Value* scores;  // null for the product that they begin with
+  std::string name;
+  std::vector<Value*> operands;
+  std::vector<Number> numbers;
+  Node* expansion = nullptr;   // what gave its mask the shape of the scores: the op does that by itself
+  Value* reference = nullptr;  // for type_as: whose dtype it takes
+};
+
+struct Attention {
+  std::vector<Step> steps;  // in the order of the graph, both products included
+  std::string unknown;      // the op that none of them is, if the chain ends there
+};
+
+class Reader {
+ public:
+  explicit Reader(Node* last) : last_(last) {}
+
+  // The chain of steps that ends in the product `last_`. Empty when it is no attention.
+  std::optional<Attention> read() {
+    Attention attention;
+    attention.steps.push_back({last_, last_->input(0), name_of_product(last_), {}, {}});
+    bool seen_softmax = false;
+    for (Value* scores = last_->input(0); scores;) {
+      auto step = read_step(scores->node());
+      if (!step) {
+        attention.unknown = kind_of(scores->node());
+        if (attention.unknown.starts_with("prim::")) return std::nullopt;  // no scores were computed
+        break;
+      }
+      seen_softmax |= step->name.starts_with("softmax");
+      // Of what comes after softmax, only casts belong to an attention.
+      if (!seen_softmax && step->name != "to" && step->name != "type_as") return std::nullopt;
+      scores = step->scores;
+      attention.steps.insert(attention.steps.begin(), std::move(*step));
+    }
+    if (!seen_softmax) return std::nullopt;
+    resolve_references(attention);
+    return attention;
+  }
+
+ private:
+  static std::string name_of_product(const Node* node) { return node->kind() == c10::aten::bmm ? "bmm" : "matmul"; }
+
+  // type_as names the step that has given the dtype.
+  static void resolve_references(Attention& attention) {
+    for (Step& step : attention.steps) {
+      if (!step.reference) continue;
+      const auto found = std::find_if(attention.steps.begin(), attention.steps.end(),
+                                      [&](const Step& s) { return s.node == step.reference->node(); });
+      if (found == attention.steps.end()) {
+        attention.unknown = kind_of(step.node);
+      } else {
+        step.numbers = {{static_cast<double>(found - attention.steps.begin())}};
+      }
+    }
+  }
+
+  static std::optional<Number> read_number(Value* value) {
+    if (const auto known = toIValue(value); known && (known->isInt() || known->isDouble())) {
+      return Number{known->toScalar().toDouble()};
+    }
+    return value->type()->kind() == c10::TypeKind::FloatType ? std::optional(Number{0, value}) : std::nullopt;
+  }
+
+  static Number integer(const torch::jit::IValue& constant) { return {static_cast<double>(constant.toInt())}; }
+
+  // A step with one more argument, a tensor or a number.
+  std::optional<Step> with_argument(Step step, Value* argument, const char* suffix_of_tensor,
+                                    const char* suffix_of_number) {
+    const bool in_place = step.name.ends_with('_');
+    if (in_place) step.name.pop_back();
+    if (has_tensor_type(argument)) {
+      step.name += suffix_of_tensor;
+      step.operands.push_back(argument);
+    } else if (const auto number = read_number(argument)) {
+      step.name += suffix_of_number;
+      step.numbers.push_back(*number);
+    } else {
+      return std::nullopt;
+    }
+    if (in_place) step.name += '_';
+    return step;
+  }
+
+  std::optional<Step> read_step(Node* node) {
+    const std::string kind = kind_of(node);
+    const std::string name = kind.substr(kind.rfind(':') + 1);
+    const auto inputs = node->inputs();
+    if (kind == "aten::matmul" || kind == "aten::bmm") return Step{node, nullptr, name_of_product(node), {}, {}};
+    if (kind == "aten::baddbmm") {
+      const auto beta = read_number(inputs[3]), alpha = read_number(inputs[4]);
+      if (!beta || !alpha) return std::nullopt;
+      return Step{node, nullptr, name, {inputs[0]}, {*beta, *alpha}};
+    }
+    if (kind == "aten::softmax") {
+      const auto dimension = toIValue(inputs[1]), dtype = toIValue(inputs[2]);
+      if (!dimension || !dtype) return std::nullopt;
+      Step step{node, inputs[0], name, {}, {integer(*dimension)}};
+      if (dtype->isInt()) {
+        step.name = "softmax_to";
+        step.numbers.push_back(integer(*dtype));
+      }
+      return step;
+    }
+    if (kind == "aten::to" && inputs.size() == 5) {
+      const auto dtype = toIValue(inputs[1]), copy = toIValue(inputs[3]);
+      if (!dtype || !dtype->isInt() || !copy || !inputs[4]->mustBeNone()) return std::nullopt;
+      return Step{node, inputs[0], name, {}, {integer(*dtype)}};
+    }
+    if (kind == "aten::type_as") {
+      Step step{node, inputs[0], name, {}, {}};
+      step.reference = inputs[1];
+      return step;
+    }
+    if (kind == "aten::mul" || kind == "aten::add") {
+      // The scores are on the side where the product is.
+      const bool swap = !leads_to_product(inputs[0]) && leads_to_product(inputs[1]);
+      Value *scores = inputs[swap ? 1 : 0], *other = inputs[swap ? 0 : 1];
+      if (kind == "aten::add") return addition(node, name, scores, other);
+      return with_argument({node, scores, name, {}, {}}, other, "", "_number");
+    }
+    if (kind == "aten::add_") return addition(node, name, inputs[0], inputs[1]);
+    if (kind == "aten::mul_" || ((kind == "aten::div" || kind == "aten::div_") && inputs.size() == 2)) {
+      return with_argument({node, inputs[0], name, {}, {}}, inputs[1], "", "_number");
+    }
+    if (kind == "aten::masked_fill" || kind == "aten::masked_fill_") {
+      Node* maker = inputs[1]->node();
+      const bool expands = kind_of(maker) == "aten::expand_as" && maker->input(1) == inputs[0] &&
+                           inputs[1]->uses().size() == 1 && maker->owningBlock() == node->owningBlock();
+      Step step{node, inputs[0], name, {expands ? maker->input(0) : inputs[1]}, {}};
+      step.expansion = expands ? maker : nullptr;
+      return with_argument(step, inputs[2], "_tensor", "");
+    }
+    if (kind == "aten::where" && inputs.size() == 3) {
+      if (leads_to_product(inputs[1])) {
+        return with_argument({node, inputs[1], name, {inputs[0]}, {}}, inputs[2], "_tensor", "");
+      }
+      // where(mask, -inf, scores) with a number is masked_fill.
+      if (!has_tensor_type(inputs[1])) {
+        return with_argument({node, inputs[2], "masked_fill", {inputs[0]}, {}}, inputs[1], "", "");
+      }
+    }
+    return std::nullopt;
+  }
+
+  std::optional<Step> addition(Node* node, const std::string& name, Value* scores, Value* other) {
+    if (!has_tensor_type(other) || number(node->input(2)) != 1) return std::nullopt;
+    return Step{node, scores, name, {other}, {}};
+  }
+
+  // Whether the value is computed from a product by steps alone.
+  bool leads_to_product(const Value* value) {
+    for (int depth = 0; depth < 8; ++depth) {
+      const std::string kind = kind_of(value->node());
+      if (kind == "aten::matmul" || kind == "aten::bmm" || kind == "aten::baddbmm") return true;
+      static const std::vector<std::string> carries{"aten::mul",         "aten::add",          "aten::div",
+                                                    "aten::mul_",        "aten::add_",         "aten::to",
+                                                    "aten::masked_fill", "aten::masked_fill_", "aten::div_"};
+      if (kind == "aten::where") {
+        value = value->node()->input(1);
+      } else if (std::count(carries.begin(), carries.end(), kind)) {
+        value = value->node()->input(0);
+      } else {
+        return false;
+      }
+    }
+    return false;
+  }
+
+  Node* last_;
+};
+
+bool is_own(const Attention& attention, const Node* node) {
+  return std::any_of(attention.steps.begin(), attention.steps.end(), [&](const Step& s) { return s.node == node; });
+}
+
+std::optional<std::string> reason_against(const Attention& attention) {
+  if (!attention.unknown.empty()) return attention.unknown + " stands between its products";
+  const Node *first = attention.steps.front().node, *last = attention.steps.back().node;
+  for (const Step& step : attention.steps) {
+    if (step.node->owningBlock() != last->owningBlock()) return "an if or a loop stands in between";
+    size_t own_readers = 1;
+    for (const Step& other : attention.steps) {
+      own_readers += other.reference == step.node->output();
+      own_readers += other.expansion && other.scores == step.node->output();
+    }
+    if (step.node != last && step.node->output()->uses().size() != own_readers) {
+      return "another reader needs its scores or probabilities";
+    }
+    if (step.name.starts_with("softmax")) {
+      const int64_t dimension = toIValue(step.node->input(1))->toInt();
+      if (dimension != -1 && dimension != 2 && dimension != 3) return "its softmax is not over the last dimension";
+    }
+  }
+  for (const Node* node = first; node != last; node = node->next()) {
+    if (!is_own(attention, node) && may_write(node)) return "something is overwritten in between";
+  }
+  return std::nullopt;
+}
+
+// Whether all that reads the result swaps heads and rows and then lays it out anew, so that its layout is nobody's
+// concern.
+bool takes_any_layout(const Value* result) {
+  if (result->uses().size() != 1) return false;
+  const Node* swap = result->uses()[0].user;
+  const auto is = [&](size_t input, double dimension) { return number(swap->input(input)) == dimension; };
+  const bool transposes = swap->kind() == c10::aten::transpose && ((is(1, 1) && is(2, 2)) || (is(1, 2) && is(2, 1)));
+  const auto order = swap->kind() == c10::aten::permute ? toIValue(swap->input(1)) : std::nullopt;
+  const bool permutes = order && order->toIntVector() == std::vector<int64_t>{0, 2, 1, 3};
+  if (!transposes && !permutes) return false;
+  int copies = 0;
+  for (const Use& use : swap->output()->uses()) {
+    const std::string kind = kind_of(use.user);
+    if (kind == "aten::size") continue;
+    const auto format = kind == "aten::contiguous" ? toIValue(use.user->input(1)) : std::nullopt;
+    if (kind != "aten::reshape" && !(format && format->toInt() == static_cast<int64_t>(at::MemoryFormat::Contiguous))) {
+      return false;
+    }
+    ++copies;
+  }
+  return copies == 1;
+}
+
+void rewrite(const Attention& attention) {
+  const Node* first = attention.steps.front().node;
+  Node* last = attention.steps.back().node;
+  Graph* graph = last->owningGraph();
+  const torch::jit::WithInsertPoint guard(last);
+  c10::List<std::string> names;
+  std::vector<Value*> operands, numbers;
+  for (const Step& step : attention.steps) {
+    names.push_back(step.name);
+    operands.insert(operands.end(), step.operands.begin(), step.operands.end());
+    for (const Number& number : step.numbers) {
+      numbers.push_back(number.value ? number.value : graph->insertConstant(number.constant));
+    }
+  }
+  const size_t query = first->kind() == c10::aten::baddbmm ? 1 : 0;
+  const auto list = [&](const c10::TypePtr& type, const std::vector<Value*>& values) {
+    return graph->insertNode(graph->createList(type, values))->output();
+  };
+  Node* fused = graph->insertNode(
+      graph->create(Symbol::fromQualString("ipex::attention"),
+                    {first->input(query), first->input(query + 1), last->input(1), graph->insertConstant(names),
+                     list(c10::TensorType::get(), operands), list(c10::FloatType::get(), numbers),
+                     graph->insertConstant(!takes_any_layout(last->output()))}));
+  replace(last, fused);
+  for (auto step = attention.steps.rbegin() + 1; step != attention.steps.rend(); ++step) {
+    step->node->destroy();
+    if (step->expansion) step->expansion->destroy();
+  }
+}
+
+bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
+  bool changed = false;
+  for_each_node(graph->block(), [&](Node* node) {
+    const std::string kind = kind_of(node);
+    if (kind == "aten::scaled_dot_product_attention" || kind == "aten::_native_multi_head_attention" ||
+        kind == "aten::_transformer_encoder_layer_fwd") {
+      return recorder.declined(node, "torch computes it in one op already");
+    }
+    if (kind != "aten::matmul" && kind != "aten::bmm") return;
+    const auto attention = Reader(node).read();
+    if (!attention) return;
+    if (const auto reason = reason_against(*attention)) return recorder.declined(node, *reason);
+    recorder.applied(node, "became ipex::attention");
+    rewrite(*attention);
+    changed = true;
+  });
+  return changed;
+}
+
+}  // namespace
+
+Pass fuse_attention() { return {"fuse_attention", run}; }
+
+}  // namespace ipex::passes

@@ -1,0 +1,96 @@
+// fuse_rms_norm: the root mean square norm of Llama and T5, in one pass over memory.
+//
+//   before   %square = aten::pow(%x, %2)
+//            %mean = aten::mean(%square, %dims=[-1], %keepdim=1, %dtype=None)
+//            %shifted = aten::add(%mean, %eps, %alpha=1)
+//            %scale = aten::rsqrt(%shifted)
+//            %normal = aten::mul(%x, %scale)
+//            %cast = aten::to(%normal, %dtype, ..)           there or not
+//            %y = aten::mul(%weight, %cast)
+//   after    %y = ipex::rms_norm(%x, %weight, %eps, %dtype, %normalized_shape=None)
+//
+// The square may be x * x or square(x). aten::rms_norm, which aten computes in the same steps, becomes the same op.
+// Declines when another exponent, dimension or alpha stands there, when eps is no constant, and when a value in between
+// has another reader.
+#include <torch/csrc/jit/ir/constants.h>
+
+#include "constants.h"
+#include "fusion_rule.h"
+#include "passes.h"
+#include "spelling.h"
+
+namespace ipex::passes {
+namespace {
+
+using torch::jit::toIValue;
+
+bool is_last_dimension(const Value* value) {
+  const auto dimensions = toIValue(value);
+  return dimensions && dimensions->isIntList() && dimensions->toIntVector() == std::vector<int64_t>{-1};
+}
+
+bool is_true(const Value* value) { return toIValue(value) && toIValue(value)->isBool() && toIValue(value)->toBool(); }
+bool is_int(const Value* value) { return toIValue(value) && toIValue(value)->isInt(); }
+bool is_false(const Value* value) { return toIValue(value) && toIValue(value)->isBool() && !toIValue(value)->toBool(); }
+
+Node* build(const Match& match) {
+  Graph* graph = match.last()->owningGraph();
+  const auto given = [&](const char* name) {
+    const auto found = match.values.find(name);
+    return found == match.values.end() ? graph->insertConstant(torch::jit::IValue()) : found->second;
+  };
+  return graph->insertNode(graph->create(
+      Symbol::fromQualString("ipex::rms_norm"),
+      {match["x"], match["weight"], graph->insertConstant(*number(match["eps"])), given("dtype"), given("shape")}));
+}
+
+Spelling spelling(const std::string& square, const std::string& cast) {
+  Spelling result = Spelling(square +
+                             "%mean = aten::mean(%square, %dims, %keepdim, %none)\n"
+                             "%shifted = aten::add(%mean, %eps, %alpha)\n"
+                             "%scale = aten::rsqrt(%shifted)\n"
+                             "%normal = aten::mul(%x, %scale)\n" +
+                             cast)
+                        .when("weight", is_tensor, "its weight is a number")
+                        .when("dims", is_last_dimension, "its mean is not over the last dimension")
+                        .when("keepdim", is_true, "its mean drops a dimension")
+                        .when("none", is_none, "its mean has another dtype")
+                        .when("eps", is_number, "its eps is not a constant")
+                        .when("alpha", is_one, "alpha is not 1");
+  if (result.mentions("two")) result = std::move(result).when("two", equals(2), "its exponent is not 2");
+  if (result.mentions("dtype")) {
+    result = std::move(result)
+                 .when("dtype", is_int, "it is cast to a dtype that is not a constant")
+                 .when("copy", is_false, "its cast asks for a copy")
+                 .when("format", is_none, "its cast changes the layout");
+  }
+  return std::move(result).becomes("ipex::rms_norm", build);
+}
+
+std::vector<Spelling> all_spellings() {
+  std::vector<Spelling> all;
+  for (const char* square :
+       {"%square = aten::pow(%x, %two)\n", "%square = aten::mul(%x, %x)\n", "%square = aten::square(%x)\n"}) {
+    for (const char* cast : {"%cast = aten::to(%normal, %dtype, %blocking, %copy, %format)\n"
+                             "%y = aten::mul(%weight, %cast)",
+                             "%y = aten::mul(%weight, %normal)"}) {
+      all.push_back(spelling(square, cast));
+    }
+  }
+  all.push_back(Spelling("%y = aten::rms_norm(%x, %shape, %weight, %eps)")
+                    .when("weight", is_tensor, "it has no weight")
+                    .when("eps", is_number, "it has no eps that is a constant")
+                    .becomes("ipex::rms_norm", build));
+  return all;
+}
+
+bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
+  static const std::vector<Spelling> spellings = all_spellings();
+  return rewrite_spellings(graph, recorder, spellings);
+}
+
+}  // namespace
+
+Pass fuse_rms_norm() { return {"fuse_rms_norm", run}; }
+
+}  // namespace ipex::passes

@@ -1,0 +1,93 @@
+// Spellings: several nodes that together compute one thing, written as IR text, and what takes their place.
+//
+//   const Spelling silu = Spelling("%s = aten::sigmoid(%x)\n"
+//                                  "%y = aten::mul(%x, %s)")
+//                             .when("x", is_floating, "its input may be an integer")
+//                             .becomes("aten::silu", {"x"});
+//
+// A name that no line computes stands for any value, the same one wherever it occurs. The last line computes the result.
+// The operands of aten::mul and of aten::add match in either order, so an alpha needs a condition. An op also matches
+// its in-place form, where what that overwrites is fresh and nobody else reads it.
+//
+// What every spelling checks by itself, after the text has matched: its nodes are in one block, nobody else reads a
+// value that will be gone, and nothing that may write stands between its nodes, for all of them move to the last one.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pass.h"
+
+namespace ipex::passes {
+
+// Values by their names in the text, and the nodes in the order of the graph.
+struct Match {
+  std::map<std::string, Value*> values;
+  std::vector<Node*> nodes;
+
+  Value* operator[](const std::string& name) const { return values.at(name); }
+  Node* last() const { return nodes.back(); }
+};
+
+class Spelling {
+ public:
+  using Condition = std::function<bool(const Value*)>;
+  // Inserts what takes the place of the match, at the insert point that is set, and returns the node.
+  using Build = std::function<Node*(const Match&)>;
+
+  explicit Spelling(const std::string& ir);
+
+  // The spelling is declined, for this reason, where the condition does not hold.
+  Spelling when(const std::string& value, Condition condition, const std::string& reason_if_not) &&;
+  // The op that takes its place, called with these values and then these constants.
+  Spelling becomes(const std::string& op, const std::vector<std::string>& values,
+                   const std::vector<torch::jit::IValue>& constants = {}) &&;
+  // The same with a node that `build` makes. `what` goes into the report.
+  Spelling becomes(const std::string& what, Build build) &&;
+  // A value that others may read too: it is the new node's output number `output`. The result is output 0.
+  Spelling keep(const std::string& value, size_t output) &&;
+
+  // Whether the text has a value of this name.
+  bool mentions(const std::string& name) const;
+
+  // Whether `last` computed the result of a match, and the match has been replaced.
+  bool apply(Node* last, Recorder& recorder) const;
+
+ private:
+  struct Line {
+    std::string kind;
+    std::vector<std::string> inputs, outputs;
+  };
+  struct Requirement {
+    std::string value;
+    Condition condition;
+    std::string reason_if_not;
+  };
+
+  const Line* line_computing(const std::string& name) const;
+  std::vector<Match> matches(const std::string& name, Value* value, const Match& so_far) const;
+  std::optional<std::string> unmet_requirement(const Match& match) const;
+  std::optional<std::string> reason_against(const Match& match) const;
+  std::optional<std::string> reason_against_readers(const Match& match) const;
+  void replace(const Match& match) const;
+
+  std::vector<Line> lines_;
+  std::vector<Requirement> requirements_;
+  std::map<std::string, size_t> kept_;
+  std::string what_;
+  Build build_;
+};
+
+// Tries the spellings, in order, on every node. True when the graph changed.
+bool rewrite_spellings(const std::shared_ptr<Graph>& graph, Recorder& recorder, const std::vector<Spelling>& spellings);
+
+// Conditions for Spelling::when.
+
+// A constant, or a tensor constant of one element and no dimensions (so tracing records numbers), equal to `expected`
+// as far as float32 can tell.
+Spelling::Condition equals(double expected);
+
+}  // namespace ipex::passes

@@ -1,0 +1,202 @@
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ipex
+from support import (
+    assert_rewrites,
+    assert_round_trip,
+    assert_same,
+    assert_unchanged,
+    check_against_eager,
+    graph_ir,
+    kinds,
+)
+
+NAME = "fuse_attention"
+LOWEST = torch.finfo(torch.float32).min
+CONSTANTS = (
+    "%zero : int = prim::Constant[value=0]()",
+    "%one : int = prim::Constant[value=1]()",
+    "%two : int = prim::Constant[value=2]()",
+    "%last : int = prim::Constant[value=-1]()",
+    "%scale : float = prim::Constant[value=8.]()",
+    "%none : NoneType = prim::Constant()",
+)
+INPUTS = "%q : Tensor, %k : Tensor, %v : Tensor, %mask : Tensor"
+LINES = (
+    "%s : Tensor = aten::matmul(%q, %k)",
+    "%d : Tensor = aten::div(%s, %scale)",
+    "%m : Tensor = aten::add(%d, %mask, %one)",
+    "%p : Tensor = aten::softmax(%m, %last, %none)",
+    "%y : Tensor = aten::matmul(%p, %v)",
+)
+
+
+def attention_ir(old: str = "", new: str = "", returns: str = "%y") -> str:
+    """The graph, with one piece of text replaced."""
+    text = "\n".join(LINES)
+    assert old in text
+    return graph_ir(INPUTS, *CONSTANTS, *text.replace(old, new).split("\n"), returns=returns)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "steps"),
+    [
+        ("", "", '"matmul", "div_number", "add"'),
+        ("%d, %mask", "%mask, %d", '"matmul", "div_number", "add"'),
+        ("aten::add(", "aten::add_(", '"matmul", "div_number", "add_"'),
+        ("aten::div(", "aten::div_(", '"matmul", "div_number_", "add"'),
+        ("aten::div(%s, %scale", "aten::mul(%mask, %s", '"matmul", "mul", "add"'),
+        ("aten::matmul(%q, %k)", "aten::bmm(%q, %k)", '"bmm", "div_number", "add"'),
+        ("aten::matmul(%q, %k)", "aten::baddbmm(%mask, %q, %k, %one, %one)", '"baddbmm", "div_number", "add"'),
+        ("add(%d, %mask, %one)", "masked_fill(%d, %mask, %scale)", '"matmul", "div_number", "masked_fill"'),
+        ("add(%d, %mask, %one)", "where(%mask, %d, %scale)", '"matmul", "div_number", "where"'),
+        ("add(%d, %mask, %one)", "where(%mask, %scale, %d)", '"matmul", "div_number", "masked_fill"'),
+        ("add(%d, %mask, %one)", "where(%mask, %d, %mask)", '"matmul", "div_number", "where_tensor"'),
+        ("\n".join(LINES[1:4]), LINES[3].replace("%m", "%s"), '"matmul"'),
+    ],
+)
+def test_fires(old, new, steps):
+    result = assert_rewrites(NAME, attention_ir(old, new))
+    assert result.count("ipex::attention") == 1
+    assert result.count("aten::softmax") == result.count("aten::matmul") == result.count("aten::bmm") == 0
+    assert f"value=[{steps}, " in result.graph
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("aten::div(%s, %scale)", "aten::tanh(%s)", "aten::tanh stands between"),
+        ("%mask, %one", "%mask, %two", "aten::add stands between"),
+        ("%mask, %one", "%scale, %one", "aten::add stands between"),
+        ("%m, %last", "%m, %one", "not over the last dimension"),
+        ("%p : Tensor", "%w : Tensor = aten::relu_(%q)\n%p : Tensor", "something is overwritten"),
+    ],
+)
+def test_declines(old, new, reason):
+    assert_unchanged(NAME, attention_ir(old, new), reason)
+
+
+@pytest.mark.parametrize("returned", ["%s", "%m", "%p"])
+def test_declines_a_model_that_returns_its_scores(returned):
+    assert_unchanged(NAME, attention_ir(returns=f"%y, {returned}"), reason="another reader")
+
+
+def test_says_nothing_of_a_product_without_softmax():
+    assert_unchanged(NAME, attention_ir("aten::softmax(%m, %last, %none)", "aten::sigmoid(%m)"), reason=None)
+
+
+def test_says_nothing_of_weights_that_are_given():
+    assert_unchanged(NAME, attention_ir("\n".join(LINES[:4]), LINES[3].replace("%m", "%q")), reason=None)
+
+
+def test_leaves_what_torch_fuses_itself():
+    class Fused(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return nn.functional.scaled_dot_product_attention(x, x, x)
+
+    optimized = check_against_eager(Fused(), torch.randn(1, 2, 5, 8))
+    assert any("in one op already" in d.reason for d in ipex.explain(optimized).declined)
+
+
+def test_fires_inside_a_block():
+    lines = [f"    {line}" for line in LINES]
+    ir = graph_ir(
+        f"{INPUTS}, %c : bool",
+        *CONSTANTS,
+        "%r : Tensor = prim::If(%c)",
+        "  block0():",
+        *lines,
+        "    -> (%y)",
+        "  block1():",
+        "    -> (%q)",
+        returns="%r",
+    )
+    assert assert_rewrites(NAME, ir).count("ipex::attention") == 1
+
+
+SPELLINGS = {
+    "bert": lambda s, m: s / math.sqrt(8) + m,
+    "vit": lambda s, _: s * 8**-0.5,
+    "in place": lambda s, m: s.div_(math.sqrt(8)).add_(m),
+    "distilbert": lambda s, m: s.masked_fill(m < 0, -math.inf),
+    "distilbert, old": lambda s, m: s.masked_fill((m < 0).expand(2, 1, 1, 5).expand_as(s), LOWEST),
+    "gpt2": lambda s, m: torch.where(torch.ones(5, 5).tril() > 0, s / 3, torch.full([], LOWEST)) + m,
+    "t5": lambda s, m: s + (torch.ones(1, 4, 5, 5) + m),
+}
+
+
+class Attention(nn.Module):
+    """Self-attention, with the heads merged in the end or returned as they are."""
+
+    def __init__(self, spelling: str, merge: bool) -> None:
+        super().__init__()
+        self.qkv, self.spelling, self.merge = nn.Linear(32, 96), SPELLINGS[spelling], merge
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).view(2, 5, 12, 8).transpose(1, 2).split(4, 1)
+        y = self.spelling(torch.matmul(q, k.transpose(-1, -2)), mask).softmax(-1) @ v
+        return y.transpose(1, 2).contiguous().view(2, 5, 32) if self.merge else y
+
+
+@pytest.mark.parametrize("merge", [False, True])
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_matches_eager(tmp_path, spelling, merge):
+    x, mask = torch.randn(2, 5, 32), torch.zeros(2, 1, 1, 5)
+    mask[1, ..., 3:] = LOWEST
+    model = Attention(spelling, merge)
+    optimized = check_against_eager(model, x, mask)
+    assert kinds(optimized)["ipex::attention"] == 1
+    assert kinds(optimized)["aten::softmax"] == 0
+    assert_round_trip(optimized, tmp_path, x, mask)
+    mask[0] = -math.inf  # decided at run time: a row of NaN
+    assert_same(optimized(x, mask), model(x, mask))
+
+
+class OldT5(nn.Module):
+    """Casts to float32 and back to the dtype of the scores."""
+
+    def forward(self, x: Tensor, bias: Tensor) -> Tensor:
+        scores = torch.matmul(x, x.transpose(3, 2))
+        scores += bias
+        return torch.matmul(nn.functional.softmax(scores.float(), dim=-1).type_as(scores), x)
+
+
+@pytest.mark.parametrize("script", [False, True])
+def test_casts_to_the_dtype_of_the_scores(script):
+    x, bias = torch.randn(1, 2, 5, 8), torch.randn(1, 2, 5, 5)
+    optimized = check_against_eager(OldT5(), x, bias, script=script)
+    assert kinds(optimized)["ipex::attention"] == 1
+    if script:  # tracing forgets that the cast to float32 is one
+        assert_same(optimized(x.double(), bias.double()), OldT5()(x.double(), bias.double()))
+
+
+def test_declines_the_dtype_of_another_value():
+    ir = attention_ir(LINES[4], "%t : Tensor = aten::type_as(%p, %v)\n%y : Tensor = aten::matmul(%t, %v)")
+    assert_unchanged(NAME, ir, reason="aten::type_as stands between")
+
+
+class TwoHeads(nn.Module):
+    """3-D tensors, as MultiheadAttention has them where it needs the weights."""
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        first = torch.bmm(torch.softmax(torch.baddbmm(mask, q, k.transpose(1, 2)), dim=-1), v)
+        weights = torch.softmax(torch.bmm(q * 0.5, k.transpose(1, 2)), dim=-1)
+        return first, weights @ v
+
+
+def test_matches_eager_in_three_dimensions():
+    q, k, v = torch.randn(6, 4, 8), torch.randn(6, 7, 8), torch.randn(6, 7, 8)
+    optimized = check_against_eager(TwoHeads(), q, k, v, torch.randn(6, 4, 7))
+    assert kinds(optimized)["ipex::attention"] == 2
+
+
+def test_a_reader_that_minds_the_layout_gets_eagers():
+    class Swapped(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return ((x @ x.transpose(-1, -2)).softmax(-1) @ x).transpose(1, 2)
+
+    check_against_eager(Swapped(), torch.randn(2, 3, 5, 8))

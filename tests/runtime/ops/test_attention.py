@@ -1,0 +1,217 @@
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+import ipex  # noqa: F401
+from support import assert_same
+
+INF = math.inf
+LOWEST = torch.finfo(torch.float32).min
+
+
+def heads(*sizes: int) -> Tensor:
+    """[batch, heads, length, width], as a linear and a transpose make it."""
+    batch, count, length, width = sizes
+    return torch.randn(batch, length, count, width).transpose(1, 2)
+
+
+QUERY, KEY, VALUE = (2, 3, 5, 16), (2, 3, 7, 16), (2, 3, 7, 16)
+
+
+def inputs() -> list[Tensor]:
+    torch.manual_seed(0)
+    return [heads(*QUERY), heads(*KEY), heads(*VALUE)]
+
+
+def eager(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, fill: float | None = None) -> Tensor:
+    scores = query @ key.transpose(-1, -2) / 4
+    if mask is not None:
+        scores = scores + mask if fill is None else scores.masked_fill(mask, fill)
+    return scores.softmax(-1) @ value
+
+
+def ours(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None = None,
+    fill: float | None = None,
+    eager_layout: bool = True,
+) -> Tensor:
+    steps, numbers = ["matmul", "div_number"], [4.0]
+    if mask is not None:
+        steps.append("add" if fill is None else "masked_fill")
+        numbers += [] if fill is None else [fill]
+    operands = [] if mask is None else [mask]
+    return torch.ops.ipex.attention(
+        query, key.transpose(-1, -2), value, [*steps, "softmax", "matmul"], operands, [*numbers, -1.0], eager_layout
+    )
+
+
+def why_aten(*arguments) -> str | None:
+    """The reason why a call was computed step by step, if it was."""
+    with torch.profiler.profile() as profile:
+        ours(*arguments)
+    names = [event.name for event in profile.events() if "in aten: " in event.name]
+    return names[0] if names else None
+
+
+def check(*arguments, reason: str | None = None) -> None:
+    assert_same(ours(*arguments), eager(*arguments))
+    said = why_aten(*arguments)
+    assert (said is None) == (reason is None), said
+    assert reason is None or reason in str(said)
+
+
+MASKS = [(2, 1, 1, 7), (1, 1, 5, 7), (5, 7), (2, 3, 5, 7), (7,), (2, 1, 5, 1), (1,), (2, 3, 1, 1)]
+
+
+@pytest.mark.parametrize("shape", MASKS)
+def test_masks_of_every_shape(shape):
+    check(*inputs(), torch.randn(shape))
+
+
+def test_without_a_mask():
+    check(*inputs())
+    check(*(t[0] for t in inputs()))  # 3-D
+    query, key, value = inputs()
+    check(query[:, :, :1], key, value)
+    check(query[:, :1], key[:, :1], value[:, :1])
+    check(query.contiguous(), key.transpose(-1, -2).contiguous().transpose(-1, -2), value.contiguous())
+
+
+def test_more_keys_than_a_block_of_the_kernel():
+    query, key, value = torch.randn(1, 2, 40, 8), torch.randn(1, 2, 1100, 8), torch.randn(1, 2, 1100, 8)
+    mask = torch.zeros(40, 1100)
+    mask[:, :600] = -INF
+    check(query, key, value, mask)
+    check(query, key, value, torch.full((40, 1100), -INF).triu(1))
+
+
+@pytest.mark.parametrize("number", [LOWEST, -INF, 1.0, -1e4])
+def test_a_mask_with_closed_places(number):
+    mask = torch.zeros(2, 1, 1, 7)
+    mask[0, ..., 3:] = number
+    check(*inputs(), mask)
+    mask[1] = number
+    check(*inputs(), mask, reason="masked everywhere" if number == -INF else None)
+
+
+@pytest.mark.parametrize("number", [INF, math.nan])
+def test_a_mask_that_is_no_number(number):
+    mask = torch.zeros(2, 1, 1, 7)
+    mask[0, ..., 3] = number
+    check(*inputs(), mask, reason="masked everywhere")
+
+
+@pytest.mark.parametrize("number", [LOWEST, -INF, -1e4, -1e9, -50.0, 0.0, 1.0, math.nan])
+@pytest.mark.parametrize("shape", [(2, 1, 1, 7), (5, 7)])
+def test_masked_fill(number, shape):
+    mask = torch.zeros(shape, dtype=torch.bool)
+    mask[0, ..., 3:] = True
+    counts = "may still count" if not number < -100 else None
+    check(*inputs(), mask, number, reason=counts)
+    check(*inputs(), mask[:1].expand(shape), number, reason=counts)
+    mask[:] = True
+    check(*inputs(), mask, number, reason=None if number == LOWEST else counts or "masked everywhere")
+
+
+@pytest.mark.parametrize("which", range(3))
+@pytest.mark.parametrize("number", [math.nan, INF, -INF, 1e38, 1e20])
+def test_special_values(which, number):
+    tensors = inputs()
+    tensors[which][0, 1, 2, 3] = number
+    check(*tensors, reason=None if number == 1e20 else "not finite")
+
+
+def test_the_rest_is_computed_step_by_step():
+    query, key, value = inputs()
+    check(query.double(), key.double(), value.double(), reason="not a float32")
+    check(query.bfloat16(), key.bfloat16(), value.bfloat16(), reason="not a float32")
+    check(query[:0], key[:0], value[:0], reason="empty")
+    check(query[:, :, :0], key, value, reason="empty")
+    check(query, key[:, :, :0], value[:, :, :0], reason="empty")
+    check(query, key[:1], value[:1], reason="broadcast")
+    check(query[0], key, value, reason="dimensions")
+    check(query, key, value[..., :4], reason="another width")
+    check(query, key, value, torch.randn(4, 1, 1, 1, 7), reason="shape of the scores")
+    check(query[:1], key[:1], value[:1], torch.randn(2, 1, 1, 7), reason="shape of the scores")
+    check(query, key, value, torch.tensor(1.0), reason="not a float32")
+
+
+def test_an_error_is_that_of_eager():
+    wrong = torch.randn(1, 1, 1, 1).expand(2, 1, 1, 6)
+    with pytest.raises(RuntimeError, match="must match"):
+        ours(*inputs(), wrong)
+
+
+def test_gradients_are_those_of_eager():
+    tensors = [t.requires_grad_() for t in inputs()]
+    mask = torch.randn(2, 1, 1, 7, requires_grad=True)
+    expected = torch.autograd.grad(eager(*tensors, mask).sum(), [*tensors, mask])
+    assert_same(torch.autograd.grad(ours(*tensors, mask).sum(), [*tensors, mask]), expected)
+    frozen = [t.detach() for t in tensors]
+    (expected,) = torch.autograd.grad(eager(*frozen, mask).sum(), [mask])
+    assert_same(torch.autograd.grad(ours(*frozen, mask).sum(), [mask])[0], expected)
+
+
+def test_autocast_is_that_of_eager():
+    with torch.autocast("cpu", torch.bfloat16):
+        check(*inputs(), reason="autocast")
+
+
+@pytest.mark.parametrize("query_shape", [QUERY, (2, 3, 1, 16)])
+def test_the_layout_that_merges_heads_for_free(query_shape):
+    _, key, value = inputs()
+    query = heads(*query_shape)
+    result = ours(query, key, value, None, None, False)
+    assert_same(result.transpose(1, 2).contiguous(), eager(query, key, value).transpose(1, 2).contiguous())
+    assert result.transpose(1, 2).is_contiguous()
+
+
+def call(steps: list[str], operands: list[Tensor], numbers: list[float]) -> Tensor:
+    query, key, value = (t[0] for t in inputs())
+    return torch.ops.ipex.attention(query, key.transpose(-1, -2), value, steps, operands, numbers, True)
+
+
+def test_every_step():
+    query, key, value = (t[0] for t in inputs())
+    scores, mask, number = query @ key.transpose(-1, -2), torch.rand(5, 7) < 0.3, torch.tensor(-1e38)
+    addend = torch.randn(3, 5, 7)
+    cases = [
+        (["mul"], [torch.tensor(0.5)], [], scores * 0.5),
+        (["mul_", "div_"], [torch.tensor(0.5), torch.tensor(3)], [], scores * 0.5 / 3),
+        (["mul_number", "mul_number_", "div_number_"], [], [0.5, 0.3, 4.0], scores * 0.15 / 4),
+        (["add", "add_"], [addend, addend], [], scores + 2 * addend),
+        (["masked_fill_"], [mask], [-INF], scores.masked_fill(mask, -INF)),
+        (["masked_fill_tensor"], [mask, number], [], scores.masked_fill(mask, -1e38)),
+        (["masked_fill_tensor_"], [mask, number], [], scores.masked_fill(mask, -1e38)),
+        (["where"], [mask], [-1e38], scores.masked_fill(~mask, -1e38)),
+        (["where_tensor", "add"], [mask, number, addend], [], scores.masked_fill(~mask, -1e38) + addend),
+        (["add", "masked_fill"], [addend, mask], [-1e38], (scores + addend).masked_fill(mask, -1e38)),
+        (["add", "mul_number"], [addend], [0.5], (scores + addend) * 0.5),
+        (["mul"], [addend], [], scores * addend),
+        (["to"], [], [6.0], scores),
+    ]
+    for steps, operands, numbers, expected in cases:
+        result = call(["bmm", *steps, "softmax", "bmm"], operands, [*numbers, 2.0])
+        assert_same(result, expected.softmax(-1) @ value)
+    result = call(["baddbmm", "softmax_to", "to", "bmm"], [addend], [1.0, 0.25, -1.0, 6.0, 6.0])
+    assert_same(result, (addend + scores / 4).softmax(-1) @ value)
+    result = call(["baddbmm", "softmax", "bmm"], [addend * math.nan], [0.0, 0.25, -1.0])
+    assert_same(result, (scores / 4).softmax(-1) @ value)
+    result = call(["bmm", "to", "softmax", "type_as", "bmm"], [], [7.0, -1.0, 0.0])
+    assert_same(result, scores.softmax(-1) @ value)
+    result = call(["baddbmm", "softmax", "bmm"], [addend], [0.5, 0.25, -1.0])
+    assert_same(result, (addend / 2 + scores / 4).softmax(-1) @ value)
+    result = call(["bmm", "softmax_to", "to", "bmm"], [], [-1.0, 7.0, 6.0])
+    assert_same(result, scores.softmax(-1) @ value)
+
+
+def test_says_what_is_wrong_with_a_damaged_model():
+    with pytest.raises(RuntimeError, match="a step that this version knows, got 'tanh'"):
+        call(["bmm", "tanh", "softmax", "bmm"], [], [-1.0])
+    with pytest.raises(RuntimeError, match="expected at least 3 steps"):
+        call(["bmm"], [], [])

@@ -1,0 +1,152 @@
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+import ipex  # noqa: F401
+from support import assert_same
+
+OPS = torch.ops.ipex
+EPS = 1e-5
+SHAPES = [(1, 7), (5, 32), (3, 4, 768), (2, 1, 65), (1, 1, 1, 33), (6, 1), (7,)]
+
+
+def eager_add(a: Tensor, b: Tensor, weight: Tensor | None, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+    total = a + b
+    return functional.layer_norm(total, a.shape[-1:], weight, bias, EPS), total
+
+
+def ours_add(a: Tensor, b: Tensor, weight: Tensor | None, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+    return OPS.add_layer_norm(a, b, a.shape[-1:], weight, bias, EPS, True)
+
+
+def eager_rms(x: Tensor, weight: Tensor) -> Tensor:
+    return weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + EPS))
+
+
+def ours_rms(x: Tensor, weight: Tensor) -> Tensor:
+    return OPS.rms_norm(x, weight, EPS, None, None)
+
+
+def fast(call) -> bool:
+    """Whether the call is computed without the aten ops that were spelled out."""
+    with torch.profiler.profile() as profile:
+        call()
+    return not any("in aten: " in event.name for event in profile.events())
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_matches_eager(shape):
+    a, b, weight, bias = torch.randn(shape), torch.randn(shape), torch.randn(shape[-1]), torch.randn(shape[-1])
+    assert_same(ours_add(a, b, weight, bias), eager_add(a, b, weight, bias))
+    assert_same(ours_rms(a, weight), eager_rms(a, weight))
+    assert_same(OPS.rms_norm(a, weight, EPS, None, shape[-1:]), functional.rms_norm(a, shape[-1:], weight, EPS))
+    assert fast(lambda: ours_add(a, b, weight, bias))
+    assert fast(lambda: ours_rms(a, weight))
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 8), (4, 8), (8,), (1, 1, 8), (1, 3, 4, 8)])
+def test_an_operand_that_repeats(shape):
+    a, b, weight, bias = torch.randn(3, 4, 8), torch.randn(shape), torch.randn(8), torch.randn(8)
+    assert_same(ours_add(a, b, weight, bias), eager_add(a, b, weight, bias))
+    assert_same(ours_add(b, a, weight, bias), eager_add(a, b, weight, bias))
+    assert fast(lambda: ours_add(a, b, weight, bias)) == (len(shape) <= 3)
+
+
+@pytest.mark.parametrize("offset", [1e3, -1e5])
+def test_a_mean_much_larger_than_the_deviation(offset):
+    a, b, weight, bias = torch.randn(8, 768) + offset, torch.zeros(8, 768), torch.ones(768), torch.zeros(768)
+    exact = eager_add(*(t.double() for t in (a, b, weight, bias)))[0]
+    error = (ours_add(a, b, weight, bias)[0] - exact).abs().max()
+    assert error <= 2 * (eager_add(a, b, weight, bias)[0] - exact).abs().max()
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e38, 3e38, 1e20, 1e-45, 0.0])
+@pytest.mark.parametrize("count", [1, 40])
+def test_special_values(value, count):
+    a, weight, bias = torch.randn(4, 40), torch.randn(40), torch.randn(40)
+    a[1, :count] = value
+    zeros = torch.zeros_like(a)
+    for ours, eager in zip(ours_add(a, zeros, weight, bias), eager_add(a, zeros, weight, bias)):
+        torch.testing.assert_close(ours, eager, rtol=1e-4, atol=1e-5, equal_nan=True)
+    torch.testing.assert_close(ours_rms(a, weight), eager_rms(a, weight), rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+def variants() -> dict[str, tuple[Tensor, Tensor, Tensor | None, Tensor | None]]:
+    """Operands that the kernels do not take."""
+    a, b, weight, bias = torch.randn(3, 4, 8), torch.randn(3, 4, 8), torch.randn(8), torch.randn(8)
+    return {
+        "broadcast": (a, b[:, :1], weight, bias),
+        "broadcast, both": (a[:1], b[:, :1], weight, bias),
+        "broadcast, width": (a, b[..., :1], weight, bias),
+        "broadcast, number": (a, b[0, 0, 0], weight, bias),
+        "transposed": (a.transpose(0, 1).contiguous().transpose(0, 1), b, weight, bias),
+        "both transposed": (*(t.transpose(0, 1).contiguous().transpose(0, 1) for t in (a, b)), weight, bias),
+        "strided weight": (a, b, torch.randn(16)[::2], bias),
+        "double": (a.double(), b.double(), weight.double(), bias.double()),
+        "promoted": (a, b.bfloat16(), weight, bias),
+        "bfloat16": (a.bfloat16(), b.bfloat16(), weight.bfloat16(), bias.bfloat16()),
+        "empty": (a[:0], b[:0], weight, bias),
+        "no bias": (a, b, weight, None),
+        "nothing": (a, b, None, None),
+    }
+
+
+@pytest.mark.parametrize("name", variants())
+def test_the_rest_is_left_to_aten(name):
+    a, b, weight, bias = variants()[name]
+    assert_same(ours_add(a, b, weight, bias), eager_add(a, b, weight, bias), tolerance=0)
+    assert not fast(lambda: ours_add(a, b, weight, bias))
+    if weight is not None:
+        assert_same(ours_rms(a, weight), eager_rms(a, weight))
+
+
+def test_normalises_several_dimensions():
+    a, b, weight, bias = torch.randn(3, 4, 8), torch.randn(3, 4, 8), torch.randn(4, 8), torch.randn(4, 8)
+    expected = functional.layer_norm(a + b, (4, 8), weight, bias, EPS)
+    assert_same(OPS.add_layer_norm(a, b, (4, 8), weight, bias, EPS, False)[0], expected)
+    assert_same(OPS.rms_norm(a, weight, EPS, None, (4, 8)), functional.rms_norm(a, (4, 8), weight, EPS))
+
+
+def test_a_weight_of_another_shape():
+    x = torch.randn(3, 4, 8)
+    for weight in (torch.randn(4, 8), torch.randn(1), torch.randn(()), torch.randn(2, 1, 1, 8)):
+        assert_same(ours_rms(x, weight), eager_rms(x, weight), tolerance=0)
+    scalar, weight = torch.tensor(2.0), torch.randn(1)
+    assert_same(ours_rms(scalar, weight), eager_rms(scalar, weight), tolerance=0)
+
+
+def test_casts_to_another_dtype():
+    x, weight = torch.randn(2, 8), torch.randn(8)
+    scaled = (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + EPS)).to(torch.bfloat16)
+    assert_same(OPS.rms_norm(x, weight, EPS, torch.bfloat16, None), weight * scaled, tolerance=0)
+
+
+def sum_of(rms):
+    """A function of four tensors, to be differentiated by all of them."""
+    return lambda a, b, weight, bias: (rms(a, weight) + rms(b, bias),)
+
+
+def test_gradients_are_those_of_eager():
+    a, b, weight, bias = (t.requires_grad_() for t in (*variants()["nothing"][:2], torch.randn(8), torch.randn(8)))
+    both = (a, b, weight, bias)
+    for ours, eager in ((ours_add, eager_add), (sum_of(ours_rms), sum_of(eager_rms))):
+        actual = torch.autograd.grad(ours(*both)[0].sum(), both)
+        assert_same(actual, torch.autograd.grad(eager(*both)[0].sum(), both))
+
+
+def test_autocast_is_that_of_eager():
+    a, b, weight, bias = torch.randn(4, 8), torch.randn(4, 8), torch.randn(8), torch.randn(8)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert_same(ours_add(a, b, weight, bias), eager_add(a, b, weight, bias), tolerance=0)
+        assert_same(ours_rms(a, weight), eager_rms(a, weight), tolerance=0)
+
+
+def test_the_inputs_stay_as_they_are():
+    tensors = [torch.randn(4, 8), torch.randn(4, 8), torch.randn(8), torch.randn(8)]
+    before = [t.clone() for t in tensors]
+    ours_add(*tensors)
+    ours_rms(tensors[0], tensors[2])
+    assert all(torch.equal(t, b) for t, b in zip(tensors, before))
