@@ -11,7 +11,11 @@ PYTEST ?=
 
 SOURCES := $(shell git ls-files --cached --others --exclude-standard CMakeLists.txt pyproject.toml cmake runtime passes python 2>/dev/null)
 
-.PHONY: demo test coverage lint format wheel sdk clean
+# For `make fuzz`: how many random models, and the number that they are drawn from.
+CASES ?= 10000
+SEED ?= 1
+
+.PHONY: demo test fuzz coverage lint format wheel sdk clean
 demo: $(VENV)/installed        ## build, optimise a ResNet-50, compare, time, serve it from C++
 	$(BIN)/python examples/demo.py
 
@@ -21,6 +25,9 @@ test: $(VENV)/installed        ## every test, Python and C++
 
 coverage: $(VENV)/installed    ## what becomes of well-known models, and why: docs/models.md
 	$(BIN)/python tests/model_coverage.py
+
+fuzz: $(VENV)/installed        ## random models against eager: make fuzz CASES=100000 SEED=7
+	$(BIN)/python -W ignore tests/fuzz/run.py --cases $(CASES) --seed $(SEED) --jobs 2 --failures build/fuzz-failures
 
 lint: $(VENV)/installed        ## ruff, mypy, clang-format
 	$(BIN)/ruff check .
@@ -51,7 +58,7 @@ $(VENV)/tools:
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=23"
 	$(BIN)/pip install --quiet "$(TORCH)"
 	$(BIN)/pip install --quiet "scikit-build-core>=0.11" "cmake>=3.25,<4" ninja \
-		"pytest>=8" numpy "$(TRANSFORMERS)" ruff==0.17.5 mypy==2.4.1 clang-format==18.1.8
+		"pytest>=8" "hypothesis>=6" numpy "$(TRANSFORMERS)" ruff==0.17.5 mypy==2.4.1 clang-format==18.1.8
 	touch $@
 
 $(VENV)/installed: $(VENV)/tools $(SOURCES)

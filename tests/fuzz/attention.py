@@ -1,0 +1,58 @@
+"""Attention, in the spellings that models have."""
+
+from __future__ import annotations
+
+import math
+
+from fuzz.operations import other
+from fuzz.program import Program, Value
+
+
+@other(4)
+def attention(p: Program, v: Value) -> Value | None:
+    """Scores, scale, mask, softmax, product: spelled out, or in one call."""
+    if len(v.shape) not in (3, 4) or v.dtype != "float32" or math.prod(v.shape) > 1500:
+        return None
+    tokens, width = v.shape[-2:]
+    heads = 2 if width % 2 == 0 and len(v.shape) == 3 and p.choose.chance(70) else 0
+    names = []
+    for _ in range(3):
+        text = v.name
+        if p.choose.chance(70):
+            text = f"F.linear({v.name}, {p.parameter((width, width), width)}, {p.parameter((width,))})"
+        if heads:
+            text += f".view({v.name}.size(0), {v.name}.size(1), 2, {width // 2}).transpose(1, 2)"
+        names.append(p.fresh("q"))
+        p.line(f"{names[-1]} = {text}")
+    query, key, value = names
+    result = p.fresh("a")
+    if p.choose.chance(30):
+        bias = p.buffer(f"torch.randn([{tokens}, {tokens}])")
+        extra = p.choose.pick(("", ", is_causal=True", f", attn_mask={bias}", ", scale=0.3"))
+        p.line(f"{result} = F.scaled_dot_product_attention({query}, {key}, {value}{extra})")
+    else:
+        spelled_out(p, result, names, tokens, width // 2 if heads else width)
+    back = f".transpose(1, 2).reshape({v.name}.shape)" if heads else ""
+    return p.let(f"{result}{back}", v.shape)
+
+
+def spelled_out(p: Program, result: str, names: list[str], tokens: int, width: int) -> None:
+    query, key, value = names
+    scale = f"{width**0.5:.6g}"
+    scores = (
+        f"torch.matmul({query}, {key}.transpose(-1, -2)) / {scale}",
+        f"({query} / {scale}) @ {key}.transpose(-1, -2)",
+        f"torch.matmul({query} * 0.125, {key}.transpose(-2, -1))",
+        f"torch.matmul({query}, {key}.transpose(-1, -2)) * 0.125",
+    )
+    p.line(f"{result} = {p.choose.pick(scores)}")
+    mask = p.choose.pick(("none", "added", "bool", "in place"))
+    if mask == "added":
+        p.line(f"{result} = {result} + {p.buffer(f'torch.randn([1, {tokens}]).round() * 1e4')}")
+    elif mask == "bool":
+        fill = p.choose.pick(("float('-inf')", "-1e9"))
+        p.line(f"{result} = {result}.masked_fill({p.buffer(f'torch.randn([{tokens}]) > 0')}, {fill})")
+    elif mask == "in place":
+        p.line(f"{result} += {p.buffer(f'torch.randn([{tokens}, {tokens}])')}")
+    p.line(f"{result} = {p.choose.pick((f'F.softmax({result}, dim=-1)', f'{result}.softmax(-1)'))}")
+    p.line(f"{result} = torch.matmul({result}, {value})")

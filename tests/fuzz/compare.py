@@ -1,0 +1,131 @@
+"""Is the result of an optimised module as right as eager's?
+
+Dtype, shape, strides (but of an empty tensor: eager's convolutions give it odd ones), shared memory, errors, and where
+NaN and the infinities are must be eager's. Values must be as accurate as eager's, which is measured and not guessed:
+the same model is evaluated in float64, and a few times with inputs and weights disturbed by about one rounding error,
+once with denormal numbers taken for zero. What eager itself is off by then (`noise`) is what nobody can demand; the
+result may be off by FACTOR times as much, plus FLOOR for sums of few terms in which eager was lucky. A value is looked
+at twice, as it is (errors relative to the largest element) and through asinh (errors relative to each element, so that
+a large one does not hide the others). An element in which the disturbance turns a number into NaN or an infinity, or
+back, is not compared; neither is where gradients are NaN, for eager's backward kernels do not agree among themselves
+on what becomes of a NaN.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from fuzz.outcome import Outcome
+
+FACTOR = 8.0
+# Relative to the largest element: 16 roundings of a float32, 2 of the narrow types.
+FLOOR = {torch.float32: 2e-6, torch.float64: 2e-6, torch.bfloat16: 2**-7, torch.float16: 2**-10}
+
+# For the name of a tensor: the same tensor of disturbed evaluations, then of the one in float64 (None: it failed).
+Noise = Callable[[str], "tuple[list[Tensor], Tensor | None]"]
+
+
+def difference(actual: Outcome, expected: Outcome, noise: Noise) -> tuple[str, str] | None:
+    """A kind and a description of the first difference."""
+    if (actual.error is None) != (expected.error is None):
+        kind = "does not raise" if actual.error is None else f"raises, {_essence(actual.error)}"
+        return kind, f"eager: {_short(expected.error)}; optimised: {_short(actual.error)}"
+    if actual.error is not None:
+        return None
+    if actual.structure != expected.structure:
+        return "structure", f"{actual.structure}, eager {expected.structure}"
+    if actual.gradient_error is not None and expected.gradient_error is None:
+        return "gradient raises", _short(actual.gradient_error)
+    for (name, a), (other_name, e) in zip(actual.tensors, expected.tensors):
+        if name != other_name:
+            return "gradient", f"{name} where eager has {other_name}"
+        kind = name.split()[0]
+        for what in ("dtype", "shape", "requires_grad"):
+            if getattr(a, what) != getattr(e, what):
+                return f"{kind} {what}", f"{name}: {what} {getattr(a, what)}, eager {getattr(e, what)}"
+        if kind != "gradient" and a.stride() != e.stride() and e.numel():
+            longer = [i for i, length in enumerate(e.shape) if length > 1]
+            apart = [i for i in longer if a.stride(i) != e.stride(i)]
+            what = "strides" if apart else "strides of length 1"
+            return f"{kind} {what}", f"{name}: strides {a.stride()}, eager {e.stride()}, shape {tuple(e.shape)}"
+        found = _values(a.detach(), e.detach(), lambda name=name: noise(name), kind == "gradient")
+        if found is not None:
+            return f"{kind} {found[0]}", f"{name}: {found[1]}"
+    # Eager refuses gradients where something was overwritten that an op in place of another may not need.
+    if len(actual.tensors) != len(expected.tensors) and expected.gradient_error is None:
+        return "gradient", f"{len(actual.tensors)} tensors, eager {len(expected.tensors)}"
+    if actual.shared != expected.shared:
+        return "aliasing", f"in common memory: {actual.shared}, eager {expected.shared}"
+    return None
+
+
+def _essence(error: str) -> str:
+    """The last line without its numbers: tells bugs apart."""
+    return re.sub(r"[^A-Za-z_:' ]+", "", error.strip().splitlines()[-1])[:50].strip()
+
+
+def _short(error: str | None) -> str:
+    return "no error" if error is None else error.strip().splitlines()[-1][:300]
+
+
+def _classes(values: Tensor) -> Tensor:
+    return values.isnan() + 2 * values.isposinf() + 4 * values.isneginf()
+
+
+def _values(
+    a: Tensor, e: Tensor, noise: Callable[[], tuple[list[Tensor], Tensor | None]], is_gradient: bool
+) -> tuple[str, str] | None:
+    if torch.equal(a, e):
+        return None
+    if not e.dtype.is_floating_point:
+        disturbed, _ = noise()
+        settled = torch.ones_like(e, dtype=torch.bool)
+        for other in disturbed:
+            if other.shape == e.shape:
+                settled &= other == e
+        return None if torch.equal(a[settled], e[settled]) else ("value", f"{a.flatten()[:8]}, eager {e.flatten()[:8]}")
+    floor, exact, a, e = FLOOR[e.dtype], None, a.double(), e.double()
+    classes, disturbed = _classes(e), None
+    if not is_gradient and not torch.equal(_classes(a), classes):
+        disturbed, exact = noise()
+        settled = torch.ones_like(e, dtype=torch.bool)
+        for other in disturbed:
+            if other.shape == e.shape:
+                settled &= _classes(other.double()) == classes
+        wrong = settled & (_classes(a) != classes)
+        if wrong.any():
+            where = wrong.nonzero()[0].tolist()
+            index = tuple(where)
+            return "nan or inf", f"at {where}: {a[index].item()}, eager {e[index].item()}"
+    compared = e.isfinite() & a.isfinite()
+    a, e = a[compared], e[compared]
+    if not e.numel():
+        return None
+    for scaled, name in ((_same, "value"), (torch.asinh, "value of a small element")):
+        x, y = scaled(a), scaled(e)
+        scale = y.abs().max().item() + (1e-30 if name == "value" else 1e-3)
+        if (x - y).abs().max().item() <= floor * scale:
+            continue
+        if disturbed is None:
+            disturbed, exact = noise()
+        own = 0.0
+        for other in [*disturbed, *([] if exact is None else [exact])]:
+            if other.shape == compared.shape:
+                z = scaled(other.double()[compared])
+                own = max(own, (z - y)[z.isfinite()].abs().max().item() if z.isfinite().any() else 0.0)
+        truth = y
+        if exact is not None and exact.shape == compared.shape:
+            z = scaled(exact.double()[compared])
+            truth = torch.where(z.isfinite(), z, y)
+        error, allowed = (x - truth).abs().max().item(), FACTOR * own + floor * scale
+        if error > allowed:
+            return name, f"off by {error:.3g}, allowed {allowed:.3g} (eager is off by {own:.3g}; largest {scale:.3g})"
+    return None
+
+
+def _same(values: Tensor) -> Tensor:
+    return values

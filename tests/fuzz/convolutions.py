@@ -1,0 +1,118 @@
+"""Convolutions and transposed ones, of every rank and spelling."""
+
+from __future__ import annotations
+
+import math
+
+from fuzz.operations import CHANNELS, anchor
+from fuzz.program import Program, Value
+
+
+def conv_rank(p: Program, v: Value) -> tuple[int, bool] | None:
+    """How many spatial dimensions a convolution of this value has, and whether it has a batch."""
+    options = [(d, batched) for batched in (True, False) for d in (1, 2, 3) if len(v.shape) == d + 1 + batched]
+    if not options or v.dtype != "float32":
+        return None
+    return options[0] if len(options) == 1 or not p.choose.chance(15) else options[1]
+
+
+def per_dimension(p: Program, d: int, options: tuple[int, ...]) -> list[int]:
+    first = p.choose.pick(options)
+    return [first] * d if not p.choose.chance(25) else [p.choose.pick(options) for _ in range(d)]
+
+
+def argument(values: list[int]) -> str:
+    """One number where all are equal, as people write it."""
+    return str(values[0]) if len(set(values)) == 1 else str(tuple(values))
+
+
+def groups_of(p: Program, channels: int) -> int:
+    divisors = [1, *(g for g in (2, 3, 4) if channels % g == 0 and g < channels)]
+    return p.choose.weighted([(6, 1), (2, p.choose.pick(divisors)), (2, channels)])
+
+
+@anchor(50)
+def convolution(p: Program, v: Value) -> Value | None:
+    rank = conv_rank(p, v)
+    if rank is None:
+        return None
+    d, _batched = rank
+    channels, space = v.shape[-d - 1], v.shape[-d:]
+    kernel = per_dimension(p, d, (3, 1, 2, 5))
+    stride = per_dimension(p, d, (1, 1, 1, 2, 3))
+    dilation = per_dimension(p, d, (1, 1, 1, 2))
+    padding = per_dimension(p, d, (1, 0, 0, 2))
+    groups = groups_of(p, channels)
+    out = groups * p.choose.pick((1, 2, 3)) if groups > 1 else p.choose.pick(CHANNELS)
+    if all(k == 1 for k in kernel) and p.choose.chance(50):
+        out, groups, stride, padding = channels, 1, [1] * d, [0] * d  # keeps the shape: a residual becomes possible
+    elif p.choose.chance(30):
+        out, stride = channels, [1] * d
+        dilation = [1 if k == 2 else x for k, x in zip(kernel, dilation)]
+        padding = [x * (k - 1) // 2 for k, x in zip(kernel, dilation)]
+    named = p.choose.weighted([(9, None), (1, "'same'"), (1, "'valid'")])
+    if named == "'same'":
+        stride, total = [1] * d, [x * (k - 1) for k, x in zip(kernel, dilation)]
+    elif named == "'valid'":
+        total = [0] * d
+    else:
+        total = [2 * x for x in padding]
+    mode = p.choose.weighted([(12, "zeros"), (1, "reflect"), (1, "replicate"), (1, "circular")])
+    name = v.name
+    if p.choose.chance(6):  # asymmetric padding, spelled out
+        name, before, after = p.fresh("v"), p.choose.integer(0, 2), p.choose.integer(0, 2)
+        p.line(f"{name} = F.pad({v.name}, ({before}, {after}))")
+        space = (*space[:-1], space[-1] + before + after)
+    result = tuple((s + t - x * (k - 1) - 1) // q + 1 for s, t, x, k, q in zip(space, total, dilation, kernel, stride))
+    if min(result) < 1:
+        return None if name == v.name else v
+    shape = (*v.shape[: -d - 1], out, *result)
+    bias = p.choose.chance(60)
+    how = f"{argument(stride)}, {named or argument(padding)}, {argument(dilation)}, {groups}"
+    if mode != "zeros" or p.choose.chance(20):
+        extra = f", padding_mode='{mode}'" if mode != "zeros" else ""
+        layer = f"nn.Conv{d}d({channels}, {out}, {argument(kernel)}, {how}, bias={bias}{extra})"
+        return p.let(f"{p.member('m', layer)}({name})", shape)
+    weight = p.parameter((out, channels // groups, *kernel), channels // groups * math.prod(kernel))
+    if d == 2 and p.choose.chance(8):
+        weight += ".contiguous(memory_format=torch.channels_last)"
+    biases = p.parameter((out,)) if bias else "None"
+    function = p.choose.pick(("F", "torch"))
+    return p.let(f"{function}.conv{d}d({name}, {weight}, {biases}, {how})", shape)
+
+
+@anchor(8)
+def transposed_convolution(p: Program, v: Value) -> Value | None:
+    rank = conv_rank(p, v)
+    if rank is None:
+        return None
+    d, _batched = rank
+    channels, space = v.shape[-d - 1], v.shape[-d:]
+    if math.prod(space) > 300:
+        return None
+    kernel = per_dimension(p, d, (3, 1, 2, 4))
+    stride = per_dimension(p, d, (1, 2, 3))
+    dilation = per_dimension(p, d, (1, 1, 1, 2))
+    padding = per_dimension(p, d, (0, 1, 1, 2))
+    extra = per_dimension(p, d, (0, 0, 1, 2))
+    extra = [min(e, max(q, x) - 1) for e, q, x in zip(extra, stride, dilation)]
+    groups = groups_of(p, channels)
+    per_group = p.choose.pick((1, 2, 3, 4, 8)) if groups == 1 else p.choose.pick((1, 2))
+    result = tuple(
+        (s - 1) * q - 2 * w + x * (k - 1) + e + 1
+        for s, q, w, x, k, e in zip(space, stride, padding, dilation, kernel, extra)
+    )
+    if min(result) < 1:
+        return None
+    shape = (*v.shape[: -d - 1], per_group * groups, *result)
+    bias = p.choose.chance(60)
+    how = f"{argument(stride)}, {argument(padding)}, {argument(extra)}, {groups}"
+    if p.choose.chance(25):
+        layer = (
+            f"nn.ConvTranspose{d}d({channels}, {per_group * groups}, {argument(kernel)}, {how}, "
+            f"bias={bias}, dilation={argument(dilation)})"
+        )
+        return p.let(f"{p.member('m', layer)}({v.name})", shape)
+    weight = p.parameter((channels, per_group, *kernel), channels * math.prod(kernel) // groups)
+    biases = p.parameter((per_group * groups,)) if bias else "None"
+    return p.let(f"F.conv_transpose{d}d({v.name}, {weight}, {biases}, {how}, {argument(dilation)})", shape)

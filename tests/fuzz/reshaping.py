@@ -1,0 +1,154 @@
+"""What moves elements around, takes views, pools or normalises: what stands between anchors."""
+
+from __future__ import annotations
+
+import math
+
+from fuzz.operations import other
+from fuzz.program import Program, Value
+
+
+@other(10)
+def view(p: Program, v: Value) -> Value | None:
+    rank, s, n = len(v.shape), v.shape, v.name
+    if not rank:
+        return p.let(f"{n}.unsqueeze(0)", (1,), v.dtype)
+    options = [
+        (f"{n}.flatten({1 if rank > 1 else 0})", (s[0], math.prod(s[1:])) if rank > 1 else s),
+        (f"{n}.contiguous()", s),
+        (f"{n}.clone()", s),
+        (f"{n}[..., : {max(1, s[-1] // 2)}]", (*s[:-1], max(1, s[-1] // 2))),
+        (f"{n}[..., ::2]", (*s[:-1], (s[-1] + 1) // 2)),
+        (f"{n}.flip(-1)", s),
+    ]
+    if rank > 1:
+        swapped = (*s[:-2], s[-1], s[-2])
+        options += [
+            (f"{n}.transpose(-1, -2)", swapped),
+            (f"{n}.transpose(-1, -2).contiguous()", swapped),
+            (f"{n}.reshape({n}.size(0), -1)", (s[0], math.prod(s[1:]))),
+            (f"{n}.permute({', '.join(map(str, (0, *range(2, rank), 1)))})", (s[0], *s[2:], s[1])),
+            (f"{n}.select(1, 0)", (s[0], *s[2:])),
+            (f"{n}.narrow(1, 0, 1)", (s[0], 1, *s[2:])),
+            (f"{n}.mean(-1)", s[:-1]),
+            (f"{n}.sum(1, keepdim=True)", (s[0], 1, *s[2:])),
+        ]
+    if rank < 5:
+        options += [(f"{n}.unsqueeze(1)", (s[0], 1, *s[1:])), (f"{n}.unsqueeze(-1)", (*s, 1))]
+    if rank == 4:
+        options += [
+            (f"{n}.contiguous(memory_format=torch.channels_last)", s),
+            (f"{n}.flatten(2).transpose(1, 2)", (s[0], s[2] * s[3], s[1])),
+            (f"F.pad({n}, (1, 0, 2, 1))", (s[0], s[1], s[2] + 3, s[3] + 1)),
+        ]
+        if s[1] % 2 == 0:
+            shuffle = (
+                f"{n}.view({n}.size(0), 2, {s[1] // 2}, {n}.size(2), {n}.size(3)).transpose(1, 2).reshape({n}.shape)"
+            )
+            options += [(shuffle, s), (f"F.channel_shuffle({n}, 2)", s)]
+        if s[1] % 4 == 0:
+            options.append((f"F.pixel_shuffle({n}, 2)", (s[0], s[1] // 4, s[2] * 2, s[3] * 2)))
+    text, shape = p.choose.pick(options)
+    return p.let(text, shape, v.dtype)
+
+
+@other(6)
+def pool(p: Program, v: Value) -> Value | None:
+    d = {3: 1, 4: 2, 5: 3}.get(len(v.shape))
+    if d is None or v.dtype != "float32":
+        return None
+    space = v.shape[-d:]
+    if p.choose.chance(30):
+        size = p.choose.pick((1, 2, 3))
+        kind = p.choose.pick(("avg", "max"))
+        return p.let(f"F.adaptive_{kind}_pool{d}d({v.name}, {size})", (*v.shape[:-d], *[size] * d))
+    kind, kernel, stride = p.choose.pick(("max", "avg")), p.choose.pick((2, 3, 1)), p.choose.pick((2, 1, 3))
+    padding, ceil = p.choose.integer(0, kernel // 2), p.choose.chance(30)
+    result = []
+    for length in space:
+        count = length + 2 * padding - kernel
+        if count < 0:
+            return None
+        out = (-(-count // stride) if ceil else count // stride) + 1
+        result.append(out - (ceil and (out - 1) * stride >= length + padding))
+    extra = ", count_include_pad=False" if kind == "avg" and p.choose.chance(30) else ""
+    call = f"F.{kind}_pool{d}d({v.name}, {kernel}, {stride}, {padding}, ceil_mode={ceil}{extra})"
+    return p.let(call, (*v.shape[:-d], *result))
+
+
+@other(4)
+def upsample(p: Program, v: Value) -> Value | None:
+    if len(v.shape) != 4 or v.dtype != "float32" or math.prod(v.shape) > 1500:
+        return None
+    how = p.choose.pick(("mode='nearest'", "mode='bilinear'", "mode='bilinear', align_corners=True", "mode='bicubic'"))
+    shape = (*v.shape[:2], v.shape[2] * 2, v.shape[3] * 2)
+    return p.let(f"F.interpolate({v.name}, scale_factor=2.0, {how})", shape)
+
+
+@other(6)
+def join(p: Program, v: Value) -> Value | None:
+    if not v.shape:
+        return None
+    dimension = p.choose.integer(0, len(v.shape) - 1) if p.choose.chance(30) else min(1, len(v.shape) - 1)
+    fits = [o for o in p.values if len(o.shape) == len(v.shape) and o.dtype == v.dtype]
+    fits = [o for o in fits if all(a == b or i == dimension for i, (a, b) in enumerate(zip(o.shape, v.shape)))]
+    parts = [v, p.choose.pick(fits)]
+    if p.choose.chance(30):
+        parts.append(p.choose.pick(fits))
+    shape = list(v.shape)
+    shape[dimension] = sum(o.shape[dimension] for o in parts)
+    return p.let(f"torch.cat([{', '.join(o.name for o in parts)}], {dimension})", shape, v.dtype)
+
+
+@other(4)
+def split(p: Program, v: Value) -> Value | None:
+    """Views of one tensor, of which some may later be written."""
+    rank = len(v.shape)
+    dimension = 1 if rank > 1 and p.choose.chance(60) else rank - 1
+    if not rank or v.shape[dimension] % 2:
+        return None
+    half = v.shape[dimension] // 2
+    text = p.choose.pick((f"{v.name}.chunk(2, {dimension})", f"torch.split({v.name}, {half}, {dimension})"))
+    shape = tuple(half if i == dimension else s for i, s in enumerate(v.shape))
+    first, second = Value(p.fresh("v"), shape, v.dtype), Value(p.fresh("v"), shape, v.dtype)
+    p.line(f"{first.name}, {second.name} = {text}")
+    p.values += [first, second]
+    return second
+
+
+@other(6)
+def normalize(p: Program, v: Value) -> Value | None:
+    if not v.shape or v.dtype != "float32":
+        return None
+    n, width = v.name, v.shape[-1]
+    kind = p.choose.pick(
+        ("layer_norm", "rms_norm", "softmax", "log_softmax", "add_layer_norm", "layer_norm_2", "group_norm")
+    )
+    if kind == "rms_norm":
+        scale = p.choose.pick(
+            (
+                "torch.rsqrt({n}.pow(2).mean(-1, keepdim=True) + 1e-6)",
+                "torch.rsqrt(({n} * {n}).mean(-1, keepdim=True) + 1e-5)",
+            )
+        )
+        text = p.choose.pick(("{w} * ({n} * {r})", "{n} * {r} * {w}")).format(
+            w=p.parameter((width,)), n=n, r=scale.format(n=n)
+        )
+        return p.let(text, v.shape)
+    if kind.endswith("softmax"):
+        dimension = p.choose.pick((-1, 0, len(v.shape) - 1))
+        return p.let(f"F.{kind}({n}, {dimension})", v.shape)
+    if kind == "group_norm":
+        return p.let(f"F.group_norm({n}, 1)", v.shape) if len(v.shape) > 2 else None
+    text = f"{n} + {p.choose.pick(p.like(v)).name}" if kind == "add_layer_norm" else n
+    over = list(v.shape[-2:]) if kind == "layer_norm_2" and len(v.shape) > 1 else [width]
+    affine = p.choose.pick((f", {p.parameter(over)}, {p.parameter(over)}", "", f", {p.parameter(over)}"))
+    return p.let(f"F.layer_norm({text}, {over}{affine})", v.shape)
+
+
+@other(1)
+def cast(p: Program, v: Value) -> Value | None:
+    if v.dtype != "float32":
+        return p.let(f"{v.name}.float()", v.shape)
+    dtype = p.choose.pick(("float64", "bfloat16", "int32", "float16"))
+    return p.let(f"{v.name}.to(torch.{dtype})", v.shape, dtype)

@@ -1,0 +1,56 @@
+"""Some hundred random models, the same at every run unless IPEX_FUZZ_SEED says otherwise. `make fuzz` runs more."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RUN = [sys.executable, "-W", "ignore", Path(__file__).with_name("run.py")]
+SEED = os.environ.get("IPEX_FUZZ_SEED", "1")
+
+
+# In a process of their own: one that has computed with threads can't be forked.
+def fuzz(*arguments):
+    command = [*RUN, "--seed", SEED, *arguments]
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+
+
+def test_random_models_match_eager(tmp_path):
+    done = fuzz("--cases", "500", "--jobs", "2", "--failures", tmp_path)
+    programs = [path.read_text() for path in tmp_path.iterdir()]
+    print(f"IPEX_FUZZ_SEED={SEED}\n", done.stdout, *programs, sep="\n")
+    assert done.returncode == 0
+    assert "500 cases" in done.stdout
+
+
+@pytest.fixture(scope="module")
+def found():
+    """For each bug that is put in on purpose, what the fuzzer says about it."""
+    lines = fuzz("--plant-all", "--cases", "400", "--jobs", "2").stdout.splitlines()
+    return dict(line.split(": ", 1) for line in lines if ": " in line)
+
+
+@pytest.mark.parametrize(
+    ("bug", "category"),
+    [
+        ("alpha_dropped", "result value"),
+        ("nan_lost", "result nan or inf"),
+        ("input_written", "input"),
+        ("other_strides", "result strides"),
+        ("last_digits_wrong", "result value"),
+        ("small_elements_wrong", "result value"),
+        ("third_call_wrong", "result value"),
+        ("two_threads_wrong", "result value"),
+        ("float64_forgotten", "result dtype"),
+        ("empty_batch_raises", "raises"),
+        ("errors_swallowed", "does not raise"),
+        ("copy_returned", "aliasing"),
+        ("lost_when_saved", "save and load"),
+        ("crash", "crash"),
+        ("hang", "hang"),
+    ],
+)
+def test_finds_planted_bugs(found, bug, category):
+    assert found[bug].startswith(category), found[bug]
