@@ -7,7 +7,8 @@
 //
 // The channel of batch_norm is dimension 1, the packed op's is the one before the image (convolution) or the last
 // (linear): the same one only for inputs of one rank. The packed op is told what was folded, and undoes it for an input of another rank.
-// Declines when %y has another reader, when a statistic is no constant, or when training is on.
+// Declines when %y has another reader, when a statistic is no constant, when training is on, or when a channel's scale
+// is 0 and could not be taken out again.
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/ir/constants.h>
 
@@ -45,6 +46,8 @@ std::optional<std::string> read(const Node* node, int64_t channels, Affine& affi
   affine.scale = parts[2] / (parts[1] + eps->toDouble()).sqrt();
   affine.shift = parts[3] - parts[0] * affine.scale;
   if (!affine.scale.to(at::kFloat).isfinite().all().item<bool>()) return "its statistics are not finite";
+  // The packed op divides by the scale when it takes the batch_norm out again.
+  if (affine.scale.abs().lt(1e-20).any().item<bool>()) return "a channel vanishes: it could not be unfolded";
   return std::nullopt;
 }
 

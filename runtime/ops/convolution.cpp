@@ -36,7 +36,8 @@ class ConvolutionContext final : public PackedOp {
   ConvolutionContext(const Spec& spec, Geometry geometry)
       : PackedOp(spec, static_cast<int64_t>(geometry.stride.size()) + 2, output_channels(spec.weight, geometry)),
         geometry_(std::move(geometry)),
-        channels_last_(channels_last_of(geometry_.spatial_rank)) {
+        channels_last_(channels_last_of(geometry_.spatial_rank)),
+        has_windows_of_padding_(has_windows_of_padding()) {
     TORCH_CHECK(spec.weight.size(0) % geometry_.groups == 0, op_name, ": expected channels divisible by groups, got ",
                 spec.weight.size(0), " and ", geometry_.groups, ". The model file is damaged: save it again.");
   }
@@ -180,9 +181,22 @@ class ConvolutionContext final : public PackedOp {
     return batched(tensor).is_contiguous(eager_layout ? eager_format(input) : channels_last_);
   }
 
-  // For some transposed convolutions in 3-d aten has kernels that don't keep channels-last, and for some it has others.
-  bool knows_eager_layout(const Tensor& input) const override {
-    return !geometry_.transposed || geometry_.spatial_rank < 3 || eager_format(input) == at::MemoryFormat::Contiguous;
+  const char* own_reason_for_aten(const Tensor& input, bool eager_layout) const override {
+    // For some transposed convolutions in 3-d aten has kernels that don't keep channels-last, and for some it has others.
+    const bool is_eager_layout_known =
+        !geometry_.transposed || geometry_.spatial_rank < 3 || eager_format(input) == at::MemoryFormat::Contiguous;
+    if (eager_layout && !is_eager_layout_known) return "the layout of the result is aten's to choose";
+    // There brgemm's kernels read what they should not (oneDNN 3.7.2).
+    if (has_windows_of_padding_) return "some of its windows lie wholly in the padding";
+    return nullptr;
+  }
+
+  bool has_windows_of_padding() const {
+    for (size_t i = 0; i < kernel_rank(); ++i) {
+      const int64_t window = geometry_.dilation[i] * (weight_sizes()[2 + i] - 1) + 1;
+      if (std::max(geometry_.begin[i], geometry_.end[i]) >= window) return true;
+    }
+    return false;
   }
 
   // aten keeps channels-last when either the input or the weight has it, but not in 1-d.
@@ -269,6 +283,7 @@ class ConvolutionContext final : public PackedOp {
 
   Geometry geometry_;
   at::MemoryFormat channels_last_;
+  bool has_windows_of_padding_;
 };
 
 c10::intrusive_ptr<ConvolutionContext> convolution_prepack(const Tensor& weight, const std::optional<Tensor>& bias,

@@ -145,9 +145,6 @@ at::Tensor PackedOp::run_reference(const at::Tensor& input) const {
   if (!is_folded_for_another_rank(input)) return reference(input, plain_weight(), bias_);
 
   // Here dimension 1, batch_norm's channel, is not the dimension that the weight was folded along.
-  TORCH_CHECK(folded_scale_.ne(0).all().item<bool>(), name(), ": expected a ", batch_rank(),
-              "-D input, because a batch_norm that makes a channel vanish was folded into the weight, got ",
-              input.sizes(), ". Optimise the model with disable=['fold_batch_norm'].");
   const at::Tensor y =
       reference(input, divided(plain_weight(), folded_scale_), (bias_ - folded_shift_) / folded_scale_);
   TORCH_CHECK(y.dim() >= 2 && y.size(1) == folded_scale_.size(0), name(), ": expected ", folded_scale_.size(0),
@@ -167,8 +164,7 @@ const char* PackedOp::reason_for_aten(const at::Tensor& input, bool eager_layout
   if (c10::multiply_integers(result_sizes(input)) == 0 || input.numel() == 0) return "there is nothing to compute";
   if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
   if (is_folded_for_another_rank(input)) return "a batch_norm was folded that is another one for this rank";
-  if (eager_layout && !knows_eager_layout(input)) return "the layout of the result is aten's to choose";
-  return nullptr;
+  return own_reason_for_aten(input, eager_layout);
 }
 
 const PackedWeight& PackedOp::weight() const {

@@ -88,8 +88,8 @@ class PackedOp : public FusedOp {
   virtual std::vector<int64_t> result_sizes(const at::Tensor& input) const = 0;
   // Whether `tensor` is laid out as user_view's result will be.
   virtual bool laid_out_as_result(const at::Tensor& tensor, const at::Tensor& input, bool eager_layout) const = 0;
-  // Whether user_view knows the strides that eager would give.
-  virtual bool knows_eager_layout(const at::Tensor&) const { return true; }
+  // Why this anchor in particular should leave the input to aten. Null when it should not.
+  virtual const char* own_reason_for_aten(const at::Tensor&, bool /*eager_layout*/) const { return nullptr; }
   // Of an input of the rank that a batch has, and of a result of rank `rank`, the dimension that holds the channels.
   virtual int64_t batch_rank() const = 0;
   virtual int64_t channel_dimension(int64_t rank) const = 0;

@@ -76,6 +76,14 @@ def test_channels_last_3d_stays_channels_last():
     check_against_eager(nn.Sequential(nn.Conv3d(4, 8, 3), nn.SiLU(), nn.ConvTranspose3d(8, 4, 3)), x)
 
 
+@pytest.mark.parametrize("activation", [nn.Identity(), nn.Sigmoid()])
+def test_windows_that_lie_wholly_in_the_padding(activation):
+    for conv in (nn.Conv2d(4, 3, 1, 3, (0, 2), 2), nn.Conv2d(4, 3, 2, padding=2), nn.Conv1d(4, 3, 2, padding=3)):
+        shape = (1, 4, 1, 1) if isinstance(conv, nn.Conv2d) else (1, 4, 5)
+        optimized = check_against_eager(nn.Sequential(conv, activation), torch.randn(shape))
+        assert fallback_reasons(optimized) == ["some of its windows lie wholly in the padding"]
+
+
 def test_a_transposed_convolution_may_leave_nothing():
     check_against_eager(nn.ConvTranspose2d(8, 4, 2, padding=(0, 1)), torch.randn(2, 8, 3, 1))
 
