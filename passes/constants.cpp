@@ -4,6 +4,7 @@
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <charconv>
+#include <cmath>
 
 namespace ipex::passes {
 
@@ -37,6 +38,7 @@ std::optional<std::string> number_text(const Value* value, bool negative) {
     return std::string(digits, std::to_chars(digits, end, negative ? -whole : whole).ptr);
   }
   const double real = found->toDouble();
+  if (std::isnan(real)) return std::nullopt;
   const std::string text(digits, std::to_chars(digits, end, negative ? -real : real).ptr);
   return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;  // "inf" and "nan" have an n
 }

@@ -13,7 +13,7 @@ namespace ipex::passes {
 std::optional<double> number(const Value* value);
 
 // The same as text, as post-ops have their arguments: "2" for an integer, "2.0" for a float. With its sign changed where
-// `negative` asks for it.
+// `negative` asks for it. None for NaN as well, of which each op has its own idea.
 std::optional<std::string> number_text(const Value* value, bool negative);
 
 }  // namespace ipex::passes

@@ -95,7 +95,7 @@ bool FusionRule::apply(const Spelling& spelling, const std::shared_ptr<Graph>& g
     const auto reason = [&]() -> std::optional<std::string> {
       if (y->uses().size() != 1) return "another reader needs the value before it";
       if (has_failed) return failed->reason_if_not;
-      if (!post_op) return "its numbers are not constants";
+      if (!post_op) return "its numbers are not constants, or NaN";
       if (anchor->post_ops().size() == most_post_ops) return "the packed op holds no more post-ops";
       if (operand && written_between(anchor->run(), node)) return "something is overwritten in between";
       return std::nullopt;

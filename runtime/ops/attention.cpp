@@ -288,7 +288,7 @@ class Fused {
     at::Tensor result = std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
         query_, key_, value_, /*dropout_p=*/0, /*is_causal=*/false, mask, scale_));
     // With one head or one row the kernel's layout and eager's are the same memory.
-    if (eager_layout || result.size(1) == 1 || result.size(2) == 1) {
+    if (eager_layout || result.size(1) == 1 || result.size(2) == 1 || result.size(3) == 1) {
       result = with_format(result, at::MemoryFormat::Contiguous);
     }
     return rank_ == 3 ? result.squeeze(1) : result;

@@ -182,19 +182,30 @@ class ConvolutionContext final : public PackedOp {
   }
 
   const char* own_reason_for_aten(const Tensor& input, bool eager_layout) const override {
-    // For some transposed convolutions in 3-d aten has kernels that don't keep channels-last, and for some it has others.
-    const bool is_eager_layout_known =
-        !geometry_.transposed || geometry_.spatial_rank < 3 || eager_format(input) == at::MemoryFormat::Contiguous;
-    if (eager_layout && !is_eager_layout_known) return "the layout of the result is aten's to choose";
-    // There brgemm's kernels read what they should not (oneDNN 3.7.2).
+    // In 3-d aten has kernels that don't keep channels-last, and its choice depends on the CPU.
+    if (eager_layout && geometry_.spatial_rank == 3 && eager_format(input) != at::MemoryFormat::Contiguous) {
+      return "the layout of the result is aten's to choose";
+    }
+    // Both are corners in which brgemm's kernels read what they should not (oneDNN 3.7.2, found by fuzzing).
     if (has_windows_of_padding_) return "some of its windows lie wholly in the padding";
+    if (covers_image(input)) return "its kernel covers the whole image";
     return nullptr;
+  }
+
+  int64_t window(size_t i) const { return geometry_.dilation[i] * (weight_sizes()[2 + i] - 1) + 1; }
+
+  bool covers_image(const Tensor& input) const {
+    if (geometry_.transposed) return false;
+    for (size_t i = 0; i < kernel_rank(); ++i) {
+      const int64_t dimension = input.dim() - static_cast<int64_t>(kernel_rank() - i);
+      if (window(i) > 1 && window(i) >= input.size(dimension)) return true;
+    }
+    return false;
   }
 
   bool has_windows_of_padding() const {
     for (size_t i = 0; i < kernel_rank(); ++i) {
-      const int64_t window = geometry_.dilation[i] * (weight_sizes()[2 + i] - 1) + 1;
-      if (std::max(geometry_.begin[i], geometry_.end[i]) >= window) return true;
+      if (std::max(geometry_.begin[i], geometry_.end[i]) >= window(i)) return true;
     }
     return false;
   }
