@@ -100,6 +100,13 @@ class ConvolutionContext final : public PackedOp {
   }
 
   Tensor reference(const Tensor& input, const Tensor& weight, const Tensor& bias) const override {
+    if (has_windows_of_padding_) {  // aten's own brgemm kernels have the same fault, those for contiguous images don't
+      const at::MemoryFormat format = eager_format(input);
+      const Tensor image = geometry_.begin == geometry_.end ? input.contiguous() : padded(input.contiguous());
+      const Ints padding = geometry_.begin == geometry_.end ? geometry_.begin : Ints(kernel_rank(), 0);
+      const Tensor y = anchor_in_aten(image, weight.contiguous(), bias, padding);
+      return as_original_image(with_format(batched(y), format), y, geometry_.spatial_rank);
+    }
     if (geometry_.begin == geometry_.end) return anchor_in_aten(input, weight, bias, geometry_.begin);
     return anchor_in_aten(padded(input), weight, bias, Ints(kernel_rank(), 0));
   }
