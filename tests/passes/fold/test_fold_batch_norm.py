@@ -2,7 +2,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import ipex
 from ir import CONSTANTS, PACKED, packed
 from support import assert_rewrites, assert_round_trip, assert_unchanged, check_against_eager, graph_ir, kinds
 
