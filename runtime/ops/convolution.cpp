@@ -36,8 +36,7 @@ class ConvolutionContext final : public PackedOp {
   ConvolutionContext(const Spec& spec, Geometry geometry)
       : PackedOp(spec, static_cast<int64_t>(geometry.stride.size()) + 2, output_channels(spec.weight, geometry)),
         geometry_(std::move(geometry)),
-        channels_last_(channels_last_of(geometry_.spatial_rank)),
-        has_windows_of_padding_(has_windows_of_padding()) {
+        channels_last_(channels_last_of(geometry_.spatial_rank)) {
     TORCH_CHECK(spec.weight.size(0) % geometry_.groups == 0, op_name, ": expected channels divisible by groups, got ",
                 spec.weight.size(0), " and ", geometry_.groups, ". The model file is damaged: save it again.");
   }
@@ -100,12 +99,12 @@ class ConvolutionContext final : public PackedOp {
   }
 
   Tensor reference(const Tensor& input, const Tensor& weight, const Tensor& bias) const override {
-    if (has_windows_of_padding_) {  // aten's own brgemm kernels have the same fault, those for contiguous images don't
-      const at::MemoryFormat format = eager_format(input);
-      const Tensor image = geometry_.begin == geometry_.end ? input.contiguous() : padded(input.contiguous());
-      const Ints padding = geometry_.begin == geometry_.end ? geometry_.begin : Ints(kernel_rank(), 0);
-      const Tensor y = anchor_in_aten(image, weight.contiguous(), bias, padding);
-      return as_original_image(with_format(batched(y), format), y, geometry_.spatial_rank);
+    if (is_brgemm_at_fault(input)) {  // aten's own too; its kernels for contiguous images are not
+      const bool is_even = geometry_.begin == geometry_.end;
+      const Tensor image = is_even ? input.contiguous() : padded(input.contiguous());
+      const Tensor y =
+          anchor_in_aten(image, weight.contiguous(), bias, is_even ? geometry_.begin : Ints(kernel_rank(), 0));
+      return as_original_image(with_format(batched(y), eager_format(input)), y, geometry_.spatial_rank);
     }
     if (geometry_.begin == geometry_.end) return anchor_in_aten(input, weight, bias, geometry_.begin);
     return anchor_in_aten(padded(input), weight, bias, Ints(kernel_rank(), 0));
@@ -193,29 +192,23 @@ class ConvolutionContext final : public PackedOp {
     if (eager_layout && geometry_.spatial_rank == 3 && eager_format(input) != at::MemoryFormat::Contiguous) {
       return "the layout of the result is aten's to choose";
     }
-    // Both are corners in which brgemm's kernels read what they should not (oneDNN 3.7.2, found by fuzzing).
-    if (has_windows_of_padding_) return "some of its windows lie wholly in the padding";
-    if (covers_image(input)) return "its kernel covers the whole image";
+    if (is_brgemm_at_fault(input)) return "in this corner oneDNN's kernels read what they should not";
     return nullptr;
   }
 
-  int64_t window(size_t i) const { return geometry_.dilation[i] * (weight_sizes()[2 + i] - 1) + 1; }
-
-  bool covers_image(const Tensor& input) const {
-    if (geometry_.transposed) return false;
-    for (size_t i = 0; i < kernel_rank(); ++i) {
-      const int64_t dimension = input.dim() - static_cast<int64_t>(kernel_rank() - i);
-      if (window(i) > 1 && window(i) >= input.size(dimension)) return true;
-    }
-    return false;
-  }
-
-  bool has_windows_of_padding() const {
+  // Where windows lie wholly in the padding, and where a kernel that moves by more than one covers the whole image: then
+  // brgemm reads memory that is not the image's (oneDNN 3.7.2 and the one in torch; found by fuzzing).
+  bool is_brgemm_at_fault(const Tensor& input) const {
     for (size_t i = 0; i < kernel_rank(); ++i) {
       if (std::max(geometry_.begin[i], geometry_.end[i]) >= window(i)) return true;
+      const int64_t dimension = input.dim() - static_cast<int64_t>(kernel_rank() - i);
+      const bool moves = !geometry_.transposed && geometry_.stride[i] > 1;
+      if (moves && window(i) > 1 && window(i) >= input.size(dimension)) return true;
     }
     return false;
   }
+
+  int64_t window(size_t i) const { return geometry_.dilation[i] * (weight_sizes()[2 + i] - 1) + 1; }
 
   // aten keeps channels-last when either the input or the weight has it, but not in 1-d.
   at::MemoryFormat eager_format(const Tensor& input) const {
@@ -301,7 +294,6 @@ class ConvolutionContext final : public PackedOp {
 
   Geometry geometry_;
   at::MemoryFormat channels_last_;
-  bool has_windows_of_padding_;
 };
 
 c10::intrusive_ptr<ConvolutionContext> convolution_prepack(const Tensor& weight, const std::optional<Tensor>& bias,

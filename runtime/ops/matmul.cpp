@@ -21,13 +21,10 @@ using dnnl::memory;
 
 constexpr const char* op_name = "ipex::matmul_run";
 
-// A tensor whose last two dimensions lie in memory in one order or the other, as kernels want them.
+// A tensor that lies in memory without gaps, its rows or its columns in one piece. Others kernels read wrongly, or not.
 Tensor readable(const Tensor& tensor) {
-  const int64_t row = tensor.stride(-2), column = tensor.stride(-1);
-  const bool is_matrix = (column == 1 && row >= tensor.size(-1)) || (row == 1 && column >= tensor.size(-2));
-  const bool is_spread =
-      std::any_of(tensor.strides().begin(), tensor.strides().end(), [](int64_t s) { return s <= 0; });
-  return is_matrix && !is_spread ? tensor : tensor.contiguous();
+  const bool is_matrix = tensor.stride(-1) == 1 || tensor.stride(-2) == 1;
+  return is_matrix && tensor.is_non_overlapping_and_dense() ? tensor : tensor.contiguous();
 }
 
 memory::desc desc_of(const Tensor& tensor) {

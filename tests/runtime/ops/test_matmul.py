@@ -27,6 +27,7 @@ FACTORS = {
     "one row": (torch.randn(3, 1, 8), torch.randn(3, 8, 6)),
     "one column": (torch.randn(3, 5, 8), torch.randn(3, 8, 1)),
     "strided": (torch.randn(3, 5, 16)[..., ::2], torch.randn(3, 8, 12)[..., ::2]),
+    "halves": (torch.randn(2, 4, 7, 5)[:, 2:], torch.randn(2, 4, 7, 5)[:, :2].transpose(-1, -2)),
     "spread": (torch.randn(1, 5, 8).expand(3, 5, 8), torch.randn(3, 8, 6)),
 }
 
