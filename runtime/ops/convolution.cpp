@@ -196,14 +196,14 @@ class ConvolutionContext final : public PackedOp {
     return nullptr;
   }
 
-  // Where windows lie wholly in the padding, and where a kernel that moves by more than one covers the whole image: then
+  // Where windows lie wholly in the padding, and where a kernel that would move by more than one has no room to: then
   // brgemm reads memory that is not the image's (oneDNN 3.7.2 and the one in torch; found by fuzzing).
   bool is_brgemm_at_fault(const Tensor& input) const {
+    const Ints result = kernel_result_sizes(batched(input).sizes());
     for (size_t i = 0; i < kernel_rank(); ++i) {
       if (std::max(geometry_.begin[i], geometry_.end[i]) >= window(i)) return true;
-      const int64_t dimension = input.dim() - static_cast<int64_t>(kernel_rank() - i);
-      const bool moves = !geometry_.transposed && geometry_.stride[i] > 1;
-      if (moves && window(i) > 1 && window(i) >= input.size(dimension)) return true;
+      const bool would_move = !geometry_.transposed && geometry_.stride[i] > 1 && window(i) > 1;
+      if (would_move && result[2 + i] == 1) return true;
     }
     return false;
   }

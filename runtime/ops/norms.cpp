@@ -44,9 +44,11 @@ template <typename Term>
 IPEX_FOR_EACH_ISA float add_layer_norm_row(const float* a, const float* b, const float* weight, const float* bias,
                                            float eps, int64_t width, float* sum, float* y) {
   for (int64_t i = 0; i < width; ++i) sum[i] = a[i] + b[i];
-  const float mean = sum_of(width, [&](int64_t i) { return sum[i]; }) / static_cast<float>(width);
-  const float variance =
-      sum_of(width, [&](int64_t i) { return (sum[i] - mean) * (sum[i] - mean); }) / static_cast<float>(width);
+  const auto elements = static_cast<float>(width);
+  const float rough = sum_of(width, [&](int64_t i) { return sum[i]; }) / elements;
+  // A row of equal elements, the rounding of whose mean 1 / sqrt(eps) would magnify, gives zeros as aten's does.
+  const float mean = rough + sum_of(width, [&](int64_t i) { return sum[i] - rough; }) / elements;
+  const float variance = sum_of(width, [&](int64_t i) { return (sum[i] - mean) * (sum[i] - mean); }) / elements;
   const float scale = 1 / std::sqrt(variance + eps);
   for (int64_t i = 0; i < width; ++i) y[i] = (sum[i] - mean) * scale * weight[i] + bias[i];
   return variance + mean * mean;
