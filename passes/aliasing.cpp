@@ -16,7 +16,7 @@ bool is_harmless_primitive(const Node* node) {
       "prim::ListUnpack",     "prim::TupleUnpack",    "prim::TupleIndex",
       "prim::DictConstruct",  "prim::unchecked_cast", "prim::Uninitialized",
       "prim::RaiseException", "prim::SetAttr"};
-  return kinds.count(node->kind().toQualString()) > 0;
+  return kinds.count(kind_of(node)) > 0;
 }
 
 }  // namespace
@@ -55,7 +55,7 @@ bool is_fresh(const Value* value) {
                                                      "aten::baddbmm",
                                                      "aten::softmax",
                                                      "aten::softplus"};
-  return kinds.count(value->node()->kind().toQualString()) > 0;
+  return kinds.count(kind_of(value->node())) > 0;
 }
 
 bool may_write(const Node* node) {

@@ -9,17 +9,15 @@ using torch::jit::IValue;
 using torch::jit::toIValue;
 using torch::jit::WithInsertPoint;
 
-std::string op_name(const Node* node) { return node->kind().toQualString(); }
-
 }  // namespace
 
 std::optional<Anchor> Anchor::producing(const Value* value) {
   Node* run = const_cast<Node*>(value->node());
-  const std::string name = op_name(run);
+  const std::string name = kind_of(run);
   if (!name.starts_with("ipex::") || !name.ends_with("_run")) return std::nullopt;
   Node* prepack = run->input(1)->node();
   // A model that was optimised before holds its contexts as attributes: nothing can be added to them.
-  if (!op_name(prepack).ends_with("_prepack")) return std::nullopt;
+  if (!kind_of(prepack).ends_with("_prepack")) return std::nullopt;
   return Anchor(prepack, run);
 }
 
@@ -102,6 +100,12 @@ void Anchor::append_post_op(const std::string& post_op, Value* operand) const {
     Graph* graph = run_->owningGraph();
     run_->replaceInput(2, graph->insertNode(graph->createList(c10::TensorType::get(), all))->output());
   }
+}
+
+void Anchor::take_over(Node* node) const {
+  output()->copyMetadata(node->output());
+  node->output()->replaceAllUsesWith(output());
+  node->destroy();
 }
 
 std::optional<std::string> reason_against_weight(const Node* node) {

@@ -36,17 +36,20 @@ class Anchor {
   // Convolutions: the number of dimensions of their images. 0 for a linear.
   int64_t spatial_rank() const;
   int64_t output_channels() const;
-  // The weight, each output channel multiplied by its element of `scale`. In float64.
-  at::Tensor scaled_weight(const at::Tensor& scale) const;
   // Lets weight and bias compute y * scale + shift instead of y, per output channel.
   void fold(const at::Tensor& scale, const at::Tensor& shift) const;
 
   // Adds a post-op, as post_ops.inc has it, after those there are. `operand` is null for one that takes none.
   void append_post_op(const std::string& post_op, Value* operand) const;
+  // Its result stands for the node's from now on, under the node's name. Destroys the node.
+  void take_over(Node* node) const;
   // A bool: whether the result has eager's layout (the default), or may keep the kernel's.
   void set_eager_layout(Value* condition) const { run_->replaceInput(3, condition); }
 
  private:
+  // The weight, each output channel multiplied by its element of `scale`. In float64.
+  at::Tensor scaled_weight(const at::Tensor& scale) const;
+
   Anchor(Node* prepack, Node* run) : prepack_(prepack), run_(run) {}
 
   Node* prepack_;

@@ -108,9 +108,7 @@ bool FusionRule::apply(const Spelling& spelling, const std::shared_ptr<Graph>& g
       anchor->run()->moveBefore(node);
     }
     anchor->append_post_op(*post_op, operand);
-    anchor->output()->copyMetadata(node->output());
-    node->output()->replaceAllUsesWith(anchor->output());
-    node->destroy();
+    anchor->take_over(node);
     changed = true;
   };
   for (const std::string& kind : pattern.kinds) for_each(graph, kind.c_str(), visit);
@@ -119,7 +117,7 @@ bool FusionRule::apply(const Spelling& spelling, const std::shared_ptr<Graph>& g
 
 bool is_number(const Value* value) { return number(value).has_value(); }
 
-bool is_tensor(const Value* value) { return value->type()->isSubtypeOf(*c10::TensorType::get()) && !is_number(value); }
+bool is_tensor(const Value* value) { return has_tensor_type(value) && !is_number(value); }
 
 bool is_none(const Value* value) { return value->mustBeNone(); }
 

@@ -39,6 +39,11 @@ struct Pass {
   std::function<bool(const std::shared_ptr<Graph>&, Recorder&)> run;
 };
 
+// "aten::relu".
+inline std::string kind_of(const Node* node) { return node->kind().toQualString(); }
+
+inline bool has_tensor_type(const Value* value) { return value->type()->isSubtypeOf(*c10::TensorType::get()); }
+
 // "aten::relu in layer1.0.relu (%input.5)", or with the line of the user's source where there is no scope.
 std::string describe(const Node* node);
 

@@ -17,8 +17,6 @@ namespace {
 using torch::jit::IValue;
 using torch::jit::toIValue;
 
-std::string kind_of(const Node* node) { return node->kind().toQualString(); }
-
 // The names in "%a, %b : int".
 std::vector<std::string> names_in(const std::string& text) {
   std::vector<std::string> names;

@@ -12,8 +12,7 @@ namespace {
 
 // Arithmetic on sizes, which is no matter of tensors.
 bool is_of_numbers(const Node* node) {
-  return std::none_of(node->outputs().begin(), node->outputs().end(),
-                      [](const Value* output) { return output->type()->isSubtypeOf(*c10::TensorType::get()); });
+  return std::none_of(node->outputs().begin(), node->outputs().end(), has_tensor_type);
 }
 
 // What each op is to ipex: the reason that it is left where no pass had a more particular one.
@@ -86,7 +85,7 @@ const std::unordered_map<std::string, std::string>& reasons() {
 
 bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
   for_each_node(graph->block(), [&](Node* node) {
-    const auto found = reasons().find(node->kind().toQualString());
+    const auto found = reasons().find(kind_of(node));
     if (found == reasons().end() || is_of_numbers(node)) return;
     recorder.declined(node, found->second);
   });

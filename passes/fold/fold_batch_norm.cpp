@@ -69,9 +69,7 @@ bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
     anchor->fold(affine.scale, affine.shift);
     anchor->set_argument("folded_scale", affine.scale.to(at::kFloat));
     anchor->set_argument("folded_shift", affine.shift.to(at::kFloat));
-    anchor->output()->copyMetadata(node->output());
-    node->output()->replaceAllUsesWith(anchor->output());
-    node->destroy();
+    anchor->take_over(node);
     changed = true;
   });
   return changed;

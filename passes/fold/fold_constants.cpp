@@ -73,9 +73,7 @@ void fold_one(Node* node, size_t anchor_index, Recorder& recorder, bool& changed
   }
   recorder.applied(node, "folded into " + describe(anchor->run()));
   anchor->fold(affine.scale, affine.shift);
-  anchor->output()->copyMetadata(node->output());
-  node->output()->replaceAllUsesWith(anchor->output());
-  node->destroy();
+  anchor->take_over(node);
   changed = true;
 }
 

@@ -28,9 +28,6 @@ namespace {
 
 using torch::jit::toIValue;
 
-std::string kind_of(const Node* node) { return node->kind().toQualString(); }
-bool has_tensor_type(const Value* value) { return value->type()->isSubtypeOf(*c10::TensorType::get()); }
-
 // A constant, or a value of type float.
 struct Number {
   double constant;

@@ -72,7 +72,7 @@ bool hands_layout_on(const Node* node) {
                                                      "aten::minimum",
                                                      "aten::upsample_nearest2d",
                                                      "aten::upsample_bilinear2d"};
-  return kinds.count(node->kind().toQualString()) > 0;
+  return kinds.count(kind_of(node)) > 0;
 }
 
 // What every convolution in a stretch has in common: the tensor that it begins with, and the rank of its images.
@@ -130,7 +130,7 @@ class Stretches {
     Root root;
     for (Value* value : values) {
       const bool is_list = value->type()->isSubtypeOf(*c10::ListType::ofTensors());
-      if (!is_list && (!is_tensor(value) || is_contiguous_constant(value))) continue;
+      if (!is_list && (!has_tensor_type(value) || is_contiguous_constant(value))) continue;
       if (is_list && value->node()->kind() != c10::prim::ListConstruct) return {};
       const Root own = is_list ? common_root(value->node()->inputs()) : root_of(value);
       if (!own || (root && root != own)) return {};
@@ -138,8 +138,6 @@ class Stretches {
     }
     return root;
   }
-
-  static bool is_tensor(const Value* value) { return value->type()->isSubtypeOf(*c10::TensorType::get()); }
 
   static bool is_contiguous_constant(const Value* value) {
     const auto constant = torch::jit::toIValue(value);

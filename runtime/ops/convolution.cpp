@@ -99,15 +99,14 @@ class ConvolutionContext final : public PackedOp {
   }
 
   Tensor reference(const Tensor& input, const Tensor& weight, const Tensor& bias) const override {
-    if (is_brgemm_at_fault(input)) {  // aten's own too; its kernels for contiguous images are not
-      const bool is_even = geometry_.begin == geometry_.end;
-      const Tensor image = is_even ? input.contiguous() : padded(input.contiguous());
-      const Tensor y =
-          anchor_in_aten(image, weight.contiguous(), bias, is_even ? geometry_.begin : Ints(kernel_rank(), 0));
-      return as_original_image(with_format(batched(y), eager_format(input)), y, geometry_.spatial_rank);
-    }
-    if (geometry_.begin == geometry_.end) return anchor_in_aten(input, weight, bias, geometry_.begin);
-    return anchor_in_aten(padded(input), weight, bias, Ints(kernel_rank(), 0));
+    const auto compute = [&](const Tensor& image, const Tensor& w) {
+      return geometry_.begin == geometry_.end ? anchor_in_aten(image, w, bias, geometry_.begin)
+                                              : anchor_in_aten(padded(image), w, bias, Ints(kernel_rank(), 0));
+    };
+    if (!is_brgemm_at_fault(input)) return compute(input, weight);
+    // aten's own is too; its kernels for contiguous images are not.
+    const Tensor y = compute(input.contiguous(), weight.contiguous());
+    return as_original_image(with_format(batched(y), eager_format(input)), y, geometry_.spatial_rank);
   }
 
   Tensor padded(const Tensor& input) const {
@@ -170,13 +169,12 @@ class ConvolutionContext final : public PackedOp {
   Ints kernel_result_sizes(at::IntArrayRef source) const {
     Ints sizes{source[0], output_channels()};
     for (size_t i = 0; i < kernel_rank(); ++i) {
-      const int64_t window = geometry_.dilation[i] * (weight_sizes()[2 + i] - 1) + 1;
       const int64_t padding = geometry_.begin[i] + geometry_.end[i];
       const int64_t size = source[2 + i];
       if (geometry_.transposed) {
-        sizes.push_back((size - 1) * geometry_.stride[i] - padding + window + geometry_.output_padding[i]);
+        sizes.push_back((size - 1) * geometry_.stride[i] - padding + window(i) + geometry_.output_padding[i]);
       } else {
-        const int64_t room = size + padding - window;
+        const int64_t room = size + padding - window(i);
         sizes.push_back(room < 0 ? -1 : room / geometry_.stride[i] + 1);
       }
     }
@@ -208,6 +206,7 @@ class ConvolutionContext final : public PackedOp {
     return false;
   }
 
+  // How far a window reaches.
   int64_t window(size_t i) const { return geometry_.dilation[i] * (weight_sizes()[2 + i] - 1) + 1; }
 
   // aten keeps channels-last when either the input or the weight has it, but not in 1-d.
@@ -260,7 +259,7 @@ class ConvolutionContext final : public PackedOp {
     Ints sizes{1, input_channels()};
     for (size_t i = 0; i < kernel_rank(); ++i) {
       const int64_t ordinary = geometry_.spatial_rank == 3 ? 14 : geometry_.spatial_rank == 2 ? 28 : i == 0 ? 1 : 128;
-      sizes.push_back(std::max(ordinary, geometry_.dilation[i] * (weight_sizes()[2 + i] - 1) + 1));
+      sizes.push_back(std::max(ordinary, window(i)));
     }
     auto desc = primitive_desc(sizes, any_weight_desc(), {});
     if (desc && skip_reference_implementations(desc)) return desc.weights_desc();
