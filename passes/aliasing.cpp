@@ -19,6 +19,12 @@ bool is_harmless_primitive(const Node* node) {
   return kinds.count(kind_of(node)) > 0;
 }
 
+// Lists and dicts are written to as well, but the memory of the tensors in them is not.
+bool is_overwritten_argument(const c10::Argument& argument) {
+  return argument.alias_info() && argument.alias_info()->isWrite() &&
+         argument.type()->isSubtypeOf(*c10::TensorType::get());
+}
+
 }  // namespace
 
 bool is_fresh(const Value* value) {
@@ -64,11 +70,12 @@ bool may_write(const Node* node) {
   }
   const auto* schema = node->maybeSchema();
   if (!schema) return !is_harmless_primitive(node);
-  // Lists and dicts are written to as well, but the memory of the tensors in them is not.
-  return std::any_of(schema->arguments().begin(), schema->arguments().end(), [](const c10::Argument& argument) {
-    return argument.alias_info() && argument.alias_info()->isWrite() &&
-           argument.type()->isSubtypeOf(*c10::TensorType::get());
-  });
+  return std::any_of(schema->arguments().begin(), schema->arguments().end(), is_overwritten_argument);
+}
+
+bool overwrites(const Use& use) {
+  const auto* schema = use.user->maybeSchema();
+  return schema && use.offset < schema->arguments().size() && is_overwritten_argument(schema->arguments()[use.offset]);
 }
 
 bool written_between(const Node* first, const Node* second) {

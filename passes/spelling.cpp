@@ -136,6 +136,16 @@ std::vector<Match> Spelling::matches(const std::string& name, Value* value, cons
   return found;
 }
 
+// An op's gradient may need other values than the spelling's does, and as they were.
+std::optional<std::string> Spelling::reason_against_writers(const Match& match) const {
+  for (const auto& [name, value] : match.values) {
+    for (const Use& use : value->uses()) {
+      if (!contains(match.nodes, use.user) && overwrites(use)) return name + " is overwritten";
+    }
+  }
+  return std::nullopt;
+}
+
 std::optional<std::string> Spelling::unmet_requirement(const Match& match) const {
   for (const Requirement& requirement : requirements_) {
     if (!requirement.condition(match[requirement.value])) return requirement.reason_if_not;
@@ -168,7 +178,7 @@ std::optional<std::string> Spelling::reason_against(const Match& match) const {
     }
     if (!own && may_write(node)) return "something is overwritten in between";
   }
-  return std::nullopt;
+  return reason_against_writers(match);
 }
 
 void Spelling::replace(const Match& match) const {

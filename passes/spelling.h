@@ -72,6 +72,7 @@ class Spelling {
   std::optional<std::string> unmet_requirement(const Match& match) const;
   std::optional<std::string> reason_against(const Match& match) const;
   std::optional<std::string> reason_against_readers(const Match& match) const;
+  std::optional<std::string> reason_against_writers(const Match& match) const;
   void replace(const Match& match) const;
 
   std::vector<Line> lines_;

@@ -72,6 +72,22 @@ replace_once("    h->uni_vminps(vmm_src, vmm_src, table_val(one));
     h->uni_vmovups(vmm_aux(1), table_val(zero));
     h->uni_vmaxps(vmm_aux(1), vmm_aux(1), vmm_src);
     h->uni_vmovups(vmm_src, vmm_aux(1));")
+# mish of numbers far below zero: (e^x + 1)^2 - 1 cancels where e^x (e^x + 2) does not.
+replace_once("    // (e^x+1)^2
+    h->uni_vaddps(vmm_src, vmm_src, table_val(one));
+    h->uni_vmulps(vmm_src, vmm_src, vmm_src);
+
+    // save (e^x+1)^2 as it appears in both the denominator and the numerator
+    h->uni_vmovups(vmm_aux(0), vmm_src);
+
+    // x * ((e^x + 1)^2 - 1) / ((e^x + 1)^2 + 1)
+    h->uni_vsubps(vmm_src, vmm_src, table_val(one));
+    h->uni_vaddps(vmm_aux(0), vmm_aux(0), table_val(one));"
+  "    h->uni_vaddps(vmm_aux(0), vmm_src, table_val(one));
+    h->uni_vaddps(vmm_aux(0), vmm_aux(0), table_val(one));
+    h->uni_vmulps(vmm_src, vmm_src, vmm_aux(0));
+    h->uni_vaddps(vmm_aux(0), vmm_src, table_val(one));
+    h->uni_vaddps(vmm_aux(0), vmm_aux(0), table_val(one));")
 done_changing()
 
 # Transposed convolutions go through brgemm backward-data kernels. The others would have to be compiled too.

@@ -5,7 +5,7 @@
 //   before   %y = aten::einsum("bij,jk->bik", [%x, %w])             after   %y = aten::linear(%x, %w^T, %none)
 //
 // Declines when the matrix is no constant float32 matrix, when a bias is no constant vector, when addmm scales, or when
-// an einsum sums over anything but the last dimension of %x.
+// an einsum sums over anything but the last dimension of %x, or over one that it may have to broadcast.
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/ir/constants.h>
 
@@ -76,7 +76,9 @@ std::optional<std::string> read_einsum(const Node* node, Linear& linear) {
       result != rows + kept) {
     return another_sum;
   }
-  linear = {list->input(0), w[0] == kept ? *matrix : matrix->t()};
+  const at::Tensor weight = w[0] == kept ? *matrix : matrix->t();
+  if (weight.size(1) == 1) return "an einsum spreads a dimension of one element over any number";
+  linear = {list->input(0), weight};
   return std::nullopt;
 }
 

@@ -181,6 +181,13 @@ def test_declines_an_overwritten_value_that_is_read_later(returns):
     assert_unchanged(NAME, ir, reason="read elsewhere")
 
 
+@pytest.mark.parametrize("overwritten", ["y", "z"])
+def test_declines_what_is_overwritten_afterwards(overwritten):
+    """silu's gradient needs %y as it was; x * sigmoid(x)'s may not."""
+    ir = graph_ir("%x : Tensor", *PACKED, *SILU, f"%w : Tensor = aten::tanh_(%{overwritten})", returns="%z")
+    assert_unchanged(NAME, ir, reason="is overwritten")
+
+
 def test_says_nothing_of_another_structure():
     gate = ("%s : Tensor = aten::sigmoid(%x)", "%z : Tensor = aten::mul(%y, %s)")
     assert_unchanged(NAME, graph_ir("%x : Tensor", *PACKED, *gate, returns="%z"), reason=None)

@@ -5,12 +5,15 @@ from torch import Tensor, nn
 from support import assert_rewrites, assert_round_trip, assert_unchanged, check_against_eager, graph_ir, kinds
 
 MATRIX = "%w : Float(6, 5, strides=[5, 1], requires_grad=0, device=cpu) = prim::Constant[value=<Tensor>]()"
+COLUMN = "%c : Float(1, 5, strides=[5, 1], requires_grad=0, device=cpu) = prim::Constant[value=<Tensor>]()"
 BIAS = "%b : Float(5, strides=[1], requires_grad=0, device=cpu) = prim::Constant[value=<Tensor>]()"
 NUMBERS = ("%one : int = prim::Constant[value=1]()", "%two : int = prim::Constant[value=2]()")
 
 
 def spelled(call: str, *extra: str) -> str:
-    return graph_ir("%x : Tensor, %v : Tensor", MATRIX, BIAS, *NUMBERS, *extra, f"%y : Tensor = {call}", returns="%y")
+    return graph_ir(
+        "%x : Tensor, %v : Tensor", MATRIX, COLUMN, BIAS, *NUMBERS, *extra, f"%y : Tensor = {call}", returns="%y"
+    )
 
 
 def einsum(equation: str, factors: str = "%x, %w") -> str:
@@ -53,6 +56,7 @@ def test_fires(ir):
         (einsum("bjj,jk->bjk"), "not a sum over the last dimension"),
         (einsum("bij,jj->bij"), "not a sum over the last dimension"),
         (einsum("bij,jk"), "not a sum over the last dimension"),
+        (einsum("bij,jk->bik", "%x, %c"), "spreads a dimension of one element"),
         (einsum("bij,jk->bik", "%x, %v"), "not a constant float32 matrix"),
     ],
 )

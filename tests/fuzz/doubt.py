@@ -1,0 +1,100 @@
+"""Where eager's own answer is one of several: found by evaluating the model again with its ops shaken."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+Shake = Callable[[Any, tuple[Any, ...], Tensor], None]
+
+
+class Shaken(TorchDispatchMode):
+    """Lets `shake` change what each op computes; what is only a view of an input stays."""
+
+    def __init__(self, shake: Shake) -> None:
+        super().__init__()
+        self.shake = shake
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        results = func(*args, **(kwargs or {}))
+        listed = results if isinstance(results, (tuple, list)) else (results,)
+        for declared, result in zip(func._schema.returns, listed):
+            is_view = declared.alias_info is not None and not declared.alias_info.is_write
+            if isinstance(result, Tensor) and result.is_floating_point() and not is_view:
+                self.shake(func, args, result)
+        return results
+
+
+def by_rounding(seed: int) -> Shake:
+    """Every result is off by up to two roundings of each element."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def shake(func: Any, args: tuple[Any, ...], result: Tensor) -> None:
+        by = torch.rand(result.shape, generator=generator, dtype=torch.float64) * 2 - 1
+        result.mul_((1 + 2 * torch.finfo(result.dtype).eps * by).to(result.dtype))
+
+    return shake
+
+
+def by_cancellation(seed: int) -> Shake:
+    """Every result is off by up to a rounding of its largest element, so that no zero stays one."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def shake(func: Any, args: tuple[Any, ...], result: Tensor) -> None:
+        size = result.nan_to_num(0, 0, 0).abs().max() if result.numel() else 0.0
+        by = torch.rand(result.shape, generator=generator, dtype=torch.float64) * 2 - 1
+        result.add_((size * torch.finfo(result.dtype).eps * by).to(result.dtype))
+
+    return shake
+
+
+def with_positive_zeros(func: Any, args: tuple[Any, ...], result: Tensor) -> None:
+    """No op gives -0, and gelu has its limits at the infinities."""
+    if func is torch.ops.aten.gelu.default:
+        result[args[0] == torch.inf] = torch.inf
+        result[args[0] == -torch.inf] = 0
+    result.add_(0.0)
+
+
+def with_negative_zeros(func: Any, args: tuple[Any, ...], result: Tensor) -> None:
+    """No op gives +0, and gelu is NaN at the infinities, as aten's is on CPUs with AVX-512."""
+    if func is torch.ops.aten.gelu.default:
+        result[args[0].isinf()] = torch.nan
+    result.neg_().add_(0.0).neg_()
+
+
+@contextlib.contextmanager
+def ambiguous_layouts(found: list[str]) -> Iterator[None]:
+    """Notes what leaves the layout of later results open (docs/decisions/0007-strides-that-lead-nowhere.md): a tensor
+    that is contiguous and channels-last at once, and a 3-d convolution of a channels-last image."""
+
+    def look(func: Any, args: tuple[Any, ...], result: Tensor) -> None:
+        for tensor in [result, *(a for a in args if isinstance(a, Tensor))]:
+            images = [tensor, tensor.unsqueeze(0)] + [tensor.unsqueeze(-2)] * (tensor.dim() == 3)
+            for image in images:
+                is_last = _is_channels_last(image)
+                if is_last and image.is_contiguous():
+                    found.append(f"{func}: a tensor of {tuple(tensor.shape)} is contiguous and channels-last")
+                elif is_last and image.dim() == 5 and func is torch.ops.aten.convolution.default:
+                    found.append("a 3-d convolution of a channels-last image")
+
+    with Shaken(look):
+        yield
+
+
+def is_of_one_format(tensor: Tensor) -> bool:
+    """Contiguous or channels-last, with a batch or without."""
+    images = [tensor, tensor.unsqueeze(0)] + [tensor.unsqueeze(-2), tensor.unsqueeze(-2).unsqueeze(0)] * (
+        tensor.dim() > 1
+    )
+    return tensor.is_contiguous() or any(map(_is_channels_last, images))
+
+
+def _is_channels_last(image: Tensor) -> bool:
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    return image.dim() in formats and image.is_contiguous(memory_format=formats[image.dim()])
