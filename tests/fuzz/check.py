@@ -185,7 +185,7 @@ class _Check:
 
 
 class _Noise:
-    """compare.Noise for one call: what eager gives when weights and inputs, or the result of every op, are disturbed."""
+    """compare.Noise for one call: what eager gives when weights and inputs, or what each op computes, are disturbed."""
 
     def __init__(self, model: torch.nn.Module, call: Call) -> None:
         self.model, self.call = model, call
