@@ -84,6 +84,7 @@ def test_python_files_import_only_torch_and_each_other():
                 "collections",
                 "contextlib",
                 "dataclasses",
+                "enum",
                 "importlib",
                 "os",
                 "pathlib",
