@@ -88,8 +88,8 @@ std::string highest_of_onednn(const std::string& cap, const Features& features) 
   const auto alias = onednn_aliases.find(cap);
   const std::string& name = alias == onednn_aliases.end() ? cap : alias->second;
   const auto* const row = std::find_if(std::begin(onednn_levels), std::end(onednn_levels),
-                                       [&](const OnednnRow& row) { return row.name == name; });
-  const unsigned allowed = row == std::end(onednn_levels) ? ~0u : row->bits;
+                                       [&](const OnednnRow& known) { return known.name == name; });
+  const int allowed = row == std::end(onednn_levels) ? ~0 : static_cast<int>(row->bits);
   for (const OnednnRow& candidate : onednn_levels) {
     const bool is_allowed = (candidate.bits & allowed) == candidate.bits;
     if (is_allowed && has_level(features, candidate.level) && are_among(candidate.needs, features)) {
