@@ -1,4 +1,4 @@
-"""`make test-isa`: tests, once per level of instructions that the CPU has, capped at it. Takes pytest's arguments.
+"""`make test-isa`: tests, once per level of instructions that the CPU has, capped at it. Takes pytest's arguments too.
 
 Each run is a process of its own, because a cap holds for a process.
 """
@@ -36,7 +36,7 @@ def main() -> int:
         print(f"== {level}", flush=True)
         # torch, which reads the same variable, knows only some of the words, and says so.
         unknown_to_torch = "ignore:ignoring invalid value for ATEN_CPU_CAPABILITY"
-        command = [sys.executable, "-m", "pytest", "-q", "-W", unknown_to_torch, *(sys.argv[1:] or SUITES)]
+        command = [sys.executable, "-m", "pytest", "-q", "-W", unknown_to_torch, *SUITES, *sys.argv[1:]]
         environment = {**os.environ, "ATEN_CPU_CAPABILITY": str(level)}
         if subprocess.run(command, env=environment, cwd=HERE.parent, check=False).returncode != 0:
             failed.append(str(level))

@@ -178,7 +178,6 @@ def fresh_process(script: str, folder: Path, **environment: str) -> dict[str, li
     command = [sys.executable, "-W", "ignore", "-c", f"{prelude}{script}\nprint(json.dumps(said))"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env={**kept, **environment})
     assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
     return json.loads(done.stdout)
 
 
