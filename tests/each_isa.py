@@ -29,7 +29,7 @@ def main() -> int:
     failed = []
     for level in isa.Level:
         if level == isa.Level.DEFAULT:
-            continue  # oneDNN has too little for it: most of what the tests look for is left to aten
+            continue  # oneDNN has little for it: tests that look for its kernels would find aten's
         if not cap_is_used(level):
             print(f"== {level}: skipped, the CPU lacks it", flush=True)
             continue
