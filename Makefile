@@ -15,13 +15,16 @@ SOURCES := $(shell git ls-files --cached --others --exclude-standard CMakeLists.
 CASES ?= 10000
 SEED ?= 1
 
-.PHONY: demo test fuzz coverage lint format wheel sdk clean
+.PHONY: demo test test-isa fuzz coverage lint format wheel sdk clean
 demo: $(VENV)/installed        ## build, optimise a ResNet-50, compare, time, serve it from C++
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/installed        ## every test, Python and C++
 	$(BIN)/python -m pytest $(PYTEST)
 	@echo "make test: OK"
+
+test-isa: $(VENV)/installed    ## kernels and passes once per level of instructions that this CPU has
+	$(BIN)/python tests/each_isa.py $(PYTEST)
 
 coverage: $(VENV)/installed    ## what becomes of well-known models, and why: docs/models.md
 	$(BIN)/python tests/model_coverage.py

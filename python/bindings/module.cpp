@@ -1,4 +1,6 @@
 // ipex._C: types cross the border here, nothing is decided.
+#include <ipex/isa.h>
+#include <ipex/isa_choice.h>
 #include <ipex/jit_optimize.h>
 #include <ipex/load.h>
 #include <ipex/run_pass.h>
@@ -38,4 +40,22 @@ PYBIND11_MODULE(_C, m) {
         return std::tuple(result.graph, result.changed, rows(result.report));
       },
       py::arg("name"), py::arg("ir"));
+
+  namespace isa = ipex::isa;
+  m.def("isa_current", [] { return isa::name(isa::current()); });
+  m.def("isa_highest_cpu", [] { return isa::name(isa::highest_cpu()); });
+  m.def("isa_highest_binary", [] { return isa::name(isa::highest_binary()); });
+  m.def("isa_onednn", &isa::onednn);
+  m.def("isa_has", [](const std::string& level) { return isa::has(isa::level_of(level)); }, py::arg("level"));
+  m.def("isa_limit", [](const std::string& level) { isa::limit(isa::level_of(level)); }, py::arg("level"));
+  m.def("isa_features", &isa::cpu_features);
+  m.def(
+      "isa_choose",
+      [](std::vector<std::string> features, std::string aten, std::string onednn, std::optional<std::string> limit) {
+        isa::Circumstances circumstances{std::move(features), std::move(aten), std::move(onednn), std::nullopt};
+        if (limit) circumstances.limit = isa::level_of(*limit);
+        const isa::Choice choice = isa::choose(circumstances);
+        return std::tuple(isa::name(choice.level), choice.onednn, choice.onednn_limit);
+      },
+      py::arg("features"), py::arg("aten_cpu_capability"), py::arg("onednn_max_cpu_isa"), py::arg("limit"));
 }

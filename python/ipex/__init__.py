@@ -5,6 +5,7 @@ Importing changes nothing in the process.
 
 import torch  # noqa: F401  (its libraries must be loaded before ours)
 
+from . import isa
 from ._load_extension import _C as _C
 from ._optimize import Decision, Report, explain, jit_optimize, load, optimize
 from ._process_wide import jit_passes, register_jit_passes, unregister_jit_passes
@@ -16,6 +17,7 @@ __all__ = [
     "__version__",
     "cmake_prefix_path",
     "explain",
+    "isa",
     "jit_optimize",
     "jit_passes",
     "load",

@@ -2,7 +2,7 @@
 
 import argparse
 
-from . import _C, __version__, cmake_prefix_path
+from . import _C, __version__, cmake_prefix_path, isa
 
 
 def main() -> None:
@@ -10,11 +10,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m ipex")
     asked = parser.add_mutually_exclusive_group(required=True)
     asked.add_argument("--cmake-dir", action="store_true", help="the folder for CMAKE_PREFIX_PATH")
+    asked.add_argument("--isa", action="store_true", help="which instructions are there, and which would be used")
     asked.add_argument("--passes", action="store_true", help="the passes, in order, by the names that `disable` takes")
     asked.add_argument("--version", action="store_true", help="the version")
     arguments = parser.parse_args()
     if arguments.cmake_dir:
         print(cmake_prefix_path)
+    elif arguments.isa:
+        print(f"highest of the CPU  {isa.highest_cpu()}")
+        print(f"highest in ipex     {isa.highest_binary()}")
+        try:
+            print(f"used by ipex        {min(isa.current(), isa.highest_binary())}")
+            print(f"used by oneDNN      {isa.onednn()}")
+        except RuntimeError as error:
+            raise SystemExit(str(error)) from None
     elif arguments.passes:
         print("\n".join(_C.pass_names()))
     else:

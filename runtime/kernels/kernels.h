@@ -1,7 +1,9 @@
 // Kernels of our own, compiled once per instruction set. They know nothing of torch.
 #pragma once
 
+#include "kernels/attention.h"
 #include "kernels/embedding_bag.h"
+#include "kernels/norms.h"
 #include "kernels/recurrent.h"
 
 namespace ipex::runtime {
@@ -9,6 +11,8 @@ namespace ipex::runtime {
 struct Kernels {
   RecurrentKernels recurrent;
   EmbeddingBagKernels embedding_bag;
+  NormKernels norms;
+  AttentionKernels attention;
 };
 
 namespace portable {
@@ -21,7 +25,8 @@ namespace avx512 {
 extern const Kernels kernels;
 }
 
-// Those for the CPU at hand.
+// Those for the CPU at hand, or for what it is limited to (ipex/isa.h), which the first call fixes. It throws where
+// there are none.
 const Kernels& kernels();
 
 }  // namespace ipex::runtime

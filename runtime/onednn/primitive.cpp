@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "isa/isa.h"
+
 namespace ipex::runtime {
 namespace {
 
@@ -46,7 +48,10 @@ dnnl::memory::desc operand_desc(Spread spread, const dnnl::memory::desc& dst, in
 }  // namespace
 
 const dnnl::engine& engine() {
-  static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  static const dnnl::engine engine = [] {
+    isa::prepare_onednn();
+    return dnnl::engine(dnnl::engine::kind::cpu, 0);
+  }();
   return engine;
 }
 

@@ -29,8 +29,8 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/kernels.h"
 #include "ops/call_conditions.h"
-#include "ops/for_each_isa.h"
 #include "ops/memory_format.h"
 
 namespace ipex::runtime {
@@ -108,27 +108,8 @@ at::Tensor compute_steps(const at::Tensor& query, const at::Tensor& key_transpos
   return multiply(steps.back(), result, value);
 }
 
-// The largest magnitude, as the bits of a float: NaN and infinity are larger than all numbers.
-IPEX_FOR_EACH_ISA uint32_t largest_magnitude(const float* data, int64_t count) {
-  constexpr int64_t lanes = 32;
-  constexpr uint32_t without_sign = 0x7fffffffu;
-  const uint32_t* bits = reinterpret_cast<const uint32_t*>(data);
-  uint32_t partial[lanes] = {};
-  int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    for (int64_t lane = 0; lane < lanes; ++lane) {
-      const uint32_t magnitude = bits[i + lane] & without_sign;
-      partial[lane] = partial[lane] > magnitude ? partial[lane] : magnitude;
-    }
-  }
-  uint32_t largest = 0;
-  for (; i < count; ++i) largest = std::max(largest, bits[i] & without_sign);
-  for (const uint32_t magnitude : partial) largest = std::max(largest, magnitude);
-  return largest;
-}
-
-// The same of a tensor, which may be strided. Goes through memory in order: a head's rows lie far apart where query, key
-// and value come out of one product.
+// The largest magnitude in a tensor, which may be strided; NaN or infinity where there is one. Goes through memory in
+// order: a head's rows lie far apart where query, key and value come out of one product.
 double largest_magnitude(const at::Tensor& tensor) {
   struct Dimension {
     int64_t size, stride;
@@ -150,16 +131,17 @@ double largest_magnitude(const at::Tensor& tensor) {
     }
   }
   const float* data = tensor.const_data_ptr<float>();
+  const auto largest_of = kernels().attention.largest_magnitude;
   const auto largest_of_run = [&](int64_t index) {
     int64_t offset = 0;
     for (const auto& [size, stride] : outer) {
       offset += index % size * stride;
       index /= size;
     }
-    return largest_magnitude(data + offset, run);
+    return largest_of(data + offset, run);
   };
   const auto scan = [&](int64_t begin, int64_t end, uint32_t largest) {
-    if (outer.empty()) return std::max(largest, largest_magnitude(data + begin, end - begin));
+    if (outer.empty()) return std::max(largest, largest_of(data + begin, end - begin));
     for (int64_t i = begin; i < end; ++i) largest = std::max(largest, largest_of_run(i));
     return largest;
   };
@@ -169,22 +151,6 @@ double largest_magnitude(const at::Tensor& tensor) {
   const int64_t grain = outer.empty() ? elements_worth_a_thread : std::max<int64_t>(1, elements_worth_a_thread / run);
   return std::bit_cast<float>(
       at::parallel_reduce(0, count, grain, uint32_t{0}, scan, [](uint32_t a, uint32_t b) { return std::max(a, b); }));
-}
-
-// Whether each row has a finite element, and none that is NaN or +infinity.
-IPEX_FOR_EACH_ISA bool every_row_is_open(const float* mask, int64_t rows, int64_t width) {
-  constexpr uint32_t exponent = 0x7f800000u, minus_infinity = 0xff800000u;
-  const uint32_t* bits = reinterpret_cast<const uint32_t*>(mask);
-  for (int64_t row = 0; row < rows; ++row, bits += width) {
-    uint32_t finite = 0, wrong = 0;
-    for (int64_t i = 0; i < width; ++i) {
-      const uint32_t is_finite = (bits[i] & exponent) != exponent;
-      finite += is_finite;
-      wrong += (1 - is_finite) & (bits[i] != minus_infinity);
-    }
-    if (finite == 0 || wrong > 0) return false;
-  }
-  return true;
 }
 
 // Undoes expand, so that a mask is as small as what it was made from.
@@ -278,7 +244,7 @@ class Fused {
     while (mask_.dim() < 4) mask_ = mask_.unsqueeze(0);
     mask_ = mask_.contiguous();
     const int64_t width = mask_.size(-1);
-    return every_row_is_open(mask_.const_data_ptr<float>(), mask_.numel() / width, width)
+    return kernels().attention.every_row_is_open(mask_.const_data_ptr<float>(), mask_.numel() / width, width)
                ? nullptr
                : "a row is masked everywhere";
   }

@@ -51,13 +51,14 @@ at::Tensor compute(const at::Tensor& weight, const at::Tensor& indices, const at
   if (!are_valid(bags, include_last_offset)) return {};
   const at::Tensor result = at::empty({count, bags.width}, weight.options());
   bags.result = result.data_ptr<float>();
+  const EmbeddingBagKernels& embedding_bag = kernels().embedding_bag;
   constexpr int64_t elements_worth_a_thread = 1 << 15;
   const int64_t elements_per_bag = std::max<int64_t>(1, bags.index_count * bags.width / count);
   at::parallel_for(0, count, elements_worth_a_thread / elements_per_bag + 1, [&](int64_t first, int64_t last) {
     if constexpr (std::is_same_v<Index, int32_t>) {
-      kernels().embedding_bag.reduce_int32(bags, first, last);
+      embedding_bag.reduce_int32(bags, first, last);
     } else {
-      kernels().embedding_bag.reduce_int64(bags, first, last);
+      embedding_bag.reduce_int64(bags, first, last);
     }
   });
   return result;

@@ -17,50 +17,11 @@
 #include <atomic>
 #include <cmath>
 
+#include "kernels/kernels.h"
 #include "ops/call_conditions.h"
-#include "ops/for_each_isa.h"
 
 namespace ipex::runtime {
 namespace {
-
-// The sum of term(0) .. term(count - 1). Many partial sums: the compiler may keep them in vectors, and they round less.
-template <typename Term>
-[[gnu::always_inline]] inline float sum_of(int64_t count, Term&& term) {
-  constexpr int64_t lanes = 32;
-  float partial[lanes] = {};
-  int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    for (int64_t lane = 0; lane < lanes; ++lane) partial[lane] += term(i + lane);
-  }
-  float rest = 0;
-  for (; i < count; ++i) rest += term(i);
-  for (int64_t width = lanes / 2; width > 0; width /= 2) {
-    for (int64_t lane = 0; lane < width; ++lane) partial[lane] += partial[lane + width];
-  }
-  return partial[0] + rest;
-}
-
-// One row. Returns its mean square, of which aten's way of summing may overflow. `sum` may be `y`.
-IPEX_FOR_EACH_ISA float add_layer_norm_row(const float* a, const float* b, const float* weight, const float* bias,
-                                           float eps, int64_t width, float* sum, float* y) {
-  for (int64_t i = 0; i < width; ++i) sum[i] = a[i] + b[i];
-  const auto elements = static_cast<float>(width);
-  const float rough = sum_of(width, [&](int64_t i) { return sum[i]; }) / elements;
-  // A row of equal elements, the rounding of whose mean 1 / sqrt(eps) would magnify, gives zeros as aten's does.
-  const float mean = rough + sum_of(width, [&](int64_t i) { return sum[i] - rough; }) / elements;
-  const float variance = sum_of(width, [&](int64_t i) { return (sum[i] - mean) * (sum[i] - mean); }) / elements;
-  const float scale = 1 / std::sqrt(variance + eps);
-  for (int64_t i = 0; i < width; ++i) y[i] = (sum[i] - mean) * scale * weight[i] + bias[i];
-  return variance + mean * mean;
-}
-
-// One row. Returns its mean square.
-IPEX_FOR_EACH_ISA float rms_norm_row(const float* x, const float* weight, float eps, int64_t width, float* y) {
-  const float square = sum_of(width, [&](int64_t i) { return x[i] * x[i]; }) / static_cast<float>(width);
-  const float scale = 1 / std::sqrt(square + eps);
-  for (int64_t i = 0; i < width; ++i) y[i] = weight[i] * (x[i] * scale);
-  return square;
-}
 
 // Calls moment = row(i) for each row on all threads. False when one of them is not finite: aten takes its sums in
 // another order, so whether and where they overflow is for aten to say.
@@ -127,6 +88,7 @@ std::tuple<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& a, const at:
     const float *from_large = large.const_data_ptr<float>(), *from_small = small.const_data_ptr<float>();
     const float *from_scale = scale.const_data_ptr<float>(), *from_shift = shift.const_data_ptr<float>();
     float *to_sum = sum.mutable_data_ptr<float>(), *to_y = y.mutable_data_ptr<float>();
+    const auto add_layer_norm_row = kernels().norms.add_layer_norm_row;
     const bool finite = for_each_row(large.numel() / width, width, [&](int64_t row) {
       const int64_t at = row * width;
       return add_layer_norm_row(from_large + at, from_small + row % period * width, from_scale, from_shift,
@@ -153,6 +115,7 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, s
     const at::Tensor y = at::empty(x.sizes(), x.options());
     const float *from_x = x.const_data_ptr<float>(), *from_weight = weight.const_data_ptr<float>();
     float* to_y = y.mutable_data_ptr<float>();
+    const auto rms_norm_row = kernels().norms.rms_norm_row;
     const bool finite = for_each_row(x.numel() / width, width, [&](int64_t row) {
       const int64_t at = row * width;
       return rms_norm_row(from_x + at, from_weight, static_cast<float>(eps), width, to_y + at);

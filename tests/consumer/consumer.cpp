@@ -1,4 +1,5 @@
 // What a C++ user does with libipex, each as a test of its own: consumer TEST.
+#include <ipex/isa.h>
 #include <ipex/jit_optimize.h>
 #include <ipex/load.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
@@ -62,6 +63,20 @@ void bad_file() {
   throw std::runtime_error("a truncated file was accepted");
 }
 
+void limit() {
+  ipex::isa::limit(ipex::isa::Level::AVX2);
+  require(ipex::isa::has_avx2() && !ipex::isa::has_avx512(), "the limit does not hold");
+  ipex::jit_optimize(linear_relu());
+  require(ipex::isa::onednn() == "avx2", "the limit does not reach oneDNN");
+  try {
+    ipex::isa::limit(ipex::isa::Level::AVX2);
+  } catch (const c10::Error& error) {
+    require(std::string(error.what()).find("kernels ran at 'avx2'") != std::string::npos, error.what());
+    return;
+  }
+  throw std::runtime_error("a limit was accepted after the first use");
+}
+
 bool executed_with_ipex() {
   torch::jit::Module module = linear_relu();
   module.register_attribute("training", c10::BoolType::get(), false);
@@ -82,8 +97,11 @@ void register_passes() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::map<std::string, void (*)()> tests{
-      {"optimise", optimise}, {"training", training}, {"bad_file", bad_file}, {"register", register_passes}};
+  const std::map<std::string, void (*)()> tests{{"optimise", optimise},
+                                                {"training", training},
+                                                {"bad_file", bad_file},
+                                                {"limit", limit},
+                                                {"register", register_passes}};
   try {
     require(argc == 2 && tests.count(argv[1]), "usage: consumer TEST");
     tests.at(argv[1])();

@@ -23,6 +23,18 @@ def test_passes():
     assert {"fuse_activation", "fuse_add", "fold_batch_norm"} <= set(ask("--passes").stdout.split())
 
 
+def test_isa():
+    lines = ask("--isa").stdout.splitlines()
+    assert [line[:20].rstrip() for line in lines] == [
+        "highest of the CPU",
+        "highest in ipex",
+        "used by ipex",
+        "used by oneDNN",
+    ]
+    used = min(ipex.isa.current(), ipex.isa.highest_binary())
+    assert [line[20:] for line in lines] == [str(ipex.isa.highest_cpu()), "avx512", str(used), ipex.isa.onednn()]
+
+
 @pytest.mark.parametrize("arguments", [(), ("--nonsense",)])
 def test_bad_arguments(arguments):
     done = ask(*arguments)

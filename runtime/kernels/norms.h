@@ -1,0 +1,16 @@
+// Normalisations of one row, on plain pointers. Each returns the mean square of the row, of which aten's way of summing
+// may overflow.
+#pragma once
+
+#include <cstdint>
+
+namespace ipex::runtime {
+
+struct NormKernels {
+  // y = layer_norm(a + b). `sum` gets a + b, and may be `y`.
+  float (*add_layer_norm_row)(const float* a, const float* b, const float* weight, const float* bias, float eps,
+                              int64_t width, float* sum, float* y);
+  float (*rms_norm_row)(const float* x, const float* weight, float eps, int64_t width, float* y);
+};
+
+}  // namespace ipex::runtime
