@@ -29,6 +29,7 @@ Anchor Anchor::insert_before(Node* node, const std::string& op, at::ArrayRef<Val
   if (!inputs.empty()) {  // it has a weight, into which a batch_norm may be folded
     for (int folded = 0; folded < 2; ++folded) arguments.emplace_back(graph->insertConstant(IValue()));
   }
+  arguments.emplace_back(graph->insertConstant(IValue()));  // the process's math mode
   Value* context = graph->insert(Symbol::fromQualString("ipex::" + op + "_prepack"), arguments);
   Value* operands = graph->insertNode(graph->createList(c10::TensorType::get(), {}))->output();
   Value* eager_layout = graph->insertConstant(true);

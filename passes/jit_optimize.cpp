@@ -1,6 +1,7 @@
 #include <ipex/jit_optimize.h>
 
 #include "finalize/pack_weights.h"
+#include "finalize/pin_math_mode.h"
 #include "frontend.h"
 #include "pipeline.h"
 
@@ -23,11 +24,16 @@ void attach(const Report& report, torch::jit::Module& module) {
 }  // namespace
 
 torch::jit::Module jit_optimize(const torch::jit::Module& module, const Options& options) {
+  const auto mode = options.fp32_math_mode;
+  TORCH_CHECK(!mode || *mode == FP32MathMode::FP32 || *mode == FP32MathMode::BF32,
+              "ipex.jit_optimize: expected FP32 or BF32 in fp32_math_mode, got ", to_string(*mode),
+              ". CPUs have no other.");
   torch::jit::Module optimized = passes::frozen_copy(module);
   Report report;
   for (const auto& method : optimized.get_methods()) {
     const auto graph = method.graph();
     passes::optimize(graph, options, report);
+    if (mode) passes::pin_math_mode(graph, *mode, report);
     passes::pack_into_attributes(graph, optimized);
   }
   attach(report, optimized);

@@ -16,6 +16,8 @@ from ipex import _C
 
 # fp32 through other kernels: sums are taken in another order. Relative to the largest element compared.
 FP32_TOLERANCE = 1e-5
+# Factors rounded to bfloat16, each by up to 2^-9 of itself.
+BF32_TOLERANCE = 2**-7
 
 
 class Rewritten(NamedTuple):

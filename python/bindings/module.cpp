@@ -24,10 +24,16 @@ std::vector<Row> rows(const ipex::Report& report) {
 PYBIND11_MODULE(_C, m) {
   m.def(
       "jit_optimize",
-      [](const torch::jit::Module& module, std::vector<std::string> disable) {
-        return ipex::jit_optimize(module, {std::move(disable)});
+      [](const torch::jit::Module& module, std::vector<std::string> disable, std::optional<int> fp32_math_mode) {
+        ipex::Options options{std::move(disable), std::nullopt};
+        if (fp32_math_mode) options.fp32_math_mode = static_cast<ipex::FP32MathMode>(*fp32_math_mode);
+        return ipex::jit_optimize(module, options);
       },
-      py::arg("module"), py::arg("disable"), py::call_guard<py::gil_scoped_release>());
+      py::arg("module"), py::arg("disable"), py::arg("fp32_math_mode"), py::call_guard<py::gil_scoped_release>());
+  m.def(
+      "set_fp32_math_mode", [](int mode) { return ipex::set_fp32_math_mode(static_cast<ipex::FP32MathMode>(mode)); },
+      py::arg("mode"));
+  m.def("get_fp32_math_mode", [] { return static_cast<int>(ipex::get_fp32_math_mode()); });
   m.def("load", &ipex::load, py::arg("path"), py::call_guard<py::gil_scoped_release>());
   m.def("explain", [](const torch::jit::Module& module) { return rows(ipex::explain(module)); }, py::arg("module"));
   m.def("pass_names", &ipex::pass_names);

@@ -7,21 +7,26 @@ import torch  # noqa: F401  (its libraries must be loaded before ours)
 
 from . import isa
 from ._load_extension import _C as _C
+from ._math_mode import FP32MathMode, fp32_math_mode, get_fp32_math_mode, set_fp32_math_mode
 from ._optimize import Decision, Report, explain, jit_optimize, load, optimize
 from ._process_wide import jit_passes, register_jit_passes, unregister_jit_passes
 from ._version import __version__, cmake_prefix_path
 
 __all__ = [
     "Decision",
+    "FP32MathMode",
     "Report",
     "__version__",
     "cmake_prefix_path",
     "explain",
+    "fp32_math_mode",
+    "get_fp32_math_mode",
     "isa",
     "jit_optimize",
     "jit_passes",
     "load",
     "optimize",
     "register_jit_passes",
+    "set_fp32_math_mode",
     "unregister_jit_passes",
 ]

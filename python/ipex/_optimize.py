@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ._load_extension import _C
+from ._math_mode import FP32MathMode, number_of
 
 
 @dataclass(frozen=True)
@@ -46,12 +47,18 @@ class Report:
         return "\n".join(map(str, self.decisions))
 
 
-def jit_optimize(module: torch.jit.ScriptModule, *, disable: Iterable[str] = ()) -> torch.jit.ScriptModule:
+def jit_optimize(
+    module: torch.jit.ScriptModule,
+    *,
+    disable: Iterable[str] = (),
+    fp32_math_mode: FP32MathMode | None = None,
+) -> torch.jit.ScriptModule:
     """Return a new module that computes what `module` does, faster.
 
     `module` may be traced, scripted, frozen or loaded from a file, and must be in eval mode. It is not changed. The
     result is an ordinary ScriptModule: save it, load it, copy it, run it from many threads or from C++.
-    `disable` names passes to leave out; `python -m ipex --passes` lists them.
+    `disable` names passes to leave out; `python -m ipex --passes` lists them. `fp32_math_mode`, FP32 or BF32, is the
+    model's own from then on, and saved with it; without, the model follows `set_fp32_math_mode`.
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU()).eval()
     >>> x = torch.randn(2, 8)
@@ -59,7 +66,8 @@ def jit_optimize(module: torch.jit.ScriptModule, *, disable: Iterable[str] = ())
     >>> torch.allclose(optimized(x), model(x), atol=1e-6)
     True
     """
-    return _wrap(_C.jit_optimize(_c(module, "jit_optimize"), _pass_names(disable)))
+    mode = None if fp32_math_mode is None else number_of(fp32_math_mode, "jit_optimize")
+    return _wrap(_C.jit_optimize(_c(module, "jit_optimize"), _pass_names(disable), mode))
 
 
 def optimize(
@@ -67,13 +75,14 @@ def optimize(
     example_inputs: torch.Tensor | tuple[Any, ...] | Mapping[str, Any],
     *,
     disable: Iterable[str] = (),
+    fp32_math_mode: FP32MathMode | None = None,
 ) -> torch.jit.ScriptModule:
     """Trace `model` with `example_inputs` and optimise the trace. `model` is not changed.
 
-    A mapping is passed as keyword arguments.
+    A mapping is passed as keyword arguments. The options are those of `jit_optimize`.
     """
     if isinstance(model, torch.jit.ScriptModule):
-        return jit_optimize(model, disable=disable)
+        return jit_optimize(model, disable=disable, fp32_math_mode=fp32_math_mode)
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"ipex.optimize: expected a torch.nn.Module, got {type(model).__name__}.")
     if model.training:
@@ -83,7 +92,7 @@ def optimize(
             traced = torch.jit.trace(model, example_kwarg_inputs=dict(example_inputs))
         else:
             traced = torch.jit.trace(model, example_inputs)
-    return jit_optimize(traced, disable=disable)
+    return jit_optimize(traced, disable=disable, fp32_math_mode=fp32_math_mode)
 
 
 def load(path: str | os.PathLike[str]) -> torch.jit.ScriptModule:

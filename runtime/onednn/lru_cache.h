@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 namespace ipex::runtime {
 
@@ -25,6 +26,14 @@ class LruCache {
     entries_.emplace_front(key, std::move(made));
     if (entries_.size() > capacity_) entries_.pop_back();
     return entries_.front().second;
+  }
+
+  // All that is held, the last used first.
+  std::vector<std::shared_ptr<const Value>> values() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    std::vector<std::shared_ptr<const Value>> values;
+    for (const auto& [key, value] : entries_) values.push_back(value);
+    return values;
   }
 
   size_t size() const {

@@ -66,8 +66,8 @@ bool is_exact(const PostOp& post_op) {
          (IPEX_ONEDNN_IS_EXACT || std::all_of(post_op.steps.begin(), post_op.steps.end(), is_arithmetic));
 }
 
-dnnl::primitive_attr attributes(const PostOps& post_ops, size_t count, const std::vector<Spread>& spreads,
-                                const dnnl::memory::desc& dst, int channel) {
+dnnl::primitive_attr attributes(FP32MathMode math_mode, const PostOps& post_ops, size_t count,
+                                const std::vector<Spread>& spreads, const dnnl::memory::desc& dst, int channel) {
   dnnl::post_ops list;
   auto spread = spreads.begin();
   for (size_t i = 0; i < count; ++i) {
@@ -82,6 +82,8 @@ dnnl::primitive_attr attributes(const PostOps& post_ops, size_t count, const std
   dnnl::primitive_attr attr;
   attr.set_post_ops(list);
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  // Set in both cases: a new attribute has what oneDNN's own environment variable says.
+  attr.set_fpmath_mode(math_mode == FP32MathMode::BF32 ? dnnl::fpmath_mode::bf16 : dnnl::fpmath_mode::strict);
   return attr;
 }
 
@@ -130,6 +132,14 @@ Prepared::Prepared(const dnnl::primitive_desc& desc, bool has_bias)
     post_ops.get_params_binary(i, algorithm, operand);
     operands_.emplace_back(DNNL_ARG_ATTR_MULTIPLE_POST_OP(i) | DNNL_ARG_SRC_1, operand);
   }
+}
+
+FP32MathMode Prepared::math_mode() const {
+  const_dnnl_primitive_attr_t attr;
+  dnnl_fpmath_mode_t mode;
+  dnnl::error::wrap_c_api(dnnl_primitive_desc_get_attr(primitive_.get_primitive_desc(), &attr), "no attributes");
+  dnnl::error::wrap_c_api(dnnl_primitive_attr_get_fpmath_mode(attr, &mode), "no math mode");
+  return mode == dnnl_fpmath_mode_bf16 ? FP32MathMode::BF32 : FP32MathMode::FP32;
 }
 
 void Prepared::run(const at::Tensor& src, const PackedWeight& weight, const at::Tensor& bias, const at::Tensor& dst,

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "math_mode.h"
 #include "onednn/dnnl.h"
 #include "onednn/lru_cache.h"
 #include "post_op.h"
@@ -24,10 +25,10 @@ int thread_count();
 // all.
 enum class Spread { full, channel, all };
 
-// Attributes that make a primitive apply the first post-ops, one spread for each operand of theirs, to a result `dst`
-// whose dimension `channel` has the channels.
-dnnl::primitive_attr attributes(const PostOps& post_ops, size_t count, const std::vector<Spread>& spreads,
-                                const dnnl::memory::desc& dst, int channel);
+// Attributes that make a primitive compute in this mode and apply the first post-ops, one spread for each operand of
+// theirs, to a result `dst` whose dimension `channel` has the channels.
+dnnl::primitive_attr attributes(FP32MathMode math_mode, const PostOps& post_ops, size_t count,
+                                const std::vector<Spread>& spreads, const dnnl::memory::desc& dst, int channel);
 
 // Whether this oneDNN gives aten's result for the post-op, NaN included.
 bool is_exact(const PostOp& post_op);
@@ -64,6 +65,9 @@ class Prepared {
   // The same with a weight that is laid out as the primitive was told.
   void run(const at::Tensor& src, const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& dst,
            const std::vector<at::Tensor>& operands) const;
+
+  // The mode that the primitive was made with, asked of the primitive itself.
+  FP32MathMode math_mode() const;
 
  private:
   dnnl::primitive primitive_;

@@ -1,7 +1,7 @@
 // Convolutions with packed weights: 1-, 2- and 3-d, and transposed.
 //
 //   ipex::convolution_prepack(weight, bias, stride, padding, dilation, groups, transposed, output_padding, post_ops,
-//                             folded_scale, folded_shift) -> ConvolutionContext
+//                             folded_scale, folded_shift, math_mode) -> ConvolutionContext
 //   ipex::convolution_run(input, context, operands, eager_layout) -> Tensor
 //
 // `padding` has a number per dimension or, where the two ends differ, the beginnings followed by the ends. A 1-d
@@ -261,13 +261,13 @@ class ConvolutionContext final : public PackedOp {
       const int64_t ordinary = geometry_.spatial_rank == 3 ? 14 : geometry_.spatial_rank == 2 ? 28 : i == 0 ? 1 : 128;
       sizes.push_back(std::max(ordinary, window(i)));
     }
-    auto desc = primitive_desc(sizes, any_weight_desc(), {});
+    auto desc = primitive_desc(sizes, any_weight_desc(), {}, math_mode_for_packing());
     if (desc && skip_reference_implementations(desc)) return desc.weights_desc();
     return plain_weight_desc(weight);
   }
 
-  dnnl::primitive_desc primitive_desc(const Ints& source_sizes, const memory::desc& weight_desc,
-                                      const Fused& fused) const override {
+  dnnl::primitive_desc primitive_desc(const Ints& source_sizes, const memory::desc& weight_desc, const Fused& fused,
+                                      FP32MathMode mode) const override {
     const auto channels_last = [&](const Ints& sizes) {
       return memory::desc(sizes, memory::data_type::f32,
                           sizes.size() == 5 ? memory::format_tag::ndhwc : memory::format_tag::nhwc);
@@ -279,28 +279,28 @@ class ConvolutionContext final : public PackedOp {
     memory::dims dilation = geometry_.dilation, end = geometry_.end;
     for (auto& d : dilation) --d;  // oneDNN counts the holes
     if (!geometry_.transposed) {
-      return dnnl::convolution_forward::primitive_desc(
-          engine(), dnnl::prop_kind::forward_inference, dnnl::algorithm::convolution_direct, source, weight_desc,
-          bias_desc, result, geometry_.stride, dilation, geometry_.begin, end, attributes(fused, result, /*channel=*/1),
-          /*allow_empty=*/true);
+      return dnnl::convolution_forward::primitive_desc(engine(), dnnl::prop_kind::forward_inference,
+                                                       dnnl::algorithm::convolution_direct, source, weight_desc,
+                                                       bias_desc, result, geometry_.stride, dilation, geometry_.begin,
+                                                       end, attributes(mode, fused, result, /*channel=*/1),
+                                                       /*allow_empty=*/true);
     }
     for (size_t i = 0; i < end.size(); ++i) end[i] -= geometry_.output_padding[i];
-    return dnnl::deconvolution_forward::primitive_desc(
-        engine(), dnnl::prop_kind::forward_inference, dnnl::algorithm::deconvolution_direct, source, weight_desc,
-        bias_desc, result, geometry_.stride, dilation, geometry_.begin, end, attributes(fused, result, /*channel=*/1),
-        /*allow_empty=*/true);
+    return dnnl::deconvolution_forward::primitive_desc(engine(), dnnl::prop_kind::forward_inference,
+                                                       dnnl::algorithm::deconvolution_direct, source, weight_desc,
+                                                       bias_desc, result, geometry_.stride, dilation, geometry_.begin,
+                                                       end, attributes(mode, fused, result, /*channel=*/1),
+                                                       /*allow_empty=*/true);
   }
 
   Geometry geometry_;
   at::MemoryFormat channels_last_;
 };
 
-c10::intrusive_ptr<ConvolutionContext> convolution_prepack(const Tensor& weight, const std::optional<Tensor>& bias,
-                                                           Ints stride, Ints padding, Ints dilation, int64_t groups,
-                                                           bool transposed, Ints output_padding,
-                                                           std::vector<std::string> post_ops,
-                                                           const std::optional<Tensor>& folded_scale,
-                                                           const std::optional<Tensor>& folded_shift) {
+c10::intrusive_ptr<ConvolutionContext> convolution_prepack(
+    const Tensor& weight, const std::optional<Tensor>& bias, Ints stride, Ints padding, Ints dilation, int64_t groups,
+    bool transposed, Ints output_padding, std::vector<std::string> post_ops, const std::optional<Tensor>& folded_scale,
+    const std::optional<Tensor>& folded_shift, std::optional<int64_t> math_mode) {
   const auto rank = static_cast<size_t>(weight.dim() - 2);
   for (auto* list : {&stride, &padding, &dilation, &output_padding}) {
     if (list->size() == 1) list->resize(rank, list->front());
@@ -317,7 +317,8 @@ c10::intrusive_ptr<ConvolutionContext> convolution_prepack(const Tensor& weight,
                   bias.value_or(Tensor()),
                   std::move(post_ops),
                   folded_scale.value_or(Tensor()),
-                  folded_shift.value_or(Tensor())};
+                  folded_shift.value_or(Tensor()),
+                  pinned_math_mode(op_name, math_mode)};
   auto context = c10::make_intrusive<ConvolutionContext>(
       spec, Geometry{static_cast<int64_t>(rank), std::move(stride), std::move(begin), std::move(end),
                      std::move(dilation), std::move(output_padding), groups, transposed});
@@ -334,8 +335,8 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define_context<ConvolutionContext>(m, "ConvolutionContext");
   m.def(
       "convolution_prepack(Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] dilation, int groups, "
-      "bool transposed, int[] output_padding, str[] post_ops, Tensor? folded_scale, Tensor? folded_shift) -> "
-      "__torch__.torch.classes.ipex.ConvolutionContext",
+      "bool transposed, int[] output_padding, str[] post_ops, Tensor? folded_scale, Tensor? folded_shift, "
+      "int? math_mode) -> __torch__.torch.classes.ipex.ConvolutionContext",
       convolution_prepack);
   m.def(
       "convolution_run(Tensor input, __torch__.torch.classes.ipex.ConvolutionContext context, Tensor[] operands, "

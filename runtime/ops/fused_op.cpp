@@ -18,8 +18,19 @@ std::optional<Spread> spread_of(const at::Tensor& operand, const std::vector<int
 
 }  // namespace
 
-FusedOp::FusedOp(const char* name, const std::vector<std::string>& post_ops)
-    : name_(name), post_ops_(parse_post_ops(name, post_ops)), operand_count_(operand_count(post_ops_)) {}
+FusedOp::FusedOp(const char* name, const std::vector<std::string>& post_ops, PinnedMathMode math_mode)
+    : name_(name),
+      post_ops_(parse_post_ops(name, post_ops)),
+      operand_count_(operand_count(post_ops_)),
+      math_mode_(math_mode) {}
+
+std::vector<std::string> FusedOp::primitive_math_modes() const {
+  std::vector<std::string> modes;
+  for (const auto& prepared : primitives_.values()) {
+    if (*prepared) modes.emplace_back(to_string((*prepared)->math_mode()));
+  }
+  return modes;
+}
 
 void FusedOp::check_operands(const std::vector<at::Tensor>& operands) const {
   TORCH_CHECK(operands.size() == operand_count_, name_, ": expected ", operand_count_,

@@ -1,4 +1,5 @@
-// The part of an op that applies post-ops to its result: which of them oneDNN takes, and aten for the rest.
+// The part of an op that applies post-ops to its result: which of them oneDNN takes, and aten for the rest; and the
+// cache of its primitives.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "math_mode.h"
 #include "onednn/lru_cache.h"
 #include "onednn/primitive.h"
 #include "ops/call_conditions.h"
@@ -24,11 +26,13 @@ struct Fused {
 
 class FusedOp : public torch::CustomClassHolder {
  public:
-  FusedOp(const char* name, const std::vector<std::string>& post_ops);
+  FusedOp(const char* name, const std::vector<std::string>& post_ops, PinnedMathMode math_mode);
 
   // Why calls, or post-ops, were left to aten, each reason once.
   std::vector<std::string> fallback_reasons() const { return reasons_.list(); }
   size_t cached_primitives() const { return primitives_.size(); }
+  // The mode that each of these computes in, as oneDNN has it, the last used first.
+  std::vector<std::string> primitive_math_modes() const;
   std::vector<std::string> post_op_texts() const { return texts_of(post_ops_); }
 
  protected:
@@ -49,21 +53,25 @@ class FusedOp : public torch::CustomClassHolder {
   Fused fuse(const std::vector<at::Tensor>& operands, const Result& result) const;
   // aten applies the post-ops from `done` on.
   at::Tensor apply_rest(at::Tensor y, const std::vector<at::Tensor>& operands, size_t done) const;
-  dnnl::primitive_attr attributes(const Fused& fused, const dnnl::memory::desc& dst, int channel) const {
-    return runtime::attributes(post_ops_, fused.count, fused.spreads, dst, channel);
+  dnnl::primitive_attr attributes(FP32MathMode mode, const Fused& fused, const dnnl::memory::desc& dst,
+                                  int channel) const {
+    return runtime::attributes(mode, post_ops_, fused.count, fused.spreads, dst, channel);
   }
-  // The primitive for this key, thread count and fusion, made by `make` when there is none. Null when that gives none.
+  // The primitive for this key, thread count, math mode and fusion, made by `make(mode)` when there is none. Null when
+  // that gives none.
   template <typename Make>
   std::shared_ptr<const Prepared> prepared(std::vector<int64_t> key, const Fused& fused, Make&& make) const {
-    key.insert(key.end(), {thread_count(), static_cast<int64_t>(fused.count)});
+    const FP32MathMode mode = math_mode_now(math_mode_);  // asked once: it may change at any time
+    key.insert(key.end(), {thread_count(), static_cast<int64_t>(mode), static_cast<int64_t>(fused.count)});
     for (const Spread spread : fused.spreads) key.push_back(static_cast<int64_t>(spread));
-    const std::shared_ptr<const std::optional<Prepared>> found = primitives_.get(key, make);
+    const std::shared_ptr<const std::optional<Prepared>> found = primitives_.get(key, [&] { return make(mode); });
     return {found, *found ? &**found : nullptr};
   }
 
   void remember(const std::string& reason) const { reasons_.remember(reason); }
   const char* name() const { return name_; }
   const PostOps& post_ops() const { return post_ops_; }
+  const PinnedMathMode& math_mode() const { return math_mode_; }
 
  private:
   bool take(const PostOp& op, const at::Tensor& operand, const Result& result, Fused& fused) const;
@@ -71,6 +79,7 @@ class FusedOp : public torch::CustomClassHolder {
   const char* name_;
   PostOps post_ops_;
   size_t operand_count_;
+  PinnedMathMode math_mode_;
   mutable LruCache<std::vector<int64_t>, std::optional<Prepared>> primitives_{16};
   mutable FallbackReasons reasons_;
 };

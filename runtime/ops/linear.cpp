@@ -1,6 +1,6 @@
 // linear with packed weights.
 //
-//   ipex::linear_prepack(weight, bias, post_ops, folded_scale, folded_shift) -> LinearContext
+//   ipex::linear_prepack(weight, bias, post_ops, folded_scale, folded_shift, math_mode) -> LinearContext
 //   ipex::linear_run(input, context, operands, eager_layout) -> Tensor
 //
 // Accepts an input of any rank whose last dimension is the weight's; computes on it flattened to two dimensions.
@@ -84,29 +84,30 @@ class LinearContext final : public PackedOp {
   // The number of rows is not known when packing; the layout that matmul asks for does not depend on it.
   memory::desc preferred_weight_desc() const {
     constexpr int64_t ordinary_rows = 64;
-    auto desc = primitive_desc({ordinary_rows, input_width()}, any_weight_desc(), {});
+    auto desc = primitive_desc({ordinary_rows, input_width()}, any_weight_desc(), {}, math_mode_for_packing());
     return desc && skip_reference_implementations(desc) ? desc.weights_desc() : plain_weight_desc();
   }
 
   dnnl::primitive_desc primitive_desc(const std::vector<int64_t>& source_sizes, const memory::desc& weight_desc,
-                                      const Fused& fused) const override {
+                                      const Fused& fused, FP32MathMode mode) const override {
     const auto row_major = [](int64_t height, int64_t width) {
       return memory::desc({height, width}, memory::data_type::f32, memory::format_tag::ab);
     };
     const memory::desc result = row_major(source_sizes[0], output_width());
     return dnnl::matmul::primitive_desc(engine(), row_major(source_sizes[0], input_width()), weight_desc,
                                         bias().defined() ? row_major(1, output_width()) : memory::desc(), result,
-                                        attributes(fused, result, /*channel=*/1), /*allow_empty=*/true);
+                                        attributes(mode, fused, result, /*channel=*/1), /*allow_empty=*/true);
   }
 };
 
 c10::intrusive_ptr<LinearContext> linear_prepack(const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                                                  std::vector<std::string> post_ops,
                                                  const std::optional<at::Tensor>& folded_scale,
-                                                 const std::optional<at::Tensor>& folded_shift) {
-  auto context = c10::make_intrusive<LinearContext>(Spec{op_name, weight, bias.value_or(at::Tensor()),
-                                                         std::move(post_ops), folded_scale.value_or(at::Tensor()),
-                                                         folded_shift.value_or(at::Tensor())});
+                                                 const std::optional<at::Tensor>& folded_shift,
+                                                 std::optional<int64_t> math_mode) {
+  auto context = c10::make_intrusive<LinearContext>(
+      Spec{op_name, weight, bias.value_or(at::Tensor()), std::move(post_ops), folded_scale.value_or(at::Tensor()),
+           folded_shift.value_or(at::Tensor()), pinned_math_mode(op_name, math_mode)});
   context->ensure_packed();
   return context;
 }
@@ -119,8 +120,8 @@ at::Tensor linear_run(const at::Tensor& input, const c10::intrusive_ptr<LinearCo
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define_context<LinearContext>(m, "LinearContext");
   m.def(
-      "linear_prepack(Tensor weight, Tensor? bias, str[] post_ops, Tensor? folded_scale, Tensor? folded_shift) -> "
-      "__torch__.torch.classes.ipex.LinearContext",
+      "linear_prepack(Tensor weight, Tensor? bias, str[] post_ops, Tensor? folded_scale, Tensor? folded_shift, "
+      "int? math_mode) -> __torch__.torch.classes.ipex.LinearContext",
       linear_prepack);
   m.def(
       "linear_run(Tensor input, __torch__.torch.classes.ipex.LinearContext context, Tensor[] operands, "

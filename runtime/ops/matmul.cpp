@@ -1,6 +1,6 @@
 // Products of two activations, with post-ops.
 //
-//   ipex::matmul_prepack(post_ops) -> MatmulContext
+//   ipex::matmul_prepack(post_ops, math_mode) -> MatmulContext
 //   ipex::matmul_run(a, context, operands, eager_layout, b) -> Tensor
 //
 // There is nothing to pack; the context holds the post-ops and the primitives. oneDNN computes where both factors are
@@ -33,7 +33,8 @@ memory::desc desc_of(const Tensor& tensor) {
 
 class MatmulContext final : public FusedOp {
  public:
-  explicit MatmulContext(const std::vector<std::string>& post_ops) : FusedOp(op_name, post_ops) {}
+  MatmulContext(const std::vector<std::string>& post_ops, PinnedMathMode math_mode)
+      : FusedOp(op_name, post_ops, math_mode) {}
 
   Tensor run(const Tensor& a, const Tensor& b, const std::vector<Tensor>& operands) const {
     check_operands(operands);
@@ -58,14 +59,16 @@ class MatmulContext final : public FusedOp {
     return apply_rest(result, operands, fused.count);
   }
 
-  State state() const { return save(Spec{op_name, {}, {}, post_op_texts(), {}, {}}, {}); }
+  State state() const { return save(Spec{op_name, {}, {}, post_op_texts(), {}, {}, math_mode()}, {}); }
 
   static c10::intrusive_ptr<MatmulContext> load(const State& state) {
-    StateReader(op_name, state);  // checks the version
-    return c10::make_intrusive<MatmulContext>(std::get<3>(state));
+    const Spec spec = StateReader(op_name, state).spec();
+    return c10::make_intrusive<MatmulContext>(spec.post_ops, spec.math_mode);
   }
 
-  std::string describe() const { return c10::str(op_name, "(post_ops=", post_op_texts(), ")"); }
+  std::string describe() const {
+    return c10::str(op_name, "(post_ops=", post_op_texts(), ", math_mode=", runtime::describe(math_mode()), ")");
+  }
 
  private:
   class Product final : public Result {
@@ -99,9 +102,9 @@ class MatmulContext final : public FusedOp {
     for (const at::IntArrayRef part : {a.sizes(), a.strides(), b.sizes(), b.strides()}) {
       key.insert(key.end(), part.begin(), part.end());
     }
-    return prepared(std::move(key), fused, [&]() -> std::optional<Prepared> {
+    return prepared(std::move(key), fused, [&](FP32MathMode mode) -> std::optional<Prepared> {
       const memory::desc dst = desc_of(result);
-      const auto attr = attributes(fused, dst, static_cast<int>(result.dim()) - 1);
+      const auto attr = attributes(mode, fused, dst, static_cast<int>(result.dim()) - 1);
       dnnl::matmul::primitive_desc desc(engine(), desc_of(a), desc_of(b), dst, attr, /*allow_empty=*/true);
       if (!desc || !skip_reference_implementations(desc)) return std::nullopt;
       return Prepared(desc, /*has_bias=*/false);
@@ -109,8 +112,9 @@ class MatmulContext final : public FusedOp {
   }
 };
 
-c10::intrusive_ptr<MatmulContext> matmul_prepack(const std::vector<std::string>& post_ops) {
-  return c10::make_intrusive<MatmulContext>(post_ops);
+c10::intrusive_ptr<MatmulContext> matmul_prepack(const std::vector<std::string>& post_ops,
+                                                 std::optional<int64_t> math_mode) {
+  return c10::make_intrusive<MatmulContext>(post_ops, pinned_math_mode(op_name, math_mode));
 }
 
 Tensor matmul_run(const Tensor& a, const c10::intrusive_ptr<MatmulContext>& context,
@@ -120,7 +124,7 @@ Tensor matmul_run(const Tensor& a, const c10::intrusive_ptr<MatmulContext>& cont
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define_context<MatmulContext>(m, "MatmulContext");
-  m.def("matmul_prepack(str[] post_ops) -> __torch__.torch.classes.ipex.MatmulContext", matmul_prepack);
+  m.def("matmul_prepack(str[] post_ops, int? math_mode) -> __torch__.torch.classes.ipex.MatmulContext", matmul_prepack);
   m.def(
       "matmul_run(Tensor a, __torch__.torch.classes.ipex.MatmulContext context, Tensor[] operands, "
       "bool eager_layout, Tensor b) -> Tensor",

@@ -9,7 +9,7 @@ namespace ipex::runtime {
 namespace {
 
 const Spec& checked(const Spec& spec, int64_t weight_rank, int64_t output_channels) {
-  const auto& [name, weight, bias, post_ops, folded_scale, folded_shift] = spec;
+  const auto& [name, weight, bias, post_ops, folded_scale, folded_shift, math_mode] = spec;
   TORCH_CHECK(weight.defined() && weight.dim() == weight_rank && is_plain_cpu_float(weight) && weight.numel() > 0, name,
               ": expected a non-empty ", weight_rank, "-D float32 CPU weight, got ",
               weight.defined() ? c10::str(weight.toString(), " ", weight.sizes()) : "none",
@@ -39,7 +39,8 @@ State save(const Spec& spec, const Integers& integers) {
                                      {"folded_shift", spec.folded_shift}}) {
     if (tensor.defined()) tensors.insert(name, tensor);
   }
-  return {format_version, tensors, fields, spec.post_ops};
+  if (spec.math_mode) fields.insert("math_mode", std::vector{static_cast<int64_t>(*spec.math_mode)});
+  return {spec.math_mode ? 2 : 1, tensors, fields, spec.post_ops};
 }
 
 StateReader::StateReader(const char* name, const State& state) : name_(name), state_(state) {
@@ -52,7 +53,14 @@ StateReader::StateReader(const char* name, const State& state) : name_(name), st
 Spec StateReader::spec() const {
   const auto& tensors = std::get<1>(state_);
   const auto tensor = [&](const char* key) { return tensors.contains(key) ? tensors.at(key) : at::Tensor(); };
-  return {name_, tensor("weight"), tensor("bias"), std::get<3>(state_), tensor("folded_scale"), tensor("folded_shift")};
+  return {
+      name_,      tensor("weight"), tensor("bias"), std::get<3>(state_), tensor("folded_scale"), tensor("folded_shift"),
+      math_mode()};
+}
+
+PinnedMathMode StateReader::math_mode() const {
+  if (!std::get<2>(state_).contains("math_mode")) return std::nullopt;
+  return pinned_math_mode(name_, integers("math_mode", 1, 0)[0]);
 }
 
 std::vector<int64_t> StateReader::integers(const std::string& key, size_t count, int64_t minimum) const {
@@ -68,7 +76,7 @@ std::vector<int64_t> StateReader::integers(const std::string& key, size_t count,
 }
 
 PackedOp::PackedOp(const Spec& spec, int64_t weight_rank, int64_t output_channels)
-    : FusedOp(checked(spec, weight_rank, output_channels).name, spec.post_ops),
+    : FusedOp(checked(spec, weight_rank, output_channels).name, spec.post_ops, spec.math_mode),
       weight_sizes_(spec.weight.sizes().vec()),
       weight_format_(spec.weight.suggest_memory_format()),
       bias_(spec.bias.defined() ? spec.bias.detach().clone(at::MemoryFormat::Contiguous) : at::Tensor()),
@@ -131,10 +139,10 @@ at::Tensor PackedOp::run_primitive(const at::Tensor& input, const std::vector<at
 }
 
 std::shared_ptr<const Prepared> PackedOp::prepare(const at::Tensor& source, const Fused& fused) const {
-  return prepared(source.sizes().vec(), fused, [&]() -> std::optional<Prepared> {
+  return prepared(source.sizes().vec(), fused, [&](FP32MathMode mode) -> std::optional<Prepared> {
     // With the weight as it is packed or, where no kernel takes that, as one wants it.
     for (const dnnl::memory::desc& weight_desc : {weight().desc(), any_weight_desc()}) {
-      auto desc = primitive_desc(source.sizes().vec(), weight_desc, fused);
+      auto desc = primitive_desc(source.sizes().vec(), weight_desc, fused, mode);
       if (desc && skip_reference_implementations(desc)) return Prepared(desc, bias_.defined());
     }
     return std::nullopt;
@@ -181,10 +189,13 @@ at::Tensor PackedOp::plain_weight() const {
   return plain;
 }
 
-Spec PackedOp::spec() const { return {name(), plain_weight(), bias_, post_op_texts(), folded_scale_, folded_shift_}; }
+Spec PackedOp::spec() const {
+  return {name(), plain_weight(), bias_, post_op_texts(), folded_scale_, folded_shift_, math_mode()};
+}
 
 std::string PackedOp::describe() const {
-  return c10::str(name(), "(weight=", weight_sizes_, ", bias=", bias_.defined(), ", post_ops=", post_op_texts(), ")");
+  return c10::str(name(), "(weight=", weight_sizes_, ", bias=", bias_.defined(), ", post_ops=", post_op_texts(),
+                  ", math_mode=", runtime::describe(math_mode()), ")");
 }
 
 }  // namespace ipex::runtime

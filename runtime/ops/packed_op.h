@@ -21,8 +21,9 @@ namespace ipex::runtime {
 
 // A saved context: format version, plain tensors, integer fields, post-ops in order.
 // Version n reads every version up to n. A field that older readers may ignore can be added without a new version;
-// anything that changes the result needs one.
-constexpr int64_t format_version = 1;
+// anything that changes the result needs one. A state is written with the first version that can say all of it, so that
+// older readers take what they can. Version 2 added the math mode.
+constexpr int64_t format_version = 2;
 using State = std::tuple<int64_t, c10::Dict<std::string, at::Tensor>, c10::Dict<std::string, std::vector<int64_t>>,
                          std::vector<std::string>>;
 
@@ -36,6 +37,7 @@ struct Spec {
   // right for inputs of the weight's rank; for others the batch_norm is taken out again and done by itself.
   at::Tensor folded_scale;
   at::Tensor folded_shift;
+  PinnedMathMode math_mode;
 };
 
 using Integers = std::map<std::string, std::vector<int64_t>>;
@@ -48,6 +50,8 @@ class StateReader {
   StateReader(const char* name, const State& state);
 
   Spec spec() const;
+  // None where the context follows the process.
+  PinnedMathMode math_mode() const;
   // `count` integers, each at least `minimum`.
   std::vector<int64_t> integers(const std::string& key, size_t count, int64_t minimum) const;
 
@@ -101,8 +105,11 @@ class PackedOp : public FusedOp {
   std::shared_ptr<const Prepared> prepare(const at::Tensor& source, const Fused& fused) const;
   // Its description with this weight layout. Empty when oneDNN refuses.
   virtual dnnl::primitive_desc primitive_desc(const std::vector<int64_t>& source_sizes,
-                                              const dnnl::memory::desc& weight_desc, const Fused& fused) const = 0;
+                                              const dnnl::memory::desc& weight_desc, const Fused& fused,
+                                              FP32MathMode mode) const = 0;
   virtual dnnl::memory::desc any_weight_desc() const = 0;
+  // The mode that the weight is laid out for. It is packed once, whatever the process's mode becomes.
+  FP32MathMode math_mode_for_packing() const { return math_mode().value_or(FP32MathMode::FP32); }
 
   const std::vector<int64_t>& weight_sizes() const { return weight_sizes_; }
   at::MemoryFormat weight_format() const { return weight_format_; }
@@ -142,7 +149,9 @@ void define_context(torch::Library& library, const char* name) {
       .def("fallback_reasons", [](const Pointer& context) { return context->fallback_reasons(); })
       .def("cached_primitives",
            [](const Pointer& context) { return static_cast<int64_t>(context->cached_primitives()); })
+      .def("primitive_math_modes", [](const Pointer& context) { return context->primitive_math_modes(); })
       .def("describe", [](const Pointer& context) { return context->describe(); })
+      .def("__repr__", [](const Pointer& context) { return context->describe(); })
       .def_pickle([](const Pointer& context) { return context->state(); },
                   [](const State& state) { return Context::load(state); });
 }

@@ -25,6 +25,7 @@ class RecurrentOp : public torch::CustomClassHolder {
   State state() const { return save(plain_spec()); }
   std::vector<std::string> fallback_reasons() const { return reasons_.list(); }
   int64_t cached_primitives() const { return 0; }
+  std::vector<std::string> primitive_math_modes() const { return {}; }
   std::string describe() const;
 
  protected:

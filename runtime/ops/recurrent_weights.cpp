@@ -132,7 +132,7 @@ State save(const RecurrentSpec& spec) {
   integers.insert("layers", Field{spec.layers()});
   integers.insert("bidirectional", Field{spec.is_bidirectional});
   integers.insert("batch_first", Field{spec.is_batch_first});
-  return {format_version, tensors, integers, {}};
+  return {/*version=*/1, tensors, integers, {}};
 }
 
 RecurrentSpec load(const Cell& cell, const State& state) {

@@ -77,6 +77,31 @@ void limit() {
   throw std::runtime_error("a limit was accepted after the first use");
 }
 
+// What the primitives of the only packed op compute in, the last used first.
+std::string primitive_math_mode(torch::jit::Module& optimized) {
+  const torch::NoGradGuard no_gradients;
+  optimized.forward({torch::randn({3, 6})});
+  auto context = optimized.attr("packed_0").toObject();
+  torch::jit::Stack stack{context};
+  context->type()->getMethod("primitive_math_modes").run(stack);
+  return stack.back().toListRef().front().toStringRef();
+}
+
+void math_mode() {
+  using ipex::FP32MathMode;
+  require(ipex::get_fp32_math_mode() == FP32MathMode::FP32, "not FP32 at first");
+  require(!ipex::set_fp32_math_mode(FP32MathMode::TF32), "TF32 was accepted");
+  require(ipex::get_fp32_math_mode() == FP32MathMode::FP32, "TF32 changed the mode");
+  ipex::Options options;
+  options.fp32_math_mode = FP32MathMode::FP32;
+  ipex::jit_optimize(linear_relu(), options).save("fp32.pt");
+  torch::jit::Module follows = ipex::jit_optimize(linear_relu()), stays = ipex::load("fp32.pt");
+  require(primitive_math_mode(follows) == "FP32", "it did not start in FP32");
+  require(ipex::set_fp32_math_mode(FP32MathMode::BF32), "BF32 was refused");
+  require(primitive_math_mode(follows) == "BF32", "it did not follow the process");
+  require(primitive_math_mode(stays) == "FP32", "it did not keep its own mode");
+}
+
 bool executed_with_ipex() {
   torch::jit::Module module = linear_relu();
   module.register_attribute("training", c10::BoolType::get(), false);
@@ -101,6 +126,7 @@ int main(int argc, char** argv) {
                                                 {"training", training},
                                                 {"bad_file", bad_file},
                                                 {"limit", limit},
+                                                {"math_mode", math_mode},
                                                 {"register", register_passes}};
   try {
     require(argc == 2 && tests.count(argv[1]), "usage: consumer TEST");

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <ipex/export.h>
+#include <ipex/math_mode.h>
 #include <ipex/report.h>
 #include <torch/csrc/jit/api/module.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,8 @@ namespace ipex {
 struct Options {
   // Passes to leave out, by name. `pass_names` lists them.
   std::vector<std::string> disable;
+  // FP32 or BF32, to give the model a mode of its own, which is saved with it. Without, it follows the process.
+  std::optional<FP32MathMode> fp32_math_mode;
 };
 
 // Returns a new module that computes what `module` does, faster. `module` may be traced, scripted, frozen or loaded

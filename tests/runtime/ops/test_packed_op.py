@@ -59,8 +59,8 @@ def test_a_channels_last_weight_stays_channels_last():
 
 
 BAD = [
-    (lambda s: (2, *s[1:]), "expected a saved format of version 1 to 1, got 2"),
-    (lambda s: (0, *s[1:]), "expected a saved format of version 1 to 1, got 0"),
+    (lambda s: (3, *s[1:]), "expected a saved format of version 1 to 2, got 3"),
+    (lambda s: (0, *s[1:]), "expected a saved format of version 1 to 2, got 0"),
     (lambda s: (*s[:3], ["relu", "warp"]), "expected a post-op that this version knows, got 'warp'"),
     (lambda s: (s[0], {}, *s[2:]), "expected a non-empty 4-D float32 CPU weight, got none"),
     (lambda s: (s[0], {"weight": torch.zeros(8, 2, 3)}, *s[2:]), "expected a non-empty 4-D float32 CPU weight"),
