@@ -3,10 +3,13 @@
 //   ipex::linear_prepack(weight, bias, post_ops, folded_scale, folded_shift, math_mode) -> LinearContext
 //   ipex::linear_run(input, context, operands, eager_layout) -> Tensor
 //
-// Accepts an input of any rank whose last dimension is the weight's; computes on it flattened to two dimensions.
+// Accepts an input of any rank whose last dimension is the weight's; computes on it flattened to two dimensions. In math
+// mode BF32 a large weight and few rows are multiplied by a kernel of our own, which reads a copy of the weight in
+// bfloat16: see docs/decisions/0008-bf16-weights-for-few-rows.md. The copy is made at the first such call.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
+#include "ops/bf16_weight.h"
 #include "ops/packed_op.h"
 
 namespace ipex::runtime {
@@ -72,6 +75,13 @@ class LinearContext final : public PackedOp {
     return std::make_unique<PackedWeight>(weight, plain_weight_desc(), preferred_weight_desc());
   }
 
+  at::Tensor run_own_kernel(const at::Tensor& source) const override {
+    if (!Bf16Weight::is_worth_it(source.size(0), input_width() * output_width(), post_ops().size())) return {};
+    if (math_mode_now(math_mode()) != FP32MathMode::BF32) return {};
+    std::call_once(rounded_once_, [&] { rounded_weight_ = std::make_unique<const Bf16Weight>(plain_weight()); });
+    return rounded_weight_->multiply(source, bias());
+  }
+
   // oneDNN multiplies by a [in, out] matrix; aten's weight is its transpose.
   memory::desc plain_weight_desc() const {
     return {{input_width(), output_width()}, memory::data_type::f32, memory::format_tag::ba};
@@ -98,6 +108,9 @@ class LinearContext final : public PackedOp {
                                         bias().defined() ? row_major(1, output_width()) : memory::desc(), result,
                                         attributes(mode, fused, result, /*channel=*/1), /*allow_empty=*/true);
   }
+
+  mutable std::once_flag rounded_once_;
+  mutable std::unique_ptr<const Bf16Weight> rounded_weight_;
 };
 
 c10::intrusive_ptr<LinearContext> linear_prepack(const at::Tensor& weight, const std::optional<at::Tensor>& bias,

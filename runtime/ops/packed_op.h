@@ -108,6 +108,8 @@ class PackedOp : public FusedOp {
                                               const dnnl::memory::desc& weight_desc, const Fused& fused,
                                               FP32MathMode mode) const = 0;
   virtual dnnl::memory::desc any_weight_desc() const = 0;
+  // The anchor computed by a kernel of our own. Undefined where oneDNN's is to be taken.
+  virtual at::Tensor run_own_kernel(const at::Tensor& /*source*/) const { return {}; }
   // The mode that the weight is laid out for. It is packed once, whatever the process's mode becomes.
   FP32MathMode math_mode_for_packing() const { return math_mode().value_or(FP32MathMode::FP32); }
 
@@ -116,16 +118,16 @@ class PackedOp : public FusedOp {
   const at::Tensor& bias() const { return bias_; }
   // The weight, packed at the first call.
   const PackedWeight& weight() const;
+  at::Tensor plain_weight() const;
 
  private:
   class CallResult;
 
   const char* reason_for_aten(const at::Tensor& input, bool eager_layout) const;
-  // Runs the anchor and as many leading post-ops as oneDNN takes in one go; `done` says how many. Undefined when oneDNN
-  // can't run it at all.
+  // Runs the anchor, with oneDNN as many leading post-ops as it takes in one go; `done` says how many. Undefined when
+  // there is no kernel for it at all.
   at::Tensor run_primitive(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
                            size_t& done) const;
-  at::Tensor plain_weight() const;
   at::Tensor run_reference(const at::Tensor& input) const;
   bool is_folded_for_another_rank(const at::Tensor& input) const;
 

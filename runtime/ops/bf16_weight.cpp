@@ -1,0 +1,56 @@
+#include "ops/bf16_weight.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include "kernels/kernels.h"
+
+namespace ipex::runtime {
+namespace {
+
+int64_t columns_of_a_tile() { return kernels().bf16_product.columns_of_a_tile; }
+
+}  // namespace
+
+Bf16Weight::Bf16Weight(const at::Tensor& weight)
+    : outputs_(weight.size(0)),
+      inputs_(weight.size(1)),
+      tiles_((outputs_ + columns_of_a_tile() - 1) / columns_of_a_tile()),
+      // Zeros, as the last tile need not be full.
+      data_(std::make_unique<uint32_t[]>(tiles_ * inputs_ * columns_of_a_tile() / 2)) {
+  const at::Tensor rounded = weight.to(at::kBFloat16);
+  const int64_t width = columns_of_a_tile() / 2;
+  at::parallel_for(0, tiles_, 1, [&](int64_t first, int64_t last) {
+    for (int64_t output = first * 2 * width; output < std::min(outputs_, last * 2 * width); ++output) {
+      const at::BFloat16* row = rounded.const_data_ptr<at::BFloat16>() + output * inputs_;
+      const int64_t column = output % (2 * width);
+      const int shift = column < width ? 0 : 16;
+      uint32_t* words = data_.get() + output / (2 * width) * inputs_ * width + column % width;
+      for (int64_t k = 0; k < inputs_; ++k) words[k * width] |= uint32_t{row[k].x} << shift;
+    }
+  });
+}
+
+bool Bf16Weight::is_worth_it(int64_t rows, int64_t elements, size_t post_ops) {
+  // What is gained with fewer than these is lost in a call, or in two: to aten for each post-op.
+  constexpr int64_t elements_of_a_call = 1 << 17;
+  return rows <= most_rows_of_bf16_product && elements >= elements_of_a_call * static_cast<int64_t>(1 + 2 * post_ops);
+}
+
+at::Tensor Bf16Weight::multiply(const at::Tensor& input, const at::Tensor& bias) const {
+  const at::Tensor result = at::empty({input.size(0), outputs_}, input.options());
+  const Bf16Product work{input.const_data_ptr<float>(),
+                         input.size(0),
+                         data_.get(),
+                         inputs_,
+                         bias.defined() ? bias.const_data_ptr<float>() : nullptr,
+                         result.data_ptr<float>(),
+                         outputs_};
+  constexpr int64_t elements_worth_a_thread = 1 << 15;
+  const int64_t grain = elements_worth_a_thread / (inputs_ * columns_of_a_tile()) + 1;
+  at::parallel_for(0, tiles_, grain,
+                   [&](int64_t first, int64_t last) { kernels().bf16_product.multiply(work, first, last); });
+  return result;
+}
+
+}  // namespace ipex::runtime

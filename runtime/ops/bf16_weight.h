@@ -1,0 +1,27 @@
+// A copy of a linear's weight in bfloat16, for products with few rows: see kernels/bf16_product.h.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+
+namespace ipex::runtime {
+
+class Bf16Weight {
+ public:
+  // Rounds a dense [outputs, inputs] weight.
+  explicit Bf16Weight(const at::Tensor& weight);
+
+  // Whether the product of an input with this many rows and a weight of this many elements waits for memory, so long
+  // that it makes up for post-ops that are not fused.
+  static bool is_worth_it(int64_t rows, int64_t elements, size_t post_ops);
+
+  // input . weight^T + bias, for a dense input of few rows. `bias` may be undefined.
+  at::Tensor multiply(const at::Tensor& input, const at::Tensor& bias) const;
+
+ private:
+  int64_t outputs_, inputs_, tiles_;
+  std::unique_ptr<uint32_t[]> data_;
+};
+
+}  // namespace ipex::runtime
