@@ -89,5 +89,6 @@ def test_python_files_import_only_torch_and_each_other():
                 "os",
                 "pathlib",
                 "typing",
+                "warnings",
             }
             assert {m.split(".")[0] for m in modules} <= standard | {"torch"}, path

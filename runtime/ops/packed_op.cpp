@@ -121,7 +121,10 @@ class PackedOp::CallResult final : public FusedOp::Result {
 at::Tensor PackedOp::run_primitive(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
                                    size_t& done) const {
   const at::Tensor source = kernel_view(input);
-  if (const at::Tensor result = run_own_kernel(source); result.defined()) return user_view(result, input, eager_layout);
+  if (const at::Tensor result = run_own_kernel(source); result.defined()) {
+    if (!post_ops().empty()) remember("post-ops: the kernel for bfloat16 weights applies none");
+    return user_view(result, input, eager_layout);
+  }
   Fused fused = fuse(operands, CallResult(*this, input, eager_layout));
   std::shared_ptr<const Prepared> prepared = prepare(source, fused);
   if (!prepared && fused.count > 0) {

@@ -69,7 +69,14 @@ def test_no_executable_stack_and_no_path_of_this_machine(library):
 
 
 def test_the_wheel_is_complete():
-    for part in ("py.typed", "_C.pyi", "include/ipex/jit_optimize.h", "include/ipex/load.h", "lib/libipex.so"):
+    for part in (
+        "py.typed",
+        "_C.pyi",
+        "include/ipex/jit_optimize.h",
+        "include/ipex/load.h",
+        "include/ipex/math_mode.h",
+        "lib/libipex.so",
+    ):
         assert (PACKAGE / part).is_file(), part
 
 

@@ -78,6 +78,7 @@ def test_post_ops_follow():
     optimized = optimized_for(activated, x)
     assert_same(optimized(x), torch.relu(rounded(model)(x)))
     assert optimized.packed_0.cached_primitives() == 0
+    assert fallback_reasons(optimized) == ["post-ops: the kernel for bfloat16 weights applies none"]
 
 
 def test_following_the_process_there_and_back():
