@@ -122,12 +122,9 @@ void register_passes() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::map<std::string, void (*)()> tests{{"optimise", optimise},
-                                                {"training", training},
-                                                {"bad_file", bad_file},
-                                                {"limit", limit},
-                                                {"math_mode", math_mode},
-                                                {"register", register_passes}};
+  const std::map<std::string, void (*)()> tests{{"optimise", optimise},   {"training", training},
+                                                {"bad_file", bad_file},   {"limit", limit},
+                                                {"math_mode", math_mode}, {"register", register_passes}};
   try {
     require(argc == 2 && tests.count(argv[1]), "usage: consumer TEST");
     tests.at(argv[1])();

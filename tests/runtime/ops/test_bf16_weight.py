@@ -72,7 +72,7 @@ def test_post_ops_follow():
     optimized = ipex.jit_optimize(torch.jit.trace(residual, (x, y)), fp32_math_mode=FP32MathMode.BF32)
     # Two post-ops need a larger weight than this one to make up for them.
     assert_same(optimized(x, y), residual(x, y), BF32_TOLERANCE)
-    assert optimized.packed_0.cached_primitives() == 1
+    assert optimized.packed_0.cached_primitives() > 0
 
     activated = nn.Sequential(model, nn.ReLU()).eval()
     optimized = optimized_for(activated, x)
