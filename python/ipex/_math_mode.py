@@ -20,7 +20,7 @@ class FP32MathMode(Enum):
     TF32 = 1
     """A format of GPUs; no CPU has it."""
     BF32 = 2
-    """Factors may be rounded to bfloat16, sums are float32. CPUs without bfloat16 instructions do not."""
+    """Factors may be rounded to bfloat16, sums are float32. Only done where it is faster."""
 
 
 def set_fp32_math_mode(mode: FP32MathMode = FP32MathMode.FP32, device: str | torch.device = "cpu") -> None:

@@ -8,7 +8,7 @@
 namespace ipex {
 
 // What a convolution, linear or matmul of float32 tensors may do inside. Sums, post-ops and results are float32 in every
-// mode. A mode permits: a CPU without bfloat16 instructions computes in float32 in all of them.
+// mode. A mode permits: where nothing is gained by rounding, products are those of float32 numbers in all of them.
 // The numbers are written into saved models.
 enum class FP32MathMode : int8_t {
   FP32 = 0,  // products of float32 numbers
