@@ -75,7 +75,13 @@ bool may_write(const Node* node) {
 
 bool overwrites(const Use& use) {
   const auto* schema = use.user->maybeSchema();
-  return schema && use.offset < schema->arguments().size() && is_overwritten_argument(schema->arguments()[use.offset]);
+  if (!schema || use.offset >= schema->arguments().size()) return false;
+  const c10::Argument& argument = schema->arguments()[use.offset];
+  if (!argument.alias_info()) return false;
+  if (is_overwritten_argument(argument)) return true;
+  return std::any_of(use.user->outputs().begin(), use.user->outputs().end(), [](const Value* view) {
+    return std::any_of(view->uses().begin(), view->uses().end(), overwrites);
+  });
 }
 
 bool written_between(const Node* first, const Node* second) {

@@ -15,7 +15,7 @@ bool is_fresh(const Value* value);
 // Whether running the node may write to memory that others read, blocks inside it included.
 bool may_write(const Node* node);
 
-// Whether this reader of a tensor overwrites it.
+// Whether this reader of a tensor overwrites it, or somebody a view of it that the reader makes.
 bool overwrites(const Use& use);
 
 // Whether anything between two nodes of a block may write: then what the first one read may be another by the second.

@@ -37,7 +37,7 @@ bool has_floating_weight(const Node* node) {
       {"aten::matmul", 1},       {"aten::mm", 1},     {"aten::batch_norm", 3}, {"aten::layer_norm", 2},
       {"aten::group_norm", 2}};
   const std::string kind = node->kind().toQualString();
-  if (kind.starts_with("ipex::") && kind.ends_with("_run")) return true;
+  if (kind.starts_with("ipex::") && kind.ends_with("_run")) return kind != "ipex::matmul_run";
   const auto weight = weights.find(kind);
   return weight != weights.end() && is_floating_constant(node->input(weight->second));
 }
@@ -70,6 +70,10 @@ bool is_floating(const Value* value, Known& known) {
     const Value *a = node->input(0), *b = node->input(1);
     answer = (is_floating(a, known) && (is_real_number(b) || is_floating(b, known))) ||
              (is_real_number(a) && is_floating(b, known));
+  }
+  // aten multiplies no integers with floating point.
+  if (!answer && (kind == "aten::matmul" || kind == "aten::bmm" || kind == "ipex::matmul_run")) {
+    answer = is_floating(node->input(0), known) || is_floating(node->inputs().back(), known);
   }
   if (!answer && (kind == "aten::cat" || kind == "prim::ListConstruct")) {
     const auto parts = kind == "aten::cat" ? node->inputs().slice(0, 1) : node->inputs();

@@ -5,6 +5,7 @@
 #include "aliasing.h"
 #include "anchor.h"
 #include "constants.h"
+#include "floating.h"
 #include "graph_walk.h"
 
 namespace ipex::passes {
@@ -95,6 +96,7 @@ bool FusionRule::apply(const Spelling& spelling, const std::shared_ptr<Graph>& g
     const auto reason = [&]() -> std::optional<std::string> {
       if (y->uses().size() != 1) return "another reader needs the value before it";
       if (has_failed) return failed->reason_if_not;
+      if (kind_of(node).ends_with('_') && !is_floating(y)) return "in place it keeps a dtype that may be an integer's";
       if (!post_op) return "its numbers are not constants, or NaN";
       if (anchor->post_ops().size() == most_post_ops) return "the packed op holds no more post-ops";
       if (operand && written_between(anchor->run(), node)) return "something is overwritten in between";

@@ -9,6 +9,8 @@ namespace ipex::passes {
 Pass share_subexpressions();
 Pass rewrite_as_linear();
 Pass remove_in_place_activations();
+// The attribute of the nodes that it made.
+inline Symbol was_in_place() { return Symbol::attr("was_in_place"); }
 Pass simplify_embedding_bag();
 Pass rewrite_activation_spellings();
 
@@ -35,6 +37,7 @@ Pass fuse_rms_norm();
 Pass keep_channels_last();
 
 // finalize
+Pass restore_in_place_activations();
 Pass explain_leftovers();
 
 }  // namespace ipex::passes

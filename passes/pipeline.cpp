@@ -56,6 +56,7 @@ const std::vector<Phase>& phases() {
       {fusions(), /*until_stable=*/true},
       // After the fusions: whether a residual decides the layout depends on where it was added.
       {{keep_channels_last()}},
+      {{restore_in_place_activations()}},
       {{explain_leftovers()}},
   };
   return phases;

@@ -2,7 +2,8 @@
 //
 //   before   %y = aten::addmm(%bias, %x, %w, %beta=1, %alpha=1)     after   %y = aten::linear(%x, %w^T, %bias)
 //   before   %y = aten::matmul(%x, %w)                              after   %y = aten::linear(%x, %w^T, %none)
-//   before   %y = aten::einsum("bij,jk->bik", [%x, %w])             after   %y = aten::linear(%x, %w^T, %none)
+//   before   %y = aten::einsum("bij,jk->bik", [%x, %w])             after   %s = ipex::einsum_factor(%x, %rows_of_w)
+//                                                                           %y = aten::linear(%s, %w^T, %none)
 //
 // Declines when the matrix is no constant float32 matrix, when a bias is no constant vector, when addmm scales, or when
 // an einsum sums over anything but the last dimension of %x, or over one that it may have to broadcast.
@@ -24,6 +25,7 @@ struct Linear {
   Value* x = nullptr;
   at::Tensor weight;  // [out, in]
   Value* bias = nullptr;
+  bool spreads_x = false;  // einsum repeats a last dimension of one element as often as the sum needs
 };
 
 constexpr const char* no_matrix = "its second factor is not a constant float32 matrix";
@@ -78,7 +80,7 @@ std::optional<std::string> read_einsum(const Node* node, Linear& linear) {
   }
   const at::Tensor weight = w[0] == kept ? *matrix : matrix->t();
   if (weight.size(1) == 1) return "an einsum spreads a dimension of one element over any number";
-  linear = {list->input(0), weight};
+  linear = {list->input(0), weight, nullptr, /*spreads_x=*/true};
   return std::nullopt;
 }
 
@@ -96,6 +98,9 @@ bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
       if (const auto reason = read(node, linear)) return recorder.declined(node, *reason);
       recorder.applied(node, "rewritten as linear");
       const torch::jit::WithInsertPoint guard(node);
+      if (linear.spreads_x) {
+        linear.x = graph->insert(Symbol::fromQualString("ipex::einsum_factor"), {linear.x, linear.weight.size(1)});
+      }
       Value* weight = graph->insertConstant(linear.weight);
       Value* bias = linear.bias ? linear.bias : graph->insertConstant(torch::jit::IValue());
       replace(node, graph->insert(c10::aten::linear, {linear.x, weight, bias})->node());

@@ -130,8 +130,17 @@ at::Tensor linear_run(const at::Tensor& input, const c10::intrusive_ptr<LinearCo
   return context->run(input, operands, eager_layout);
 }
 
+// An einsum's first factor as linear takes it: a last dimension of one element is repeated, as einsum does.
+at::Tensor einsum_factor(const at::Tensor& x, int64_t size) {
+  if (size == 1 || x.dim() == 0 || x.size(-1) != 1) return x;
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes.back() = size;
+  return x.expand(sizes);
+}
+
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define_context<LinearContext>(m, "LinearContext");
+  m.def("einsum_factor(Tensor(a) x, int size) -> Tensor(a)", einsum_factor);
   m.def(
       "linear_prepack(Tensor weight, Tensor? bias, str[] post_ops, Tensor? folded_scale, Tensor? folded_shift, "
       "int? math_mode) -> __torch__.torch.classes.ipex.LinearContext",

@@ -21,10 +21,15 @@ using dnnl::memory;
 
 constexpr const char* op_name = "ipex::matmul_run";
 
-// A tensor that lies in memory without gaps, its rows or its columns in one piece. Others kernels read wrongly, or not.
+// A tensor that lies in memory without gaps, its rows or its columns in one piece and, with more dimensions than the
+// batches and heads of attention, matrix after matrix. Others kernels read wrongly, or not.
 Tensor readable(const Tensor& tensor) {
-  const bool is_matrix = tensor.stride(-1) == 1 || tensor.stride(-2) == 1;
-  return is_matrix && tensor.is_non_overlapping_and_dense() ? tensor : tensor.contiguous();
+  const auto extent = [&](int64_t i) { return tensor.size(i) * tensor.stride(i); };
+  bool reads = (tensor.stride(-1) == 1 || tensor.stride(-2) == 1) && tensor.is_non_overlapping_and_dense();
+  for (int64_t i = 0; tensor.dim() > 4 && i < tensor.dim() - 2; ++i) {
+    reads &= tensor.size(i) == 1 || tensor.stride(i) >= std::max(extent(-1), extent(-2));
+  }
+  return reads ? tensor : tensor.contiguous();
 }
 
 memory::desc desc_of(const Tensor& tensor) {

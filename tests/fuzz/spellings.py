@@ -131,5 +131,6 @@ SCALAR = (
     ),
     *("torch.rsub({a}, {b})", "torch.sub({a}, {b}, alpha={s})", "torch.add({b}, {a})"),
 )
-NUMBERS = ("0.5", "2", "1", "-1.5", "0", "1e-3", "3.0", "True", "100000.0")
+# No True: TorchScript can't run what it traces of it.
+NUMBERS = ("0.5", "2", "1", "-1.5", "0", "1e-3", "3.0", "100000.0")
 ALPHAS = ("2", "1", "-1", "0.5", "1.0", "0")

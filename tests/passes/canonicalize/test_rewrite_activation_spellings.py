@@ -188,6 +188,11 @@ def test_declines_what_is_overwritten_afterwards(overwritten):
     assert_unchanged(NAME, ir, reason="is overwritten")
 
 
+def test_declines_what_is_overwritten_through_a_view():
+    view = ("%v : Tensor = aten::select(%z, %zero, %zero)", "%w : Tensor = aten::tanh_(%v)")
+    assert_unchanged(NAME, graph_ir("%x : Tensor", *PACKED, *SILU, *view, returns="%z"), reason="is overwritten")
+
+
 def test_says_nothing_of_another_structure():
     gate = ("%s : Tensor = aten::sigmoid(%x)", "%z : Tensor = aten::mul(%y, %s)")
     assert_unchanged(NAME, graph_ir("%x : Tensor", *PACKED, *gate, returns="%z"), reason=None)

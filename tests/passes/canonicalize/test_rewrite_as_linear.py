@@ -91,3 +91,8 @@ def test_matches_eager(tmp_path, spelling):
     assert kinds(optimized)["ipex::linear_run"] == 1
     assert not [kind for kind in kinds(optimized) if kind.startswith("aten::")]
     assert_round_trip(optimized, tmp_path, x)
+
+
+def test_einsum_spreads_one_element():
+    """A last dimension of one element is as long as the sum needs, for einsum; for linear it is an error."""
+    check_against_eager(Product("einsum"), torch.randn(4, 6), also=(torch.randn(4, 1), torch.randn(2, 0, 1)))

@@ -1,3 +1,4 @@
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -38,6 +39,20 @@ def test_matches_eager(tmp_path, name):
     optimized = check_against_eager(Product(torch.matmul), a, b)
     assert fallback_reasons(optimized) == []
     assert_round_trip(optimized, tmp_path, a, b)
+
+
+@pytest.mark.parametrize("rank", [2, 3, 4, 5])
+def test_factors_in_every_order_in_memory(rank):
+    sizes = (2, 3, 4, 5, 6)[-rank:]
+    model = Product(torch.matmul).eval()
+    optimized = ipex.jit_optimize(torch.jit.trace(model, (torch.randn(sizes), torch.randn(*sizes[:-1], 6).mT)))
+    for order in itertools.permutations(range(rank)):
+        back = [order.index(i) for i in range(rank)]
+        a = torch.randn([sizes[i] for i in order]).permute(back)
+        assert a.shape == sizes
+        for b in (a.mT, a.mT.contiguous()):
+            assert_same(optimized(a, b), model(a, b))
+    assert fallback_reasons(optimized) == []
 
 
 @pytest.mark.parametrize("name", FACTORS)
@@ -97,3 +112,15 @@ def test_gradients_reach_both_factors():
     model(*eager).sum().backward()
     for a, b in zip(ours, eager):
         assert_same(a.grad, b.grad)
+
+
+class RootInPlace(nn.Module):
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        return torch.matmul(a, b).sqrt_()
+
+
+def test_in_place_integers_are_refused_as_eager_does():
+    model = RootInPlace().eval()
+    optimized = check_against_eager(model, torch.rand(5, 8), torch.rand(8, 6))
+    with pytest.raises(RuntimeError, match="can't be cast to the desired output type"):
+        optimized(torch.ones(5, 8, dtype=torch.int64), torch.ones(8, 6, dtype=torch.int64))

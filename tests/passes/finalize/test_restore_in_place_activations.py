@@ -1,0 +1,52 @@
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ipex
+from support import assert_round_trip, assert_unchanged, check_against_eager, graph_ir, kinds
+
+NAME = "restore_in_place_activations"
+
+
+class Joined(nn.Module):
+    """relu in place, which no packed op can take: it comes after cat."""
+
+    def __init__(self, inplace: bool) -> None:
+        super().__init__()
+        self.conv, self.relu = nn.Conv2d(3, 4, 3), nn.ReLU(inplace)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv(x)
+        return self.relu(torch.cat([y, y], 1))
+
+
+def test_restores_what_was_in_place_and_nothing_else(tmp_path):
+    x = torch.randn(2, 3, 8, 8)
+    optimized = check_against_eager(Joined(inplace=True), x)
+    assert kinds(optimized)["aten::relu_"] == 1
+    assert "aten::relu" not in kinds(optimized)
+    assert_round_trip(optimized, tmp_path, x)
+    assert "aten::relu_" not in kinds(check_against_eager(Joined(inplace=False), x))
+
+
+def test_leaves_what_a_packed_op_has_taken():
+    optimized = check_against_eager(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True)), torch.randn(2, 3, 8, 8))
+    assert not {"aten::relu", "aten::relu_"} & kinds(optimized).keys()
+
+
+def test_leaves_a_relu_that_was_none_in_place():
+    ir = graph_ir("%x : Tensor", "%y : Tensor = aten::neg(%x)", "%z : Tensor = aten::relu(%y)", returns="%z")
+    assert_unchanged(NAME, ir, reason=None)
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+def test_gradients_then_inference_mode(inplace):
+    """TorchScript refuses tensors made in inference mode in what it has differentiated: it does not, of relu_."""
+    model = Joined(inplace).eval().requires_grad_(False)
+    x = torch.randn(2, 3, 8, 8)
+    optimized = ipex.jit_optimize(torch.jit.trace(model, x, check_trace=False))
+    for _ in range(2):
+        optimized(x.clone().requires_grad_()).sum().backward()
+    if inplace:
+        with torch.inference_mode():
+            torch.testing.assert_close(optimized(x[:1].clone()), model(x[:1]))
