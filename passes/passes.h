@@ -22,6 +22,7 @@ Pass prepack_gru();
 // fold
 Pass remove_dropout();
 Pass simplify_transposes();
+Pass remove_idle_conversions();
 Pass fold_padding();
 Pass fold_constants();
 Pass fold_batch_norm();

@@ -36,6 +36,7 @@ const std::vector<Phase>& phases() {
           remove_dropout(),
           remove_in_place_activations(),
           simplify_transposes(),
+          remove_idle_conversions(),
           rewrite_as_linear(),
           simplify_embedding_bag(),
           // After dropout is gone, which may stand inside a spelling; before the fusions, which know the ops only.
