@@ -31,6 +31,7 @@ Pass fold_batch_norm();
 Pass fuse_attention();
 Pass fuse_add_layer_norm();
 Pass fuse_rms_norm();
+Pass fuse_channel_shuffle();
 
 // layout
 Pass keep_channels_last();

@@ -94,11 +94,11 @@ class Conversions(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         a = x.transpose(1, 2).contiguous()
         b = a.reshape(a.size(0), -1).contiguous()
-        c = x.float().float()
-        d = c * 2
+        c = x * 2
+        d = c.float().float()
         b.add_(1)
-        c.mul_(0.5)
-        return a, b, d
+        d.mul_(0.5)
+        return a, b, c
 
 
 @pytest.mark.parametrize("script", [False, True])
