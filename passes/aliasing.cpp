@@ -33,6 +33,7 @@ bool is_fresh(const Value* value) {
                                                      "ipex::matmul_run",
                                                      "ipex::lstm_run",
                                                      "ipex::gru_run",
+                                                     "ipex::batch_norm",
                                                      "aten::conv2d",
                                                      "aten::_convolution",
                                                      "aten::linear",

@@ -32,6 +32,7 @@ Pass fuse_attention();
 Pass fuse_add_layer_norm();
 Pass fuse_rms_norm();
 Pass fuse_channel_shuffle();
+Pass fuse_batch_norm();
 
 // layout
 Pass keep_channels_last();

@@ -1,0 +1,144 @@
+// batch_norm in eval mode, and the relu that follows it, in one pass over memory.
+//
+//   ipex::batch_norm(x, weight, bias, running_mean, running_var, eps, relu) -> y
+//     y = x * scale + shift for each channel, dimension 1, as aten computes it; then relu, if so.
+//
+// The kernels take float32, contiguous or channels-last, and keep the layout. All else is left to aten; a profiler shows
+// it, with the reason, under the name of the op.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/record_function.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "ops/call_conditions.h"
+#include "ops/for_each_isa.h"
+
+namespace ipex::runtime {
+namespace {
+
+using OptionalTensor = std::optional<at::Tensor>;
+
+// NaN is not below zero, and stays.
+[[gnu::always_inline]] inline float below_zero_to_zero(float y, bool relu) { return relu && y < 0 ? 0 : y; }
+
+// `weight` and `bias` may be null. False when one is so large, or not finite, that it matters in which order aten adds and
+// multiplies.
+IPEX_FOR_EACH_ISA bool scales_and_shifts(const float* weight, const float* bias, const float* mean,
+                                         const float* variance, float eps, int64_t channels, float* scale,
+                                         float* shift) {
+  constexpr float large = 1e30f;
+  bool ordinary = true;
+  for (int64_t c = 0; c < channels; ++c) scale[c] = 1 / std::sqrt(variance[c] + eps);
+  for (int64_t c = 0; weight && c < channels; ++c) scale[c] *= weight[c];
+  for (int64_t c = 0; c < channels; ++c) shift[c] = (bias ? bias[c] : 0) - mean[c] * scale[c];
+  for (int64_t c = 0; c < channels; ++c) ordinary &= (std::abs(scale[c]) < large) & (std::abs(shift[c]) < large);
+  return ordinary;
+}
+
+template <bool relu>
+[[gnu::always_inline]] inline void pixels_of(const float* __restrict x, const float* __restrict scale,
+                                             const float* __restrict shift, int64_t pixels, int64_t channels,
+                                             float* __restrict y) {
+  for (int64_t pixel = 0; pixel < pixels; ++pixel, x += channels, y += channels) {
+    for (int64_t c = 0; c < channels; ++c) y[c] = below_zero_to_zero(x[c] * scale[c] + shift[c], relu);
+  }
+}
+
+template <bool relu>
+[[gnu::always_inline]] inline void plane_of(const float* __restrict x, float scale, float shift, int64_t size,
+                                            float* __restrict y) {
+  for (int64_t i = 0; i < size; ++i) y[i] = below_zero_to_zero(x[i] * scale + shift, relu);
+}
+
+// Channels side by side.
+IPEX_FOR_EACH_ISA void normalize_pixels(const float* x, const float* scale, const float* shift, int64_t pixels,
+                                        int64_t channels, bool relu, float* y) {
+  relu ? pixels_of<true>(x, scale, shift, pixels, channels, y) : pixels_of<false>(x, scale, shift, pixels, channels, y);
+}
+
+// One channel of one image.
+IPEX_FOR_EACH_ISA void normalize_plane(const float* x, float scale, float shift, int64_t size, bool relu, float* y) {
+  relu ? plane_of<true>(x, scale, shift, size, y) : plane_of<false>(x, scale, shift, size, y);
+}
+
+// The format in which x is dense. aten gives its result the same, and asks in the same order.
+std::optional<at::MemoryFormat> format_of(const at::Tensor& x) {
+  if (x.is_contiguous()) return at::MemoryFormat::Contiguous;
+  const auto format = x.dim() == 5 ? at::MemoryFormat::ChannelsLast3d : at::MemoryFormat::ChannelsLast;
+  return (x.dim() == 4 || x.dim() == 5) && x.is_contiguous(format) ? std::optional(format) : std::nullopt;
+}
+
+const char* reason_for_aten(const at::Tensor& x, const OptionalTensor& weight, const OptionalTensor& bias,
+                            const OptionalTensor& mean, const OptionalTensor& variance) {
+  if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
+  if (!is_plain_cpu_float(x)) return "its input is not a float32 CPU tensor";
+  if (wants_gradient(x)) return "its input requires a gradient";
+  if (x.dim() < 2 || x.numel() == 0 || !format_of(x)) return "its input is not dense";
+  if (!mean || !variance) return "it has no statistics";
+  for (const OptionalTensor* parameter : {&weight, &bias, &mean, &variance}) {
+    const at::Tensor tensor = parameter->value_or(at::Tensor());
+    if (!tensor.defined()) continue;
+    if (!is_plain_cpu_float(tensor) || !tensor.is_contiguous()) return "a parameter is not a float32 CPU tensor";
+    if (wants_gradient(tensor)) return "a parameter requires a gradient";
+    if (tensor.dim() != 1 || tensor.size(0) != x.size(1)) return "a parameter has another size";
+  }
+  return nullptr;
+}
+
+const float* data_or_null(const OptionalTensor& tensor) {
+  return tensor && tensor->defined() ? tensor->const_data_ptr<float>() : nullptr;
+}
+
+at::Tensor in_aten(const char* reason, const at::Tensor& x, const OptionalTensor& weight, const OptionalTensor& bias,
+                   const OptionalTensor& mean, const OptionalTensor& variance, double eps, bool relu) {
+  RECORD_FUNCTION(c10::str("ipex::batch_norm in aten: ", reason), {});
+  const at::Tensor y = at::batch_norm(x, weight, bias, mean, variance, /*training=*/false, /*momentum=*/0, eps,
+                                      /*cudnn_enabled=*/false);
+  return relu ? at::relu(y) : y;
+}
+
+at::Tensor batch_norm(const at::Tensor& x, const OptionalTensor& weight, const OptionalTensor& bias,
+                      const OptionalTensor& mean, const OptionalTensor& variance, double eps, bool relu) {
+  if (const char* reason = reason_for_aten(x, weight, bias, mean, variance)) {
+    return in_aten(reason, x, weight, bias, mean, variance, eps, relu);
+  }
+  const int64_t channels = x.size(1), size = x.numel() / (x.size(0) * channels);
+  const at::Tensor scales = at::empty({2, channels}, x.options());
+  float *scale = scales.mutable_data_ptr<float>(), *shift = scale + channels;
+  if (!scales_and_shifts(data_or_null(weight), data_or_null(bias), mean->const_data_ptr<float>(),
+                         variance->const_data_ptr<float>(), static_cast<float>(eps), channels, scale, shift)) {
+    return in_aten("a parameter is very large", x, weight, bias, mean, variance, eps, relu);
+  }
+  const at::Tensor y = at::empty(x.sizes(), x.options().memory_format(*format_of(x)));
+  const float* from = x.const_data_ptr<float>();
+  float* to = y.mutable_data_ptr<float>();
+  const bool is_contiguous = *format_of(x) == at::MemoryFormat::Contiguous && size > 1;
+  const int64_t rows = x.numel() / (is_contiguous ? size : channels), width = x.numel() / rows;
+  constexpr int64_t elements_worth_a_thread = 16384;
+  at::parallel_for(0, rows, std::max<int64_t>(1, elements_worth_a_thread / width), [&](int64_t begin, int64_t end) {
+    if (!is_contiguous) {
+      const int64_t at = begin * channels;
+      return normalize_pixels(from + at, scale, shift, end - begin, channels, relu, to + at);
+    }
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t at = row * size, channel = row % channels;
+      normalize_plane(from + at, scale[channel], shift[channel], size, relu, to + at);
+    }
+  });
+  return y;
+}
+
+TORCH_LIBRARY_FRAGMENT(ipex, m) {
+  m.def(
+      "batch_norm(Tensor x, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, float eps, "
+      "bool relu) -> Tensor",
+      batch_norm);
+}
+
+}  // namespace
+}  // namespace ipex::runtime
