@@ -5,7 +5,7 @@
 //   after    %y = ipex::batch_norm(%x, %weight, %bias, %mean, %var, %eps, %relu=1)
 //
 // So in DenseNet, where it follows a concatenation. Without a relu it is still faster than aten's.
-// Declines when training is on or no constant. Runs after fold_batch_norm, which costs nothing at run time.
+// Declines when training is on or no constant, and when statistics are none: then somebody may train them. Runs after fold_batch_norm, which costs nothing at run time.
 #include <torch/csrc/jit/ir/constants.h>
 
 #include "passes.h"
@@ -19,10 +19,14 @@ bool is_false(const Value* value) {
   return constant && constant->isBool() && !constant->toBool();
 }
 
+bool is_constant(const Value* value) { return torch::jit::toIValue(value).has_value(); }
+
 Spelling batch_norm(bool relu) {
   const std::string text = "%n = aten::batch_norm(%x, %weight, %bias, %mean, %var, %training, %momentum, %eps, %cudnn)";
   return Spelling(relu ? text + "\n%y = aten::relu(%n)" : text)
       .when("training", is_false, "it is not in eval mode")
+      .when("mean", is_constant, "its running_mean is not a constant")
+      .when("var", is_constant, "its running_var is not a constant")
       .becomes("ipex::batch_norm", {"x", "weight", "bias", "mean", "var", "eps"}, {relu});
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/attention.h"
+#include "kernels/channels.h"
 #include "kernels/embedding_bag.h"
 #include "kernels/norms.h"
 #include "kernels/recurrent.h"
@@ -13,6 +14,7 @@ struct Kernels {
   EmbeddingBagKernels embedding_bag;
   NormKernels norms;
   AttentionKernels attention;
+  ChannelKernels channels;
 };
 
 namespace portable {

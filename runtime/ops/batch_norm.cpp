@@ -12,59 +12,15 @@
 #include <torch/library.h>
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 
+#include "kernels/kernels.h"
 #include "ops/call_conditions.h"
-#include "ops/for_each_isa.h"
 
 namespace ipex::runtime {
 namespace {
 
 using OptionalTensor = std::optional<at::Tensor>;
-
-// NaN is not below zero, and stays.
-[[gnu::always_inline]] inline float below_zero_to_zero(float y, bool relu) { return relu && y < 0 ? 0 : y; }
-
-// `weight` and `bias` may be null. False when one is so large, or not finite, that it matters in which order aten adds and
-// multiplies.
-IPEX_FOR_EACH_ISA bool scales_and_shifts(const float* weight, const float* bias, const float* mean,
-                                         const float* variance, float eps, int64_t channels, float* scale,
-                                         float* shift) {
-  constexpr float large = 1e30f;
-  bool ordinary = true;
-  for (int64_t c = 0; c < channels; ++c) scale[c] = 1 / std::sqrt(variance[c] + eps);
-  for (int64_t c = 0; weight && c < channels; ++c) scale[c] *= weight[c];
-  for (int64_t c = 0; c < channels; ++c) shift[c] = (bias ? bias[c] : 0) - mean[c] * scale[c];
-  for (int64_t c = 0; c < channels; ++c) ordinary &= (std::abs(scale[c]) < large) & (std::abs(shift[c]) < large);
-  return ordinary;
-}
-
-template <bool relu>
-[[gnu::always_inline]] inline void pixels_of(const float* __restrict x, const float* __restrict scale,
-                                             const float* __restrict shift, int64_t pixels, int64_t channels,
-                                             float* __restrict y) {
-  for (int64_t pixel = 0; pixel < pixels; ++pixel, x += channels, y += channels) {
-    for (int64_t c = 0; c < channels; ++c) y[c] = below_zero_to_zero(x[c] * scale[c] + shift[c], relu);
-  }
-}
-
-template <bool relu>
-[[gnu::always_inline]] inline void plane_of(const float* __restrict x, float scale, float shift, int64_t size,
-                                            float* __restrict y) {
-  for (int64_t i = 0; i < size; ++i) y[i] = below_zero_to_zero(x[i] * scale + shift, relu);
-}
-
-// Channels side by side.
-IPEX_FOR_EACH_ISA void normalize_pixels(const float* x, const float* scale, const float* shift, int64_t pixels,
-                                        int64_t channels, bool relu, float* y) {
-  relu ? pixels_of<true>(x, scale, shift, pixels, channels, y) : pixels_of<false>(x, scale, shift, pixels, channels, y);
-}
-
-// One channel of one image.
-IPEX_FOR_EACH_ISA void normalize_plane(const float* x, float scale, float shift, int64_t size, bool relu, float* y) {
-  relu ? plane_of<true>(x, scale, shift, size, y) : plane_of<false>(x, scale, shift, size, y);
-}
 
 // The format in which x is dense. aten gives its result the same, and asks in the same order.
 std::optional<at::MemoryFormat> format_of(const at::Tensor& x) {
@@ -110,8 +66,9 @@ at::Tensor batch_norm(const at::Tensor& x, const OptionalTensor& weight, const O
   const int64_t channels = x.size(1), size = x.numel() / (x.size(0) * channels);
   const at::Tensor scales = at::empty({2, channels}, x.options());
   float *scale = scales.mutable_data_ptr<float>(), *shift = scale + channels;
-  if (!scales_and_shifts(data_or_null(weight), data_or_null(bias), mean->const_data_ptr<float>(),
-                         variance->const_data_ptr<float>(), static_cast<float>(eps), channels, scale, shift)) {
+  const ChannelKernels& kernels = runtime::kernels().channels;
+  if (!kernels.scales_and_shifts(data_or_null(weight), data_or_null(bias), mean->const_data_ptr<float>(),
+                                 variance->const_data_ptr<float>(), static_cast<float>(eps), channels, scale, shift)) {
     return in_aten("a parameter is very large", x, weight, bias, mean, variance, eps, relu);
   }
   const at::Tensor y = at::empty(x.sizes(), x.options().memory_format(*format_of(x)));
@@ -123,11 +80,11 @@ at::Tensor batch_norm(const at::Tensor& x, const OptionalTensor& weight, const O
   at::parallel_for(0, rows, std::max<int64_t>(1, elements_worth_a_thread / width), [&](int64_t begin, int64_t end) {
     if (!is_contiguous) {
       const int64_t at = begin * channels;
-      return normalize_pixels(from + at, scale, shift, end - begin, channels, relu, to + at);
+      return kernels.scale_pixels(from + at, scale, shift, end - begin, channels, relu, to + at);
     }
     for (int64_t row = begin; row < end; ++row) {
       const int64_t at = row * size, channel = row % channels;
-      normalize_plane(from + at, scale[channel], shift[channel], size, relu, to + at);
+      kernels.scale_plane(from + at, scale[channel], shift[channel], size, relu, to + at);
     }
   });
   return y;

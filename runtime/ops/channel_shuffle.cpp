@@ -14,37 +14,12 @@
 
 #include <algorithm>
 
+#include "kernels/kernels.h"
 #include "ops/call_conditions.h"
-#include "ops/for_each_isa.h"
 #include "ops/memory_format.h"
 
 namespace ipex::runtime {
 namespace {
-
-// With a number of groups that the compiler knows, it finds the instructions.
-template <int64_t groups>
-[[gnu::always_inline]] inline void interleave(const float* x, int64_t width, float* y) {
-  for (int64_t i = 0; i < width; ++i) {
-    for (int64_t group = 0; group < groups; ++group) y[i * groups + group] = x[group * width + i];
-  }
-}
-
-IPEX_FOR_EACH_ISA void shuffle_pixels(const float* x, int64_t pixels, int64_t groups, int64_t width, float* y) {
-  const int64_t channels = groups * width;
-  for (const float* end = x + pixels * channels; x != end; x += channels, y += channels) {
-    if (groups == 2) {
-      interleave<2>(x, width, y);
-    } else if (groups == 3) {
-      interleave<3>(x, width, y);
-    } else if (groups == 4) {
-      interleave<4>(x, width, y);
-    } else {
-      for (int64_t group = 0; group < groups; ++group) {
-        for (int64_t i = 0; i < width; ++i) y[i * groups + group] = x[group * width + i];
-      }
-    }
-  }
-}
 
 // Whether `sizes`, in which one may be -1, are these, of as many elements.
 bool are(at::IntArrayRef sizes, at::IntArrayRef expected) {
@@ -90,10 +65,11 @@ at::Tensor channel_shuffle(const at::Tensor& x, at::IntArrayRef split, at::IntAr
   const int64_t channels = x.size(1), pixels = x.numel() / channels;
   const float* from = image.const_data_ptr<float>();
   float* to = y.mutable_data_ptr<float>();
-  at::parallel_for(
-      0, pixels, std::max<int64_t>(1, elements_worth_a_thread / channels), [&](int64_t begin, int64_t end) {
-        shuffle_pixels(from + begin * channels, end - begin, groups, channels / groups, to + begin * channels);
-      });
+  at::parallel_for(0, pixels, std::max<int64_t>(1, elements_worth_a_thread / channels),
+                   [&](int64_t begin, int64_t end) {
+                     kernels().channels.shuffle(from + begin * channels, end - begin, groups, channels / groups,
+                                                to + begin * channels);
+                   });
   return y;
 }
 

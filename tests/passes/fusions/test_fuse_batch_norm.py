@@ -44,6 +44,11 @@ def test_declines_training(training):
     assert_unchanged(NAME, ir(true, norm, RELU), reason="not in eval mode")
 
 
+def test_declines_statistics_that_may_change():
+    norm = NORM.replace("%x, %w, %w, %w, %w", "%x, %w, %w, %x, %x")
+    assert_unchanged(NAME, ir(norm, RELU), reason="not a constant")
+
+
 class Dense(nn.Module):
     """batch_norm where nothing can fold it: after a concatenation, a pool, and on the input."""
 
