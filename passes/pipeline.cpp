@@ -51,8 +51,8 @@ const std::vector<Phase>& phases() {
       // fuse_add_layer_norm before fuse_add: a packed op that took the addition would leave the norm to read the sum
       // once more. fuse_batch_norm takes those that were not folded.
       {{fuse_attention(), fuse_rms_norm(), fuse_add_layer_norm(), fuse_batch_norm(), fuse_channel_shuffle()}},
-      // What is left of the products when attention has its own.
-      {{prepack_matmul()}},
+      // What is left of the products and of softmax when attention has its own.
+      {{prepack_matmul(), rewrite_softmax()}},
       // Post-ops are appended in the order of the graph: add then relu needs another round after the first add.
       {fusions(), /*until_stable=*/true},
       // After the fusions: whether a residual decides the layout depends on where it was added.

@@ -6,6 +6,7 @@
 #include "kernels/embedding_bag.h"
 #include "kernels/norms.h"
 #include "kernels/recurrent.h"
+#include "kernels/softmax.h"
 
 namespace ipex::runtime {
 
@@ -15,6 +16,7 @@ struct Kernels {
   NormKernels norms;
   AttentionKernels attention;
   ChannelKernels channels;
+  SoftmaxKernels softmax;
 };
 
 namespace portable {
