@@ -33,6 +33,8 @@ bool is_fresh(const Value* value) {
                                                      "ipex::matmul_run",
                                                      "ipex::lstm_run",
                                                      "ipex::gru_run",
+                                                     "ipex::batch_norm",
+                                                     "ipex::softmax",
                                                      "aten::conv2d",
                                                      "aten::_convolution",
                                                      "aten::linear",

@@ -24,6 +24,7 @@ Pass prepack_gru();
 // fold
 Pass remove_dropout();
 Pass simplify_transposes();
+Pass remove_idle_conversions();
 Pass fold_padding();
 Pass fold_constants();
 Pass fold_batch_norm();
@@ -32,6 +33,9 @@ Pass fold_batch_norm();
 Pass fuse_attention();
 Pass fuse_add_layer_norm();
 Pass fuse_rms_norm();
+Pass fuse_channel_shuffle();
+Pass fuse_batch_norm();
+Pass rewrite_softmax();
 
 // layout
 Pass keep_channels_last();

@@ -36,6 +36,7 @@ const std::vector<Phase>& phases() {
           remove_dropout(),
           remove_in_place_activations(),
           simplify_transposes(),
+          remove_idle_conversions(),
           rewrite_as_linear(),
           simplify_embedding_bag(),
           // After dropout is gone, which may stand inside a spelling; before the fusions, which know the ops only.
@@ -48,10 +49,10 @@ const std::vector<Phase>& phases() {
       {{fold_padding()}},
       {{fold_constants(), fold_batch_norm()}, /*until_stable=*/true},
       // fuse_add_layer_norm before fuse_add: a packed op that took the addition would leave the norm to read the sum
-      // once more.
-      {{fuse_attention(), fuse_rms_norm(), fuse_add_layer_norm()}},
-      // What is left of the products when attention has its own.
-      {{prepack_matmul()}},
+      // once more. fuse_batch_norm takes those that were not folded.
+      {{fuse_attention(), fuse_rms_norm(), fuse_add_layer_norm(), fuse_batch_norm(), fuse_channel_shuffle()}},
+      // What is left of the products and of softmax when attention has its own.
+      {{prepack_matmul(), rewrite_softmax()}},
       // Post-ops are appended in the order of the graph: add then relu needs another round after the first add.
       {fusions(), /*until_stable=*/true},
       // After the fusions: whether a residual decides the layout depends on where it was added.

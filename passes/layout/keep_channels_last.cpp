@@ -15,6 +15,9 @@
 // through ops that compute the same in any layout and hand it on. Where its root, the tensor it begins with, is
 // contiguous, so is all of it in eager: this is what restore_layout gives back. Where the root is channels-last there
 // is nothing to save, and each convolution does as eager does.
+// A slice of channels stays in the stretch; the one that a reader outside gets is cut from the tensor that it gets.
+// Where channels are shuffled, a stretch ends and another begins: whatever the layout was before, eager's result is
+// contiguous.
 // A value stays outside when somebody writes to it (the copy would not see that), or when the weight itself is
 // channels-last (then eager's result is too, and there is nothing to convert). A graph in which memory is overwritten
 // that others may share (aliasing.h) is left alone.
@@ -56,6 +59,7 @@ bool hands_layout_on(const Node* node) {
                                                      "aten::tanh",
                                                      "aten::softplus",
                                                      "aten::batch_norm",
+                                                     "ipex::batch_norm",
                                                      "aten::max_pool2d",
                                                      "aten::avg_pool2d",
                                                      "aten::max_pool3d",
@@ -73,6 +77,23 @@ bool hands_layout_on(const Node* node) {
                                                      "aten::upsample_nearest2d",
                                                      "aten::upsample_bilinear2d"};
   return kinds.count(kind_of(node)) > 0;
+}
+
+// Ops that only ask what a tensor looks like.
+bool asks_for_sizes(const Node* node) {
+  return node->kind() == c10::aten::size || node->kind() == c10::aten::dim || node->kind() == c10::aten::numel;
+}
+
+bool is_shuffle(const Node* node) { return kind_of(node) == "ipex::channel_shuffle"; }
+
+// The op that cuts a tensor into the slices that this node names.
+Node* slicing_of(Node* node) {
+  if (node->kind() != c10::prim::ListUnpack) return nullptr;
+  Node* slicing = node->input()->node();
+  const bool slices = slicing->kind() == c10::aten::chunk || slicing->kind() == c10::aten::split ||
+                      slicing->kind() == c10::aten::split_with_sizes;
+  return slices && slicing->output()->uses().size() == 1 && slicing->owningBlock() == node->owningBlock() ? slicing
+                                                                                                          : nullptr;
 }
 
 // What every convolution in a stretch has in common: the tensor that it begins with, and the rank of its images.
@@ -96,9 +117,10 @@ class Stretches {
 
   void find() {
     for (Node* node : block_->nodes()) {
-      if (const Root root = root_of_result(node)) {
-        root_of_[node->output()] = root;
-        members_.push_back(node->output());
+      const Root root = root_of_results(node);
+      for (size_t i = 0; root && i < node->outputs().size(); ++i) {
+        root_of_[node->output(i)] = root;
+        members_.push_back(node->output(i));
       }
     }
   }
@@ -106,6 +128,7 @@ class Stretches {
   void convert(Recorder& recorder) {
     for (Value* member : members_) {
       if (const auto anchor = Anchor::producing(member)) enter(*anchor, recorder);
+      if (is_shuffle(member->node())) enter_after_shuffle(member, recorder);
     }
     for (Value* member : members_) leave(member);
   }
@@ -118,9 +141,13 @@ class Stretches {
     return found == root_of_.end() ? Root() : found->second;
   }
 
-  // The root of the stretch that this node's result belongs to. None when it belongs to none.
-  Root root_of_result(Node* node) const {
-    if (node->outputs().size() != 1 || aliases_.hasWriters(node->output())) return {};
+  // The root of the stretch that this node's results belong to. None when they belong to none.
+  Root root_of_results(Node* node) const {
+    const auto is_written = [&](const Value* result) { return aliases_.hasWriters(result); };
+    if (std::any_of(node->outputs().begin(), node->outputs().end(), is_written)) return {};
+    if (Node* slicing = slicing_of(node)) return root_of(slicing->input(0));
+    if (node->outputs().size() != 1) return {};
+    if (is_shuffle(node)) return root_of(node->input(0)).spatial_rank == 2 ? Root{node->output(), 2} : Root();
     if (const auto anchor = Anchor::producing(node->output())) return root_of_convolution(*anchor);
     return hands_layout_on(node) ? common_root(node->inputs()) : Root();
   }
@@ -166,13 +193,15 @@ class Stretches {
     return root;
   }
 
-  // Whether this reader of a member takes it in any layout: it is in a stretch itself, or only adds it.
+  // Whether this reader of a member takes it in any layout: it is in a stretch itself, only adds it, or does not look.
   bool takes_any_layout(const Use& use) const {
     const Node* node = use.user;
     const auto is_member = [&](const Node* reader) {
-      return reader->owningBlock() == block_ && reader->outputs().size() == 1 && root_of(reader->output());
+      return reader->owningBlock() == block_ && !reader->outputs().empty() && root_of(reader->outputs().front());
     };
-    if (node->kind() != c10::prim::ListConstruct) return is_member(node);
+    const bool makes_list =
+        node->outputs().size() == 1 && node->output()->type()->isSubtypeOf(*c10::ListType::ofTensors());
+    if (!makes_list) return asks_for_sizes(node) || is_member(node);
     const auto& readers = node->output()->uses();
     return std::all_of(readers.begin(), readers.end(), [&](const Use& reader) { return is_member(reader.user); });
   }
@@ -193,17 +222,50 @@ class Stretches {
     if (anchor.input() == root.value) anchor.run()->replaceInput(0, entry.converted);
   }
 
+  void enter_after_shuffle(Value* shuffled, Recorder& recorder) {
+    Node* node = shuffled->node();
+    recorder.applied(node, "stays channels-last");
+    const WithInsertPoint guard(node);
+    Value* no = block_->owningGraph()->insertConstant(false);
+    node->replaceInput(4, entries_.at(root_of(node->input(0))).is_channels_last);
+    node->replaceInput(5, no);
+    entries_[root_of(shuffled)] = {shuffled, no};
+  }
+
   void leave(Value* member) {
     std::vector<Use> outside;
     for (const Use& use : member->uses()) {
       if (!takes_any_layout(use)) outside.push_back(use);
     }
     if (outside.empty()) return;
+    Value* in_eager_layout = restored(member);
+    for (const Use& use : outside) use.user->replaceInput(use.offset, in_eager_layout);
+  }
+
+  // This member as eager has it.
+  Value* restored(Value* member) {
+    Value*& known = restored_[member];
+    if (known) return known;
+    if (Node* slicing = slicing_of(member->node())) {
+      return known = slice_of(restored(slicing->input(0)), slicing, member);
+    }
     const WithInsertPoint guard(member->node()->next());
-    Value* restored = block_->owningGraph()->insert(Symbol::fromQualString("ipex::restore_layout"),
-                                                    {member, entries_.at(root_of(member)).is_channels_last});
-    restored->node()->setSourceRange(member->node()->sourceRange());
-    for (const Use& use : outside) use.user->replaceInput(use.offset, restored);
+    known = block_->owningGraph()->insert(Symbol::fromQualString("ipex::restore_layout"),
+                                          {member, entries_.at(root_of(member)).is_channels_last});
+    known->node()->setSourceRange(member->node()->sourceRange());
+    return known;
+  }
+
+  // The slice of `whole` that corresponds to this one.
+  Value* slice_of(Value* whole, const Node* slicing, Value* slice) {
+    Node* unpack = slice->node();
+    const WithInsertPoint guard(unpack->next());
+    const auto copy = [&](Node* node, Value* from, Value* to) {
+      return block_->owningGraph()->insertNode(
+          block_->owningGraph()->createClone(node, [=](Value* v) { return v == from ? to : v; }));
+    };
+    Node* sliced = copy(unpack->input()->node(), slicing->input(0), whole);
+    return copy(unpack, unpack->input(), sliced->output())->output(slice->offset());
   }
 
   Block* block_;
@@ -211,6 +273,7 @@ class Stretches {
   std::unordered_map<const Value*, Root> root_of_;
   std::vector<Value*> members_;  // in the order of the graph
   std::map<Root, Entry> entries_;
+  std::unordered_map<const Value*, Value*> restored_;
 };
 
 bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {

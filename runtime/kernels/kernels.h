@@ -3,9 +3,11 @@
 
 #include "kernels/attention.h"
 #include "kernels/bf16_product.h"
+#include "kernels/channels.h"
 #include "kernels/embedding_bag.h"
 #include "kernels/norms.h"
 #include "kernels/recurrent.h"
+#include "kernels/softmax.h"
 
 namespace ipex::runtime {
 
@@ -15,6 +17,8 @@ struct Kernels {
   NormKernels norms;
   AttentionKernels attention;
   Bf16ProductKernels bf16_product;
+  ChannelKernels channels;
+  SoftmaxKernels softmax;
 };
 
 namespace portable {

@@ -186,7 +186,7 @@ class _Check:
 
 
 def _is_close(actual: Outcome, stock: Outcome) -> bool:
-    """Whether the values are alike, which eager can't tell where TorchScript went another way (an if that was traced)."""
+    """Whether the values are alike; eager can't tell where TorchScript went another way (an if that was traced)."""
     pairs = [(a.detach(), s.detach()) for (_, a), (_, s) in zip(actual.tensors, stock.tensors) if a.shape == s.shape]
     return len(pairs) == len(actual.tensors) == len(stock.tensors) and all(
         torch.allclose(a.double(), s.double(), rtol=1e-4, atol=1e-5, equal_nan=True) for a, s in pairs

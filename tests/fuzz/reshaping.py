@@ -45,7 +45,8 @@ def view(p: Program, v: Value) -> Value | None:
             shuffle = (
                 f"{n}.view({n}.size(0), 2, {s[1] // 2}, {n}.size(2), {n}.size(3)).transpose(1, 2).reshape({n}.shape)"
             )
-            options += [(shuffle, s), (f"F.channel_shuffle({n}, 2)", s)]
+            spelled = f"{shuffle.split('.reshape')[0]}.contiguous().view({n}.shape)"
+            options += [(shuffle, s), (spelled, s), (spelled, s), (f"F.channel_shuffle({n}, 2)", s)]
         if s[1] % 4 == 0:
             options.append((f"F.pixel_shuffle({n}, 2)", (s[0], s[1] // 4, s[2] * 2, s[3] * 2)))
     text, shape = p.choose.pick(options)

@@ -146,3 +146,76 @@ class WritesThroughAnAlias(nn.Module):
 
 def test_a_write_that_alias_analysis_does_not_see():
     check_against_eager(WritesThroughAnAlias(), torch.randn(2, 3, 8, 8))
+
+
+SHUFFLE = (
+    "%split : int[] = prim::Constant[value=[1, 2, 4, 5, 5]]()",
+    "%joined : int[] = prim::Constant[value=[1, 8, 5, 5]]()",
+)
+
+
+def shuffled(input_name: str, output_name: str) -> str:
+    return f"%{output_name} : Tensor = ipex::channel_shuffle(%{input_name}, %split, %joined, %false, %true, %true)"
+
+
+def test_a_shuffle_begins_a_stretch_that_is_contiguous_in_eager():
+    ir = graph_ir("%x : Tensor", *PACKED, *SHUFFLE, shuffled("y", "s"), *packed("s", "y2", "2"), returns="%y2")
+    result = assert_rewrites(NAME, ir)
+    assert result.count("ipex::to_channels_last") == 1
+    assert result.count("ipex::restore_layout") == 1
+    assert result.graph.index("ipex::channel_shuffle") < result.graph.index("ipex::restore_layout")
+
+
+def test_a_shuffle_alone_is_left_as_it_is():
+    ir = graph_ir("%x : Tensor", *CONSTANTS, *SHUFFLE, shuffled("x", "s"), returns="%s")
+    assert_unchanged(NAME, ir, reason=None)
+
+
+CHUNK = (
+    "%two : int = prim::Constant[value=2]()",
+    "%list : Tensor[] = aten::chunk(%y, %two, %one)",
+    "%a : Tensor, %b : Tensor = prim::ListUnpack(%list)",
+)
+
+
+def test_slices_stay_in_the_stretch():
+    ir = graph_ir(
+        "%x : Tensor", *PACKED, *CHUNK, *packed("b", "z", "2"), "%s : Tensor = aten::relu(%a)", returns="%z, %s"
+    )
+    result = assert_rewrites(NAME, ir)
+    assert result.count("ipex::to_channels_last") == 1
+    assert result.count("ipex::restore_layout") == 2
+    assert result.count("aten::chunk") == 1
+
+
+def test_a_slice_for_a_reader_outside_is_cut_from_what_eager_has():
+    ir = graph_ir("%x : Tensor", *PACKED, *CHUNK, *packed("b", "z", "2"), returns="%z, %a")
+    result = assert_rewrites(NAME, ir)
+    assert result.count("aten::chunk") == 2
+    assert result.count("ipex::restore_layout") == 2
+
+
+def test_sizes_are_asked_of_any_layout():
+    ir = graph_ir("%x : Tensor", *PACKED, "%n : int[] = aten::size(%y)", returns="%n")
+    assert assert_rewrites(NAME, ir).count("ipex::restore_layout") == 0
+
+
+class Slices(nn.Module):
+    """A network of which each half of the channels goes its own way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(4, 4, 1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        y = self.first(x)
+        a, b = y.chunk(2, 1)
+        c, d, e = torch.split(y, [4, 2, 2], 1)
+        return torch.cat((self.second(a), b), 1), torch.relu(c), a, d * e, y.chunk(2, 2)[1].reshape(-1)
+
+
+@pytest.mark.parametrize("script", [False, True])
+def test_slices_have_the_strides_of_eager(tmp_path, script):
+    first, *others = images()
+    optimized = check_against_eager(Slices(), first, script=script, also=tuple(x for x in others if x.dim() == 4))
+    assert_round_trip(optimized, tmp_path, first)

@@ -1,0 +1,43 @@
+// fuse_batch_norm: a batch_norm that no packed op could take runs in one pass over memory, with the relu after it.
+//
+//   before   %n = aten::batch_norm(%x, %weight, %bias, %mean, %var, %training=0, ..)
+//            %y = aten::relu(%n)
+//   after    %y = ipex::batch_norm(%x, %weight, %bias, %mean, %var, %eps, %relu=1)
+//
+// So in DenseNet, where it follows a concatenation. Without a relu it is still faster than aten's.
+// Declines when training is on or no constant, and when statistics are none: then somebody may train them. Runs after fold_batch_norm, which costs nothing at run time.
+#include <torch/csrc/jit/ir/constants.h>
+
+#include "passes.h"
+#include "spelling.h"
+
+namespace ipex::passes {
+namespace {
+
+bool is_false(const Value* value) {
+  const auto constant = torch::jit::toIValue(value);
+  return constant && constant->isBool() && !constant->toBool();
+}
+
+bool is_constant(const Value* value) { return torch::jit::toIValue(value).has_value(); }
+
+Spelling batch_norm(bool relu) {
+  const std::string text = "%n = aten::batch_norm(%x, %weight, %bias, %mean, %var, %training, %momentum, %eps, %cudnn)";
+  return Spelling(relu ? text + "\n%y = aten::relu(%n)" : text)
+      .when("training", is_false, "it is not in eval mode")
+      .when("mean", is_constant, "its running_mean is not a constant")
+      .when("var", is_constant, "its running_var is not a constant")
+      .becomes("ipex::batch_norm", {"x", "weight", "bias", "mean", "var", "eps"}, {relu});
+}
+
+bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
+  bool changed = rewrite_spellings(graph, recorder, {batch_norm(/*relu=*/true)});
+  changed |= rewrite_spellings(graph, recorder, {batch_norm(/*relu=*/false)});
+  return changed;
+}
+
+}  // namespace
+
+Pass fuse_batch_norm() { return {"fuse_batch_norm", run}; }
+
+}  // namespace ipex::passes

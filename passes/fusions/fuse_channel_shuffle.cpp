@@ -1,0 +1,60 @@
+// fuse_channel_shuffle: the channel shuffle that ShuffleNet spells out is one op.
+//
+//   before   %v = aten::view(%x, [%batch, %groups, %width, %h, %w])
+//            %t = aten::transpose(%v, 1, 2)
+//            %c = aten::contiguous(%t)
+//            %y = aten::view(%c, [%batch, %channels, %h, %w])
+//   after    %y = ipex::channel_shuffle(%x, %split, %joined, ..)
+//
+// Each view may be a reshape. The op looks at the sizes when it runs; alone it is no faster than what was spelled out, but
+// keep_channels_last can take it into a stretch.
+// Declines when other dimensions are swapped, and when somebody reads a value in between. Without aten::contiguous it is
+// something else: a reshape may give a view, in the layout of %x.
+#include <torch/csrc/jit/ir/constants.h>
+
+#include "passes.h"
+#include "spelling.h"
+
+namespace ipex::passes {
+namespace {
+
+bool splits_channels(const Value* sizes) {
+  constexpr size_t length = 5;
+  if (const auto constant = torch::jit::toIValue(sizes)) {
+    return constant->isIntList() && constant->toIntVector().size() == length;
+  }
+  return sizes->node()->kind() == c10::prim::ListConstruct && sizes->node()->inputs().size() == length;
+}
+
+Spelling shuffle(const std::string& split, const std::string& join) {
+  const std::string text = "%v = " + split + "(%x, %split)\n" +
+                           "%t = aten::transpose(%v, %first, %second)\n"
+                           "%c = aten::contiguous(%t, %format)\n"
+                           "%y = " +
+                           join + "(%c, %joined)";
+  return Spelling(text)
+      .when("split", splits_channels, "it does not split channels")
+      .when("first", equals(1), "other dimensions are swapped")
+      .when("second", equals(2), "other dimensions are swapped")
+      .when("format", equals(0), "another memory format is asked for")
+      .becomes("ipex::channel_shuffle", [=](const Match& match) {
+        Graph* graph = match.last()->owningGraph();
+        Value *yes = graph->insertConstant(true), *no = graph->insertConstant(false);
+        return graph->insertNode(graph->create(
+            Symbol::fromQualString("ipex::channel_shuffle"),
+            {match["x"], match["split"], match["joined"], split == "aten::reshape" ? yes : no, yes, yes}));
+      });
+}
+
+bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
+  static const std::vector<Spelling> spellings{
+      shuffle("aten::view", "aten::view"), shuffle("aten::reshape", "aten::view"),
+      shuffle("aten::view", "aten::reshape"), shuffle("aten::reshape", "aten::reshape")};
+  return rewrite_spellings(graph, recorder, spellings);
+}
+
+}  // namespace
+
+Pass fuse_channel_shuffle() { return {"fuse_channel_shuffle", run}; }
+
+}  // namespace ipex::passes

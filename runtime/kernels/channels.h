@@ -1,0 +1,21 @@
+// What is done to the channels of images that are channels-last, and of planes, on plain pointers.
+#pragma once
+
+#include <cstdint>
+
+namespace ipex::runtime {
+
+struct ChannelKernels {
+  // The channels of each pixel are a table of groups x width: it is transposed.
+  void (*shuffle)(const float* x, int64_t pixels, int64_t groups, int64_t width, float* y);
+  // scale and shift such that batch_norm is x * scale + shift. `weight` and `bias` may be null. False when one is so
+  // large, or not finite, that it matters in which order aten adds and multiplies.
+  bool (*scales_and_shifts)(const float* weight, const float* bias, const float* mean, const float* variance, float eps,
+                            int64_t channels, float* scale, float* shift);
+  // y = x * scale + shift, and relu of it if so: pixels with their channels side by side, and one channel of an image.
+  void (*scale_pixels)(const float* x, const float* scale, const float* shift, int64_t pixels, int64_t channels,
+                       bool relu, float* y);
+  void (*scale_plane)(const float* x, float scale, float shift, int64_t size, bool relu, float* y);
+};
+
+}  // namespace ipex::runtime

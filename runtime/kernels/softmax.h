@@ -1,0 +1,13 @@
+// softmax of rows, on plain pointers.
+#pragma once
+
+#include <cstdint>
+
+namespace ipex::runtime {
+
+struct SoftmaxKernels {
+  // False when a row has NaN or +infinity, or -infinity alone: the result is then incomplete.
+  bool (*softmax_rows)(const float* x, int64_t rows, int64_t width, float* y);
+};
+
+}  // namespace ipex::runtime

@@ -1,0 +1,34 @@
+import pytest
+import torch
+from torch import nn
+
+from support import assert_rewrites, assert_round_trip, assert_unchanged, check_against_eager, graph_ir, kinds
+
+NAME = "rewrite_softmax"
+
+
+def ir(dim: str) -> str:
+    lines = ("%none : NoneType = prim::Constant()", f"%c : int = prim::Constant[value={dim}]()")
+    return graph_ir("%x : Tensor, %d : int", *lines, "%y : Tensor = aten::softmax(%x, %c, %none)", returns="%y")
+
+
+@pytest.mark.parametrize("dim", ["-1", "0", "3"])
+def test_fires(dim):
+    result = assert_rewrites(NAME, ir(dim))
+    assert result.count("ipex::softmax") == 1
+    assert result.count("aten::softmax") == 0
+
+
+def test_declines_another_dimension():
+    assert_unchanged(NAME, ir("-2"), reason="not of the last dimension")
+    assert_unchanged(NAME, ir("-1").replace("(%x, %c", "(%x, %d"), reason="not of the last dimension")
+
+
+@pytest.mark.parametrize("dim", [-1, 1, 0])
+@pytest.mark.parametrize("script", [False, True])
+def test_matches_eager(tmp_path, dim, script):
+    x = torch.randn(5, 6)
+    model = nn.Sequential(nn.Linear(6, 10), nn.Softmax(dim), nn.Hardtanh())
+    optimized = check_against_eager(model, x, script=script, also=(x[:1], x[:, None] * 100, x * torch.nan))
+    assert kinds(optimized)["ipex::softmax"] == 1
+    assert_round_trip(optimized, tmp_path, x)

@@ -1,0 +1,85 @@
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+import ipex  # noqa: F401
+from support import assert_same
+
+
+def fast(call) -> bool:
+    """Whether the kernel computes it."""
+    with torch.profiler.profile() as profile:
+        call()
+    return not any("in aten: " in event.name for event in profile.events())
+
+
+def check(x: Tensor, dim: int = -1, dtype: torch.dtype | None = None, *, by_kernel: bool = True) -> None:
+    expected = torch.softmax(x, dim, dtype)
+    assert_same(torch.ops.ipex.softmax(x, dim, dtype), expected, tolerance=1e-5 if by_kernel else 0)
+    assert fast(lambda: torch.ops.ipex.softmax(x, dim, dtype)) == by_kernel
+
+
+@pytest.mark.parametrize("shape", [(1,), (7,), (8,), (3, 1), (3, 33), (2, 4, 16), (1, 1000), (300, 5), (2, 3, 5, 17)])
+@pytest.mark.parametrize("spread", [1, 30, 1e4])
+def test_matches_eager(shape, spread):
+    check(torch.randn(shape) * spread)
+    check(torch.randn(shape) * spread, len(shape) - 1, torch.float32)
+
+
+def test_is_as_exact_as_eager():
+    x = torch.randn(64, 1000) * 5
+    exact = torch.softmax(x.double(), -1)
+    ours, eager = (
+        ((y - exact) / exact).abs().max() for y in (torch.ops.ipex.softmax(x, -1, None), torch.softmax(x, -1))
+    )
+    assert ours <= 2 * eager
+
+
+def test_keeps_what_is_smaller_than_a_normal_number():
+    x = torch.tensor([0.0] + [-80 - 0.25 * i for i in range(120)])
+    ours, eager = torch.ops.ipex.softmax(x, -1, None), torch.softmax(x, -1)
+    assert torch.equal(ours == 0, eager == 0)
+    torch.testing.assert_close(ours.log(), eager.log(), rtol=0, atol=0.5)
+    torch.testing.assert_close(ours[:20].log(), eager[:20].log())
+
+
+def test_minus_infinity_beside_numbers():
+    x = torch.randn(5, 20)
+    x[1, 3:] = x[2, :19] = -math.inf
+    check(x)
+    assert torch.ops.ipex.softmax(x, -1, None)[1, 3:].eq(0).all()
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("where", [0, 9, 19])
+def test_rows_that_are_not_finite(value, where):
+    x = torch.randn(5, 20)
+    x[2, where] = value
+    check(x, by_kernel=False)
+    check(torch.full((2, 9), -math.inf), by_kernel=False)
+
+
+def test_the_rest_is_left_to_aten():
+    x = torch.randn(4, 6, 8)
+    check(x, 0, by_kernel=False)
+    check(x, -2, by_kernel=False)
+    check(x.transpose(0, 1), by_kernel=False)
+    check(x.double(), by_kernel=False)
+    check(x, dtype=torch.float64, by_kernel=False)
+    check(x.bfloat16(), dtype=torch.float32, by_kernel=False)
+    check(x[:0], by_kernel=False)
+    check(torch.tensor(2.0), by_kernel=False)
+    with torch.autocast("cpu", torch.bfloat16):
+        check(x.bfloat16(), by_kernel=False)
+    with pytest.raises(IndexError):
+        torch.ops.ipex.softmax(x, 3, None)
+
+
+def test_gradients_are_those_of_eager():
+    x = torch.randn(4, 8, requires_grad=True)
+    weight = torch.randn(4, 8)
+    (actual,) = torch.autograd.grad((torch.ops.ipex.softmax(x, -1, None) * weight).sum(), x)
+    (expected,) = torch.autograd.grad((torch.softmax(x, -1) * weight).sum(), x)
+    assert_same(actual, expected)
