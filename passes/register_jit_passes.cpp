@@ -1,7 +1,7 @@
 // The same pipeline as a pass of TorchScript's own executor.
 //
-// The executor runs such passes on its copy of a graph, after a profiling run, whoever the graph belongs to. Only where
-// weights are constants, that is in frozen modules, does the pipeline find anything to do.
+// The executor runs such passes on its copy of a graph, after a profiling run, whoever the graph belongs to. Those of
+// functions and of modules that are not frozen, whose weights somebody may still train, are left as they are.
 #include <ipex/jit_optimize.h>
 #include <torch/csrc/jit/passes/pass_manager.h>
 
@@ -29,7 +29,21 @@ void strip_profile_nodes(const std::shared_ptr<Graph>& graph) {
   });
 }
 
+bool is_module(const passes::Value* value) {
+  const auto type = value->type()->cast<c10::ClassType>();
+  return type && type->is_module();
+}
+
+bool is_of_frozen_module(const std::shared_ptr<Graph>& graph) {
+  bool has_constant_weights = !graph->inputs().empty() && is_module(graph->inputs()[0]);
+  passes::for_each(graph, "prim::GetAttr", [&](const Node* node) {
+    has_constant_weights &= !is_module(node->output()) && !passes::has_tensor_type(node->output());
+  });
+  return has_constant_weights;
+}
+
 void run(std::shared_ptr<Graph>& graph) {
+  if (!is_of_frozen_module(graph)) return;
   strip_profile_nodes(graph);
   Report report;
   passes::optimize(graph, {}, report);

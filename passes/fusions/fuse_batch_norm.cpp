@@ -5,7 +5,8 @@
 //   after    %y = ipex::batch_norm(%x, %weight, %bias, %mean, %var, %eps, %relu=1)
 //
 // So in DenseNet, where it follows a concatenation. Without a relu it is still faster than aten's.
-// Declines when training is on or no constant, and when statistics are none: then somebody may train them. Runs after fold_batch_norm, which costs nothing at run time.
+// Declines when training is on or no constant, and when the statistics are no constants: then somebody may train them.
+// Runs after fold_batch_norm, which costs nothing at run time.
 #include <torch/csrc/jit/ir/constants.h>
 
 #include "passes.h"

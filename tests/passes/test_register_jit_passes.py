@@ -17,7 +17,11 @@ def kinds_executed(module: torch.jit.ScriptModule, x: torch.Tensor) -> list[str]
 
 
 def model() -> nn.Module:
-    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 5), nn.ReLU())
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 5), nn.Softmax(-1))
+
+
+def softmax(x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(x, -1)
 
 
 X = torch.randn(2, 3, 8, 8)
@@ -44,6 +48,8 @@ def test_frozen_modules_go_through_the_pipeline_and_back():
 def test_modules_that_are_not_frozen_are_left_alone():
     with ipex.jit_passes():
         kinds = kinds_executed(torch.jit.trace(model().eval(), X), X)
+        kinds += kinds_executed(torch.jit.trace(nn.Softmax(-1), X), X)
+        kinds += kinds_executed(torch.jit.script(softmax), X)
     assert not any(kind.startswith("ipex::") for kind in kinds)
 
 
