@@ -29,21 +29,15 @@ void strip_profile_nodes(const std::shared_ptr<Graph>& graph) {
   });
 }
 
-bool is_module(const passes::Value* value) {
-  const auto type = value->type()->cast<c10::ClassType>();
-  return type && type->is_module();
-}
-
-bool is_of_frozen_module(const std::shared_ptr<Graph>& graph) {
-  bool has_constant_weights = !graph->inputs().empty() && is_module(graph->inputs()[0]);
-  passes::for_each(graph, "prim::GetAttr", [&](const Node* node) {
-    has_constant_weights &= !is_module(node->output()) && !passes::has_tensor_type(node->output());
-  });
-  return has_constant_weights;
+// Freezing takes the attribute `training` away.
+bool is_of_frozen_module(const Graph& graph) {
+  if (graph.inputs().empty()) return false;
+  const auto self = graph.inputs()[0]->type()->cast<c10::ClassType>();
+  return self && self->is_module() && !self->hasAttribute("training");
 }
 
 void run(std::shared_ptr<Graph>& graph) {
-  if (!is_of_frozen_module(graph)) return;
+  if (!is_of_frozen_module(*graph)) return;
   strip_profile_nodes(graph);
   Report report;
   passes::optimize(graph, {}, report);

@@ -17,7 +17,9 @@ def kinds_executed(module: torch.jit.ScriptModule, x: torch.Tensor) -> list[str]
 
 
 def model() -> nn.Module:
-    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 5), nn.Softmax(-1))
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 5), nn.Softmax(-1)
+    )
 
 
 def softmax(x: torch.Tensor) -> torch.Tensor:
