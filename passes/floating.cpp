@@ -45,14 +45,20 @@ bool has_floating_weight(const Node* node) {
 // The dtype of the result is that of the first operand.
 bool hands_dtype_on(const std::string& kind) {
   static const std::unordered_set<std::string> kinds{
-      "aten::relu",       "aten::relu_",      "aten::hardtanh",   "aten::hardtanh_",  "aten::relu6",
-      "aten::silu",       "aten::gelu",       "aten::mish",       "aten::hardswish",  "aten::hardsigmoid",
-      "aten::sigmoid",    "aten::tanh",       "aten::erf",        "aten::leaky_relu", "aten::elu",
-      "aten::dropout",    "aten::max_pool2d", "aten::avg_pool2d", "aten::neg",        "aten::adaptive_avg_pool2d",
-      "aten::view",       "aten::reshape",    "aten::flatten",    "aten::transpose",  "aten::permute",
-      "aten::slice",      "aten::select",     "aten::squeeze",    "aten::unsqueeze",  "aten::contiguous",
-      "aten::batch_norm", "aten::layer_norm", "aten::group_norm", "aten::clone",      "aten::expand",
-      "aten::split",      "aten::chunk",      "prim::ListUnpack", "aten::add_",       "aten::mul_"};
+      "aten::relu",       "aten::relu_",       "aten::hardtanh",
+      "aten::hardtanh_",  "aten::relu6",       "aten::silu",
+      "aten::gelu",       "ipex::erf_gelu",    "aten::mish",
+      "aten::hardswish",  "aten::hardsigmoid", "aten::sigmoid",
+      "aten::tanh",       "aten::erf",         "aten::leaky_relu",
+      "aten::elu",        "aten::dropout",     "aten::max_pool2d",
+      "aten::avg_pool2d", "aten::neg",         "aten::adaptive_avg_pool2d",
+      "aten::view",       "aten::reshape",     "aten::flatten",
+      "aten::transpose",  "aten::permute",     "aten::slice",
+      "aten::select",     "aten::squeeze",     "aten::unsqueeze",
+      "aten::contiguous", "aten::batch_norm",  "aten::layer_norm",
+      "aten::group_norm", "aten::clone",       "aten::expand",
+      "aten::split",      "aten::chunk",       "prim::ListUnpack",
+      "aten::add_",       "aten::mul_"};
   return kinds.count(kind) > 0;
 }
 

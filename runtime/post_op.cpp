@@ -7,6 +7,8 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/erf_gelu.h"
+
 namespace ipex::runtime {
 namespace {
 

@@ -72,6 +72,14 @@ replace_once("    h->uni_vminps(vmm_src, vmm_src, table_val(one));
     h->uni_vmovups(vmm_aux(1), table_val(zero));
     h->uni_vmaxps(vmm_aux(1), vmm_aux(1), vmm_src);
     h->uni_vmovups(vmm_src, vmm_aux(1));")
+# gelu of infinity is infinity: beyond the last polynomial, which is constant, its other coefficients are 0, and 0 times
+# infinity NaN.
+replace_once("blend_with_mask(vmm_indices, table_val(gelu_erf_twenty_three));
+
+    // we can now evaluate the polynomial"
+  "blend_with_mask(vmm_indices, table_val(gelu_erf_twenty_three));
+    h->uni_vminps(vmm_src_pos, vmm_src_pos, table_val(gelu_erf_rbound));
+")
 # mish of numbers far below zero: (e^x + 1)^2 - 1 cancels where e^x (e^x + 2) does not.
 replace_once("    // (e^x+1)^2
     h->uni_vaddps(vmm_src, vmm_src, table_val(one));

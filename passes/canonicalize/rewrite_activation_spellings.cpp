@@ -5,6 +5,7 @@
 //   after    %y = aten::silu(%x)
 //
 //   x * sigmoid(x)                                             silu
+//   0.5 * x * (1 + erf(x / sqrt(2)))                           ipex::erf_gelu, and its factored forms
 //   0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))) gelu, approximate='tanh', and its factored forms
 //   x * tanh(softplus(x))                                      mish
 //   relu6(x + 3) / 6                                           hardsigmoid
@@ -12,8 +13,7 @@
 //
 // Declines where %x may be an integer: the arithmetic takes it, the op raises. And where the op rounds or overflows in
 // another place than the arithmetic: x * (1 + erf(..)) * 0.5 is infinite where gelu is not, hardswish where
-// x * hardsigmoid(x) is not, and aten's gelu makes NaN of infinity on CPUs with AVX-512, which 0.5 * x * (1 + erf(..))
-// does not. x * sigmoid(1.702 * x) stays, as there is no op for it.
+// x * hardsigmoid(x) is not. x * sigmoid(1.702 * x) stays, as there is no op for it.
 #include <cmath>
 
 #include "floating.h"
@@ -55,22 +55,21 @@ Spelling spelling(const std::string& ir) {
 }
 
 bool never(const Value*) { return false; }
-bool always(const Value*) { return true; }
 
 // 0.5 * x * gate, where the op multiplies by 0.5 before it multiplies by the gate, and where only then.
-void add_gelu(std::vector<Spelling>& all, const std::string& gate, const char* approximate) {
-  const bool is_erf = approximate == std::string_view("none");
+void add_gelu(std::vector<Spelling>& all, const std::string& gate, bool is_erf) {
+  const auto gelu = [&](Spelling text) {
+    return is_erf ? std::move(text).becomes("ipex::erf_gelu", {"x"})
+                  : std::move(text).becomes("aten::gelu", {"x"}, {"tanh"});
+  };
   for (const char* product : {"%h = aten::mul(%x, %half)\n %y = aten::mul(%h, %gate)",
                               "%h = aten::mul(%gate, %half)\n %y = aten::mul(%x, %h)"}) {
-    all.push_back(spelling(gate + product)
-                      .when("x", is_erf ? never : always, "gelu is NaN for infinity on some CPUs, and this is not")
-                      .becomes("aten::gelu", {"x"}, {approximate}));
+    all.push_back(gelu(spelling(gate + product)));
   }
   for (const char* product : {"%h = aten::mul(%x, %gate)\n %y = aten::mul(%h, %half)",
                               "%h = aten::mul(%x, %gate)\n %y = aten::div(%h, %two)"}) {
-    all.push_back(spelling(gate + product)
-                      .when("x", never, "it is halved last and so overflows where the op doesn't")
-                      .becomes("aten::gelu", {"x"}, {approximate}));
+    all.push_back(
+        gelu(spelling(gate + product).when("x", never, "it is halved last and so overflows where the op doesn't")));
   }
 }
 
@@ -84,7 +83,8 @@ std::vector<Spelling> all_spellings() {
                     .becomes("aten::mish", {"x"}));
 
   for (const char* scaled : {"%t = aten::div(%x, %sqrt2)\n", "%t = aten::mul(%x, %sqrt_half)\n"}) {
-    add_gelu(all, std::string(scaled) + "%e = aten::erf(%t)\n %gate = aten::add(%e, %one, %alpha)\n", "none");
+    add_gelu(all, std::string(scaled) + "%e = aten::erf(%t)\n %gate = aten::add(%e, %one, %alpha)\n",
+             /*is_erf=*/true);
   }
   const std::string cubes[] = {"%p = aten::pow(%x, %three)\n %k = aten::mul(%p, %cubic)\n",
                                "%p = aten::mul(%x, %x)\n %q = aten::mul(%p, %x)\n %k = aten::mul(%q, %cubic)\n",
@@ -94,13 +94,14 @@ std::vector<Spelling> all_spellings() {
                                  "%p = aten::pow(%x, %two)\n %k = aten::mul(%p, %cubic)\n"};
   const std::string gate = "%e = aten::tanh(%u)\n %gate = aten::add(%e, %one, %alpha)\n";
   for (const std::string& cube : cubes) {
-    add_gelu(all, cube + "%t = aten::add(%x, %k, %alpha2)\n %u = aten::mul(%t, %sqrt_2_over_pi)\n" + gate, "tanh");
+    add_gelu(all, cube + "%t = aten::add(%x, %k, %alpha2)\n %u = aten::mul(%t, %sqrt_2_over_pi)\n" + gate,
+             /*is_erf=*/false);
   }
   for (const std::string& square : squares) {
     add_gelu(all,
              "%c = aten::mul(%x, %sqrt_2_over_pi)\n" + square +
                  "%t = aten::add(%k, %one, %alpha2)\n %u = aten::mul(%c, %t)\n" + gate,
-             "tanh");
+             /*is_erf=*/false);
   }
   for (const char* relu6 :
        {"%r = aten::relu6(%t)\n", "%r = aten::hardtanh(%t, %zero, %top)\n", "%r = aten::clamp(%t, %zero, %top)\n"}) {

@@ -49,6 +49,7 @@ bool hands_layout_on(const Node* node) {
                                                      "aten::selu",
                                                      "aten::celu",
                                                      "aten::gelu",
+                                                     "ipex::erf_gelu",
                                                      "aten::silu",
                                                      "aten::mish",
                                                      "aten::sigmoid",

@@ -80,6 +80,7 @@ ACTIVATIONS = {
     "gelu": F.gelu,
     "gelu_tanh": lambda y: F.gelu(y, approximate="tanh"),
     "silu": F.silu,
+    "erf_gelu": lambda y: y * 0.5 * (1 + torch.erf(y / math.sqrt(2))),
     "mish": F.mish,
     "sigmoid": torch.sigmoid,
     "hardsigmoid": F.hardsigmoid,
