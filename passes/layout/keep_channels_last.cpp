@@ -82,7 +82,8 @@ bool hands_layout_on(const Node* node) {
 
 // Ops that only ask what a tensor looks like.
 bool asks_for_sizes(const Node* node) {
-  return node->kind() == c10::aten::size || node->kind() == c10::aten::dim || node->kind() == c10::aten::numel;
+  const std::string kind = kind_of(node);
+  return kind == "aten::size" || kind == "aten::dim" || kind == "aten::numel";
 }
 
 bool is_shuffle(const Node* node) { return kind_of(node) == "ipex::channel_shuffle"; }
