@@ -52,6 +52,8 @@ std::vector<std::string> Anchor::post_ops() const {
   return names;
 }
 
+at::ScalarType Anchor::dtype() const { return toIValue(argument("weight"))->toTensor().scalar_type(); }
+
 bool Anchor::has_weight() const { return prepack_->hasNamedInput("weight"); }
 
 int64_t Anchor::spatial_rank() const {
@@ -85,7 +87,7 @@ void Anchor::fold(const at::Tensor& scale, const at::Tensor& shift) const {
   const at::Tensor weight = toIValue(argument("weight"))->toTensor();
   const auto bias = toIValue(argument("bias"));
   const at::Tensor folded_bias = bias->isTensor() ? bias->toTensor().to(at::kDouble) * scale + shift : shift;
-  set_argument("weight", scaled_weight(scale).to(at::kFloat).contiguous(weight.suggest_memory_format()));
+  set_argument("weight", scaled_weight(scale).to(weight.scalar_type()).contiguous(weight.suggest_memory_format()));
   set_argument("bias", folded_bias.to(at::kFloat));
 }
 
@@ -109,11 +111,17 @@ void Anchor::take_over(Node* node) const {
   node->destroy();
 }
 
+bool is_packable(at::ScalarType dtype) {
+  return dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf;
+}
+
 std::optional<std::string> reason_against_weight(const Node* node) {
   const auto weight_value = toIValue(node->namedInput("weight"));
   if (!weight_value || !weight_value->isTensor()) return "its weight is not a constant";
   const at::Tensor weight = weight_value->toTensor();
-  if (weight.scalar_type() != at::kFloat) return c10::str("its weight is ", weight.scalar_type(), ", not float32");
+  if (!is_packable(weight.scalar_type())) {
+    return c10::str("its weight is ", weight.scalar_type(), ", not float32, bfloat16 or float16");
+  }
   if (!weight.device().is_cpu() || weight.layout() != at::kStrided) return "its weight is not a dense CPU tensor";
   if (weight.numel() == 0) return "its weight is empty";
   return std::nullopt;
@@ -124,9 +132,12 @@ std::optional<std::string> reason_against_bias(const Node* node, int64_t output_
   if (!value) return "its bias is not a constant";
   if (!value->isTensor()) return std::nullopt;
   const at::Tensor bias = value->toTensor();
-  if (bias.scalar_type() != at::kFloat || bias.dim() != 1 || bias.size(0) != output_channels ||
+  if (bias.scalar_type() != toIValue(node->namedInput("weight"))->toTensor().scalar_type()) {
+    return c10::str("its bias is ", bias.scalar_type(), ", its weight is not");
+  }
+  if (bias.dim() != 1 || bias.size(0) != output_channels ||
       !bias.device().is_cpu()) {
-    return "its bias is not a float32 vector";
+    return "its bias is not a vector of its channels";
   }
   return std::nullopt;
 }

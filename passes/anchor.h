@@ -34,10 +34,13 @@ class Anchor {
 
   // Whether it has one, and a bias, that something can be folded into.
   bool has_weight() const;
+  // The weight's.
+  at::ScalarType dtype() const;
   // Convolutions: the number of dimensions of their images. 0 for a linear.
   int64_t spatial_rank() const;
   int64_t output_channels() const;
-  // Lets weight and bias compute y * scale + shift instead of y, per output channel.
+  // Lets weight and bias compute y * scale + shift instead of y, per output channel. The weight is rounded to the dtype
+  // that it has; the bias is float32 from then on.
   void fold(const at::Tensor& scale, const at::Tensor& shift) const;
 
   // Adds a post-op, as post_ops.inc has it, after those there are. `operand` is null for one that takes none.
@@ -56,6 +59,9 @@ class Anchor {
   Node* prepack_;
   Node* run_;
 };
+
+// Whether weights of this dtype can be prepacked: float32, bfloat16, float16.
+bool is_packable(at::ScalarType dtype);
 
 // Why aten op `node` can't be prepacked, for what all anchors ask of their weight and bias. Empty when it can.
 std::optional<std::string> reason_against_weight(const Node* node);

@@ -13,7 +13,7 @@ using torch::jit::toIValue;
 using Known = std::unordered_map<const Value*, bool>;
 
 bool is_floating_dtype(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble;
+  return at::isFloatingType(tensor.scalar_type());
 }
 
 bool is_floating_constant(const Value* value) {
@@ -29,7 +29,7 @@ bool is_real_number(const Value* value) {
   return constant->isInt() || constant->isDouble() || constant->isBool();
 }
 
-// Ops of ours run on float32 weights, and aten wants an input of the weight's dtype.
+// Ops of ours run on floating weights, and aten wants an input of the weight's dtype.
 bool has_floating_weight(const Node* node) {
   static const std::unordered_map<std::string, size_t> weights{
       {"aten::linear", 1},       {"aten::conv1d", 1}, {"aten::conv2d", 1},     {"aten::conv3d", 1},

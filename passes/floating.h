@@ -5,8 +5,8 @@
 
 namespace ipex::passes {
 
-// Whether the value is float32 or float64 whatever the model is given (under autocast: a 16-bit float). Integers act
-// differently: x * sigmoid(x) takes them, silu(x) raises.
+// Whether the value is of a floating dtype whatever the model is given. Integers act differently: x * sigmoid(x) takes
+// them, silu(x) raises.
 bool is_floating(const Value* value);
 
 }  // namespace ipex::passes

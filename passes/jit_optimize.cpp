@@ -28,6 +28,10 @@ torch::jit::Module jit_optimize(const torch::jit::Module& module, const Options&
   TORCH_CHECK(!mode || *mode == FP32MathMode::FP32 || *mode == FP32MathMode::BF32,
               "ipex.jit_optimize: expected FP32 or BF32 in fp32_math_mode, got ", to_string(*mode),
               ". CPUs have no other.");
+  const auto dtype = options.dtype;
+  TORCH_CHECK(!dtype || *dtype == at::kBFloat16 || *dtype == at::kHalf,
+              "ipex.jit_optimize: expected bfloat16 or float16 in dtype, got ", c10::toString(*dtype),
+              ". Without one, a model keeps its own.");
   torch::jit::Module optimized = passes::frozen_copy(module);
   Report report;
   for (const auto& method : optimized.get_methods()) {

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "finalize/lower_precision.h"
 #include "fusion_rule.h"
 #include "passes.h"
 
@@ -19,7 +20,7 @@ struct Phase {
 };
 
 std::vector<Pass> fusions() {
-  std::vector<Pass> passes;
+  std::vector<Pass> passes{fold_casts()};
   for (const FusionRule& rule : fusion_rules()) {
     passes.push_back(
         {rule.name(), [&rule](const auto& graph, Recorder& recorder) { return rule.run(graph, recorder); }});
@@ -53,13 +54,18 @@ const std::vector<Phase>& phases() {
       {{fuse_attention(), fuse_rms_norm(), fuse_add_layer_norm(), fuse_batch_norm(), fuse_channel_shuffle()}},
       // What is left of the products and of softmax when attention has its own.
       {{prepack_matmul(), rewrite_softmax()}},
-      // Post-ops are appended in the order of the graph: add then relu needs another round after the first add.
+      // Post-ops are appended in the order of the graph: add then relu needs another round after the first add. Among
+      // them fold_casts: a pair of casts hides what follows, and in-place ops, which keep it from folding, get fused.
       {fusions(), /*until_stable=*/true},
       // After the fusions: whether a residual decides the layout depends on where it was added.
       {{keep_channels_last()}},
-      {{restore_in_place_activations()}},
-      {{explain_leftovers()}},
   };
+  return phases;
+}
+
+// After lower_precision, where a dtype is asked for: fold_casts stops where anything is overwritten.
+const std::vector<Phase>& last_phases() {
+  static const std::vector<Phase> phases{{{restore_in_place_activations()}}, {{explain_leftovers()}}};
   return phases;
 }
 
@@ -99,7 +105,9 @@ bool run_one(const Pass& pass, const std::shared_ptr<Graph>& graph, const Option
 const std::vector<Pass>& pipeline() {
   static const std::vector<Pass> passes = [] {
     std::vector<Pass> all;
-    for (const Phase& phase : phases()) all.insert(all.end(), phase.passes.begin(), phase.passes.end());
+    for (const auto& list : {phases(), last_phases()}) {
+      for (const Phase& phase : list) all.insert(all.end(), phase.passes.begin(), phase.passes.end());
+    }
     return all;
   }();
   return passes;
@@ -111,13 +119,21 @@ void optimize(const std::shared_ptr<Graph>& graph, const Options& options, Repor
                 "ipex.jit_optimize: expected the name of a pass in disable, got '", name,
                 "'. `python -m ipex --passes` lists them.");
   }
-  for (const Phase& phase : phases()) {
-    bool changed = false;
-    do {
-      changed = false;
-      for (const Pass& pass : phase.passes) changed |= run_one(pass, graph, options, report);
-    } while (changed && phase.until_stable);
+  const auto run_all = [&](const std::vector<Phase>& list) {
+    for (const Phase& phase : list) {
+      bool changed = false;
+      do {
+        changed = false;
+        for (const Pass& pass : phase.passes) changed |= run_one(pass, graph, options, report);
+      } while (changed && phase.until_stable);
+    }
+  };
+  run_all(phases());
+  if (options.dtype) {
+    lower_precision(graph, *options.dtype, report);
+    run_one(fold_casts(), graph, options, report);
   }
+  run_all(last_phases());
 }
 
 }  // namespace ipex::passes

@@ -5,13 +5,14 @@
 //   before   %y = aten::einsum("bij,jk->bik", [%x, %w])             after   %s = ipex::einsum_factor(%x, %rows_of_w)
 //                                                                           %y = aten::linear(%s, %w^T, %none)
 //
-// Declines when the matrix is no constant float32 matrix, when a bias is no constant vector, when addmm scales, or when
+// Declines when the matrix is no constant one of float32, bfloat16 or float16, when a bias is no constant vector, when addmm scales, or when
 // an einsum sums over anything but the last dimension of %x, or over one that it may have to broadcast.
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
 
+#include "anchor.h"
 #include "constants.h"
 #include "graph_walk.h"
 #include "passes.h"
@@ -28,13 +29,13 @@ struct Linear {
   bool spreads_x = false;  // einsum repeats a last dimension of one element as often as the sum needs
 };
 
-constexpr const char* no_matrix = "its second factor is not a constant float32 matrix";
+constexpr const char* no_matrix = "its second factor is not a constant matrix of float32, bfloat16 or float16";
 
 std::optional<at::Tensor> constant_tensor(const Value* value, int64_t rank) {
   const auto constant = toIValue(value);
   if (!constant || !constant->isTensor()) return std::nullopt;
   const at::Tensor tensor = constant->toTensor();
-  const bool fits = tensor.defined() && tensor.dim() == rank && tensor.scalar_type() == at::kFloat &&
+  const bool fits = tensor.defined() && tensor.dim() == rank && is_packable(tensor.scalar_type()) &&
                     tensor.device().is_cpu() && tensor.layout() == at::kStrided && tensor.numel() > 0;
   return fits ? std::optional(tensor) : std::nullopt;
 }

@@ -26,6 +26,7 @@ void pin_math_mode(const std::shared_ptr<Graph>& graph, FP32MathMode mode, Repor
       const auto anchor = Anchor::producing(node->output());
       TORCH_CHECK(anchor, "ipex.jit_optimize: expected a model that was not optimised before, to give it a math mode, ",
                   "got one with ", describe(node), ". Optimise the original with fp32_math_mode.");
+      if (anchor->has_weight() && anchor->dtype() != at::kFloat) return record(false, "its weight has 16 bits");
       anchor->set_argument("math_mode", static_cast<int64_t>(mode));
       record(true, to_string(mode));
     }

@@ -6,7 +6,8 @@
 // The constant is a number or a float32 tensor with one element for all or one per channel, in a shape that means the
 // same for every input that the packed op takes: [C] for a linear, [C, 1, 1] for a 2-d convolution.
 // Declines when %y has another reader (somebody needs the unfolded value), when the constant has another shape or dtype
-// or is not finite, and after a folded batch_norm or a post-op. A fusion takes over what is declined here.
+// or is not finite, after a folded batch_norm or a post-op, and where the weight has 16 bits: the product would be
+// rounded, while a post-op is computed in float32. A fusion takes over what is declined here.
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/ir/constants.h>
 
@@ -60,6 +61,7 @@ void fold_one(Node* node, size_t anchor_index, Recorder& recorder, bool& changed
     if (anchor->output()->uses().size() != 1) return "another reader needs the value before it";
     if (!anchor->post_ops().empty()) return "another operation comes in between";
     if (!anchor->argument("folded_scale")->mustBeNone()) return "a batch_norm is folded already";
+    if (anchor->dtype() != at::kFloat) return "a 16-bit weight would be rounded once more";
     if (!constant) return "the constant is not a number or a float32 vector of the channels";
     if (node->inputs().size() == 3 && number(node->input(2)) != 1) return "alpha is not 1, or it rounds";
     if (kind == "aten::div" && anchor_index == 1) return "it divides by the packed op's result";

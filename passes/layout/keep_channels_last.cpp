@@ -30,6 +30,7 @@
 
 #include "aliasing.h"
 #include "anchor.h"
+#include "casts.h"
 #include "graph_walk.h"
 #include "passes.h"
 
@@ -77,7 +78,7 @@ bool hands_layout_on(const Node* node) {
                                                      "aten::minimum",
                                                      "aten::upsample_nearest2d",
                                                      "aten::upsample_bilinear2d"};
-  return kinds.count(kind_of(node)) > 0;
+  return kinds.count(kind_of(node)) > 0 || cast_of(node->output());
 }
 
 // Ops that only ask what a tensor looks like.

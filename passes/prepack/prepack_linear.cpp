@@ -4,7 +4,7 @@
 //   after    %context = ipex::linear_prepack(%w, %b, %post_ops=[], ..)
 //            %y = ipex::linear_run(%x, %context, %operands=[], %eager_layout=1)
 //
-// Declines when the weight or bias is no constant or not float32.
+// Declines when the weight or bias is no constant or not float32, bfloat16 or float16.
 #include <torch/csrc/jit/ir/constants.h>
 
 #include "anchor.h"

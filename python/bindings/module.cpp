@@ -1,4 +1,5 @@
 // ipex._C: types cross the border here, nothing is decided.
+#include <c10/util/Exception.h>
 #include <ipex/isa.h>
 #include <ipex/isa_choice.h>
 #include <ipex/jit_optimize.h>
@@ -19,17 +20,41 @@ std::vector<Row> rows(const ipex::Report& report) {
   return rows;
 }
 
+// Keeps what C++ code warns about, to hand it to Python once the GIL is held.
+class Warnings final : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning& warning) override { messages_.push_back(warning.msg()); }
+
+  void hand_over() const {
+    for (const std::string& message : messages_) {
+      if (PyErr_WarnEx(PyExc_UserWarning, message.c_str(), /*stack_level=*/2) != 0) throw py::error_already_set();
+    }
+  }
+
+ private:
+  std::vector<std::string> messages_;
+};
+
 }  // namespace
 
 PYBIND11_MODULE(_C, m) {
   m.def(
       "jit_optimize",
-      [](const torch::jit::Module& module, std::vector<std::string> disable, std::optional<int> fp32_math_mode) {
-        ipex::Options options{std::move(disable), std::nullopt};
+      [](const torch::jit::Module& module, std::vector<std::string> disable, std::optional<int> fp32_math_mode,
+         std::optional<int> dtype) {
+        ipex::Options options{std::move(disable), std::nullopt, std::nullopt};
         if (fp32_math_mode) options.fp32_math_mode = static_cast<ipex::FP32MathMode>(*fp32_math_mode);
-        return ipex::jit_optimize(module, options);
+        if (dtype) options.dtype = static_cast<at::ScalarType>(*dtype);
+        Warnings warnings;
+        torch::jit::Module optimized = [&] {
+          const py::gil_scoped_release released;
+          const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
+          return ipex::jit_optimize(module, options);
+        }();
+        warnings.hand_over();
+        return optimized;
       },
-      py::arg("module"), py::arg("disable"), py::arg("fp32_math_mode"), py::call_guard<py::gil_scoped_release>());
+      py::arg("module"), py::arg("disable"), py::arg("fp32_math_mode"), py::arg("dtype") = std::nullopt);
   m.def(
       "set_fp32_math_mode", [](int mode) { return ipex::set_fp32_math_mode(static_cast<ipex::FP32MathMode>(mode)); },
       py::arg("mode"));

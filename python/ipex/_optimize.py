@@ -11,6 +11,10 @@ from ._load_extension import _C
 from ._math_mode import FP32MathMode, number_of
 
 
+# Their numbers in C++ and in TorchScript.
+_DTYPES = {torch.float16: 5, torch.bfloat16: 15}
+
+
 @dataclass(frozen=True)
 class Decision:
     """What one pass did with one node of a model."""
@@ -51,13 +55,16 @@ def jit_optimize(
     module: torch.jit.ScriptModule,
     *,
     disable: Iterable[str] = (),
+    dtype: torch.dtype | None = None,
     fp32_math_mode: FP32MathMode | None = None,
 ) -> torch.jit.ScriptModule:
     """Return a new module that computes what `module` does, faster.
 
     `module` may be traced, scripted, frozen or loaded from a file, and must be in eval mode. It is not changed. The
     result is an ordinary ScriptModule: save it, load it, copy it, run it from many threads or from C++.
-    `disable` names passes to leave out; `python -m ipex --passes` lists them. `fp32_math_mode`, FP32 or BF32, is the
+    `disable` names passes to leave out; `python -m ipex --passes` lists them. `dtype`, torch.bfloat16 or torch.float16,
+    lets the convolutions and linears of a float32 model compute in it; inputs and results keep their dtype. A model that
+    has 16-bit weights, or was traced under autocast, needs no `dtype`. `fp32_math_mode`, FP32 or BF32, is the
     model's own from then on, and saved with it; without, the model follows `set_fp32_math_mode`.
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU()).eval()
@@ -67,7 +74,8 @@ def jit_optimize(
     True
     """
     mode = None if fp32_math_mode is None else number_of(fp32_math_mode, "jit_optimize")
-    return _wrap(_C.jit_optimize(_c(module, "jit_optimize"), _pass_names(disable), mode))
+    number = None if dtype is None else _DTYPES[_checked(dtype)]
+    return _wrap(_C.jit_optimize(_c(module, "jit_optimize"), _pass_names(disable), mode, number))
 
 
 def optimize(
@@ -75,6 +83,7 @@ def optimize(
     example_inputs: torch.Tensor | tuple[Any, ...] | Mapping[str, Any],
     *,
     disable: Iterable[str] = (),
+    dtype: torch.dtype | None = None,
     fp32_math_mode: FP32MathMode | None = None,
 ) -> torch.jit.ScriptModule:
     """Trace `model` with `example_inputs` and optimise the trace. `model` is not changed.
@@ -82,7 +91,7 @@ def optimize(
     A mapping is passed as keyword arguments. The options are those of `jit_optimize`.
     """
     if isinstance(model, torch.jit.ScriptModule):
-        return jit_optimize(model, disable=disable, fp32_math_mode=fp32_math_mode)
+        return jit_optimize(model, disable=disable, dtype=dtype, fp32_math_mode=fp32_math_mode)
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"ipex.optimize: expected a torch.nn.Module, got {type(model).__name__}.")
     if model.training:
@@ -92,7 +101,7 @@ def optimize(
             traced = torch.jit.trace(model, example_kwarg_inputs=dict(example_inputs))
         else:
             traced = torch.jit.trace(model, example_inputs)
-    return jit_optimize(traced, disable=disable, fp32_math_mode=fp32_math_mode)
+    return jit_optimize(traced, disable=disable, dtype=dtype, fp32_math_mode=fp32_math_mode)
 
 
 def load(path: str | os.PathLike[str]) -> torch.jit.ScriptModule:
@@ -103,6 +112,17 @@ def load(path: str | os.PathLike[str]) -> torch.jit.ScriptModule:
 def explain(module: torch.jit.ScriptModule) -> Report:
     """Return what `jit_optimize` did with each node of `module`, and why. The report is saved with the model."""
     return Report(tuple(Decision(*row) for row in _C.explain(_c(module, "explain"))))
+
+
+def _checked(dtype: torch.dtype) -> torch.dtype:
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"ipex.jit_optimize: expected a torch.dtype in dtype, got {dtype!r}. Take torch.bfloat16.")
+    if dtype not in _DTYPES:
+        raise ValueError(
+            f"ipex.jit_optimize: expected torch.bfloat16 or torch.float16 in dtype, got {dtype}. "
+            "Without one, a model keeps its own."
+        )
+    return dtype
 
 
 def _c(module: Any, caller: str) -> Any:

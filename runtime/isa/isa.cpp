@@ -64,6 +64,8 @@ Level level_in_use() {
   return use(s).level;
 }
 
+bool is_in_use(Level level) { return level <= level_in_use() && has_level(features(), level); }
+
 void prepare_onednn() {
   State& s = state();
   const std::lock_guard<std::mutex> lock(s.mutex);

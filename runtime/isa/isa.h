@@ -1,4 +1,4 @@
-// What the runtime's own code asks: both fix the choice for the process.
+// What the runtime's own code asks. Asking fixes the choice for the process.
 #pragma once
 
 #include <ipex/isa.h>
@@ -7,6 +7,9 @@ namespace ipex::isa {
 
 // The level that kernels of our own may use. Throws where there is none: see ipex/isa.h.
 Level level_in_use();
+
+// Whether the instructions of this level may be used.
+bool is_in_use(Level level);
 
 // Tells oneDNN what it may use. To be called before anything else of oneDNN.
 void prepare_onednn();

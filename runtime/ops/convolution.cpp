@@ -243,11 +243,11 @@ class ConvolutionContext final : public PackedOp {
     if (geometry_.groups > 1) {
       strides.insert(strides.begin(), weight.stride(0) * (weight.size(0) / geometry_.groups));
     }
-    return {weight_dims(), memory::data_type::f32, strides};
+    return {weight_dims(), data_type(), strides};
   }
 
   memory::desc any_weight_desc() const override {
-    return {weight_dims(), memory::data_type::f32, memory::format_tag::any};
+    return {weight_dims(), data_type(), memory::format_tag::any};
   }
 
   std::unique_ptr<const PackedWeight> pack(const Tensor& weight) const override {
@@ -269,12 +269,12 @@ class ConvolutionContext final : public PackedOp {
   dnnl::primitive_desc primitive_desc(const Ints& source_sizes, const memory::desc& weight_desc, const Fused& fused,
                                       FP32MathMode mode) const override {
     const auto channels_last = [&](const Ints& sizes) {
-      return memory::desc(sizes, memory::data_type::f32,
+      return memory::desc(sizes, data_type(),
                           sizes.size() == 5 ? memory::format_tag::ndhwc : memory::format_tag::nhwc);
     };
     const memory::desc source = channels_last(source_sizes), result = channels_last(kernel_result_sizes(source_sizes));
     const memory::desc bias_desc =
-        bias().defined() ? memory::desc({output_channels()}, memory::data_type::f32, memory::format_tag::a)
+        bias().defined() ? memory::desc({output_channels()}, bias_data_type(), memory::format_tag::a)
                          : memory::desc();
     memory::dims dilation = geometry_.dilation, end = geometry_.end;
     for (auto& d : dilation) --d;  // oneDNN counts the holes

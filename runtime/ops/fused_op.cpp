@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "ops/dtype.h"
+
 namespace ipex::runtime {
 namespace {
 
@@ -49,14 +51,14 @@ Fused FusedOp::fuse(const std::vector<at::Tensor>& operands, const Result& resul
 bool FusedOp::take(const PostOp& op, const at::Tensor& operand, const Result& result, Fused& fused) const {
   const std::string_view name = op.kind->name;
   std::optional<Spread> spread;
-  const char* reason = nullptr;
+  std::string reason;
   if (!is_exact(op)) {
     reason = "oneDNN does not give aten's result";
   } else if (op.kind->takes_operand) {
     spread = spread_of(operand, result.sizes(), result.channel_dimension());
     const bool operand_decides_layout = name == "radd" || name == "rmul" || name == "rsub";
-    if (!is_plain_cpu_float(operand)) {
-      reason = "its operand is not a float32 CPU tensor";
+    if (operand.scalar_type() != result.dtype() || !is_plain_cpu(operand)) {
+      reason = "its operand is not a " + name_of(result.dtype()) + " CPU tensor";
     } else if (!spread) {
       reason = "its operand is broadcast in a way that oneDNN can't follow";
     } else if (wants_gradient(operand)) {
@@ -65,7 +67,7 @@ bool FusedOp::take(const PostOp& op, const at::Tensor& operand, const Result& re
       reason = "its operand decides the layout of the result";
     }
   }
-  if (reason) {
+  if (!reason.empty()) {
     remember(c10::str("post-op ", name, ": ", reason));
     return false;
   }

@@ -40,6 +40,7 @@ class FusedOp : public torch::CustomClassHolder {
   class Result {
    public:
     virtual ~Result() = default;
+    virtual at::ScalarType dtype() const = 0;
     virtual std::vector<int64_t> sizes() const = 0;
     virtual int64_t channel_dimension() const = 0;
     // Whether `tensor`, of the same sizes, is laid out as the result will be.
@@ -57,14 +58,24 @@ class FusedOp : public torch::CustomClassHolder {
                                   int channel) const {
     return runtime::attributes(mode, post_ops_, fused.count, fused.spreads, dst, channel);
   }
-  // The primitive for this key, thread count, math mode and fusion, made by `make(mode)` when there is none. Null when
-  // that gives none.
+  // The primitive for this dtype, key, thread count, math mode and fusion, made by `make(mode)` when there is none. Null
+  // when that gives none, or oneDNN fails to make it.
   template <typename Make>
-  std::shared_ptr<const Prepared> prepared(std::vector<int64_t> key, const Fused& fused, Make&& make) const {
-    const FP32MathMode mode = math_mode_now(math_mode_);  // asked once: it may change at any time
-    key.insert(key.end(), {thread_count(), static_cast<int64_t>(mode), static_cast<int64_t>(fused.count)});
+  std::shared_ptr<const Prepared> prepared(at::ScalarType dtype, std::vector<int64_t> key, const Fused& fused,
+                                           Make&& make) const {
+    // Asked once: it may change at any time. Only float32 has modes.
+    const FP32MathMode mode = dtype == at::kFloat ? math_mode_now(math_mode_) : FP32MathMode::FP32;
+    key.insert(key.end(), {static_cast<int64_t>(dtype), thread_count(), static_cast<int64_t>(mode),
+                           static_cast<int64_t>(fused.count)});
     for (const Spread spread : fused.spreads) key.push_back(static_cast<int64_t>(spread));
-    const std::shared_ptr<const std::optional<Prepared>> found = primitives_.get(key, [&] { return make(mode); });
+    const auto make_or_none = [&]() -> std::optional<Prepared> {
+      try {
+        return make(mode);
+      } catch (const dnnl::error&) {
+        return std::nullopt;
+      }
+    };
+    const std::shared_ptr<const std::optional<Prepared>> found = primitives_.get(key, make_or_none);
     return {found, *found ? &**found : nullptr};
   }
 

@@ -76,6 +76,7 @@ class LinearContext final : public PackedOp {
   }
 
   at::Tensor run_own_kernel(const at::Tensor& source) const override {
+    if (dtype() != at::kFloat) return {};
     if (!Bf16Weight::is_worth_it(source.size(0), input_width() * output_width(), post_ops().size())) return {};
     if (math_mode_now(math_mode()) != FP32MathMode::BF32) return {};
     std::call_once(rounded_once_, [&] { rounded_weight_ = std::make_unique<const Bf16Weight>(plain_weight()); });
@@ -84,11 +85,11 @@ class LinearContext final : public PackedOp {
 
   // oneDNN multiplies by a [in, out] matrix; aten's weight is its transpose.
   memory::desc plain_weight_desc() const {
-    return {{input_width(), output_width()}, memory::data_type::f32, memory::format_tag::ba};
+    return {{input_width(), output_width()}, data_type(), memory::format_tag::ba};
   }
 
   memory::desc any_weight_desc() const override {
-    return {{input_width(), output_width()}, memory::data_type::f32, memory::format_tag::any};
+    return {{input_width(), output_width()}, data_type(), memory::format_tag::any};
   }
 
   // The number of rows is not known when packing; the layout that matmul asks for does not depend on it.
@@ -100,12 +101,14 @@ class LinearContext final : public PackedOp {
 
   dnnl::primitive_desc primitive_desc(const std::vector<int64_t>& source_sizes, const memory::desc& weight_desc,
                                       const Fused& fused, FP32MathMode mode) const override {
-    const auto row_major = [](int64_t height, int64_t width) {
-      return memory::desc({height, width}, memory::data_type::f32, memory::format_tag::ab);
+    const auto row_major = [](int64_t height, int64_t width, memory::data_type type) {
+      return memory::desc({height, width}, type, memory::format_tag::ab);
     };
-    const memory::desc result = row_major(source_sizes[0], output_width());
-    return dnnl::matmul::primitive_desc(engine(), row_major(source_sizes[0], input_width()), weight_desc,
-                                        bias().defined() ? row_major(1, output_width()) : memory::desc(), result,
+    const memory::desc source = row_major(source_sizes[0], input_width(), data_type());
+    const memory::desc result = row_major(source_sizes[0], output_width(), data_type());
+    const memory::desc bias_desc =
+        bias().defined() ? row_major(1, output_width(), bias_data_type()) : memory::desc();
+    return dnnl::matmul::primitive_desc(engine(), source, weight_desc, bias_desc, result,
                                         attributes(mode, fused, result, /*channel=*/1), /*allow_empty=*/true);
   }
 

@@ -3,8 +3,8 @@
 //   ipex::matmul_prepack(post_ops, math_mode) -> MatmulContext
 //   ipex::matmul_run(a, context, operands, eager_layout, b) -> Tensor
 //
-// There is nothing to pack; the context holds the post-ops and the primitives. oneDNN computes where both factors are
-// float32, have the same rank, at least 2, and the same leading dimensions; transposed ones are read as they lie. aten
+// There is nothing to pack; the context holds the post-ops and the primitives. oneDNN computes where both factors have
+// one dtype, float32, bfloat16 or float16, that the CPU computes in, the same rank, at least 2, and the same leading dimensions; transposed ones are read as they lie. aten
 // does the rest. The result is contiguous, as aten.matmul's is.
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
@@ -33,7 +33,7 @@ Tensor readable(const Tensor& tensor) {
 }
 
 memory::desc desc_of(const Tensor& tensor) {
-  return {tensor.sizes().vec(), memory::data_type::f32, tensor.strides().vec()};
+  return {tensor.sizes().vec(), data_type_of(tensor.scalar_type()), tensor.strides().vec()};
 }
 
 class MatmulContext final : public FusedOp {
@@ -78,18 +78,26 @@ class MatmulContext final : public FusedOp {
  private:
   class Product final : public Result {
    public:
-    Product(const Tensor& a, const Tensor& b) : sizes_(a.sizes().vec()) { sizes_.back() = b.size(-1); }
+    Product(const Tensor& a, const Tensor& b) : dtype_(a.scalar_type()), sizes_(a.sizes().vec()) {
+      sizes_.back() = b.size(-1);
+    }
+    at::ScalarType dtype() const override { return dtype_; }
     std::vector<int64_t> sizes() const override { return sizes_; }
     int64_t channel_dimension() const override { return static_cast<int64_t>(sizes_.size()) - 1; }
     bool is_laid_out_like(const Tensor& tensor) const override { return tensor.is_contiguous(); }
     Tensor kernel_view(const Tensor& tensor) const override { return tensor.contiguous(); }
 
    private:
+    at::ScalarType dtype_;
     std::vector<int64_t> sizes_;
   };
 
   static const char* reason_for_aten(const Tensor& a, const Tensor& b) {
-    if (!is_plain_cpu_float(a) || !is_plain_cpu_float(b)) return "a factor is not a float32 CPU tensor";
+    for (const Tensor& factor : {a, b}) {
+      if (!is_packable(factor.scalar_type()) || !is_plain_cpu(factor)) return "a factor is not a float32 CPU tensor";
+    }
+    if (a.scalar_type() != b.scalar_type()) return "the factors differ in dtype";
+    if (const char* reason = reason_against_dtype(a.scalar_type())) return reason;
     if (wants_gradient(a) || wants_gradient(b)) return "a factor requires a gradient";
     if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
     const int64_t rank = a.dim();
@@ -107,7 +115,7 @@ class MatmulContext final : public FusedOp {
     for (const at::IntArrayRef part : {a.sizes(), a.strides(), b.sizes(), b.strides()}) {
       key.insert(key.end(), part.begin(), part.end());
     }
-    return prepared(std::move(key), fused, [&](FP32MathMode mode) -> std::optional<Prepared> {
+    return prepared(a.scalar_type(), std::move(key), fused, [&](FP32MathMode mode) -> std::optional<Prepared> {
       const memory::desc dst = desc_of(result);
       const auto attr = attributes(mode, fused, dst, static_cast<int>(result.dim()) - 1);
       dnnl::matmul::primitive_desc desc(engine(), desc_of(a), desc_of(b), dst, attr, /*allow_empty=*/true);

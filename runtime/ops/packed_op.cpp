@@ -10,16 +10,19 @@ namespace {
 
 const Spec& checked(const Spec& spec, int64_t weight_rank, int64_t output_channels) {
   const auto& [name, weight, bias, post_ops, folded_scale, folded_shift, math_mode] = spec;
-  TORCH_CHECK(weight.defined() && weight.dim() == weight_rank && is_plain_cpu_float(weight) && weight.numel() > 0, name,
-              ": expected a non-empty ", weight_rank, "-D float32 CPU weight, got ",
+  TORCH_CHECK(weight.defined() && weight.dim() == weight_rank && is_packable(weight.scalar_type()) &&
+                  is_plain_cpu(weight) && weight.numel() > 0,
+              name, ": expected a non-empty ", weight_rank, "-D CPU weight of float32, bfloat16 or float16, got ",
               weight.defined() ? c10::str(weight.toString(), " ", weight.sizes()) : "none",
               ". The model file is damaged: save it again.");
   for (const auto& [role, vector] :
        {std::pair{"bias", bias}, {"folded_scale", folded_scale}, {"folded_shift", folded_shift}}) {
-    TORCH_CHECK(
-        !vector.defined() || (vector.dim() == 1 && vector.size(0) == output_channels && is_plain_cpu_float(vector)),
-        name, ": expected a float32 CPU ", role, " of ", output_channels, " elements, got ", vector.toString(), " ",
-        vector.defined() ? vector.sizes() : at::IntArrayRef{}, ". The model file is damaged: save it again.");
+    if (!vector.defined()) continue;
+    const bool is_like_weight = role == std::string_view("bias") && vector.scalar_type() == weight.scalar_type();
+    TORCH_CHECK(vector.dim() == 1 && vector.size(0) == output_channels && is_plain_cpu(vector) &&
+                    (vector.scalar_type() == at::kFloat || is_like_weight),
+                name, ": expected a float32 CPU ", role, " of ", output_channels, " elements, got ", vector.toString(),
+                " ", vector.sizes(), ". The model file is damaged: save it again.");
   }
   TORCH_CHECK(folded_scale.defined() == folded_shift.defined() && (bias.defined() || !folded_scale.defined()), name,
               ": expected folded_scale, folded_shift and bias together, got some of them. The model file is damaged: "
@@ -40,7 +43,8 @@ State save(const Spec& spec, const Integers& integers) {
     if (tensor.defined()) tensors.insert(name, tensor);
   }
   if (spec.math_mode) fields.insert("math_mode", std::vector{static_cast<int64_t>(*spec.math_mode)});
-  return {spec.math_mode ? 2 : 1, tensors, fields, spec.post_ops};
+  const bool is_16_bit = spec.weight.defined() && spec.weight.scalar_type() != at::kFloat;
+  return {is_16_bit ? 3 : spec.math_mode ? 2 : 1, tensors, fields, spec.post_ops};
 }
 
 StateReader::StateReader(const char* name, const State& state) : name_(name), state_(state) {
@@ -77,6 +81,7 @@ std::vector<int64_t> StateReader::integers(const std::string& key, size_t count,
 
 PackedOp::PackedOp(const Spec& spec, int64_t weight_rank, int64_t output_channels)
     : FusedOp(checked(spec, weight_rank, output_channels).name, spec.post_ops, spec.math_mode),
+      dtype_(spec.weight.scalar_type()),
       weight_sizes_(spec.weight.sizes().vec()),
       weight_format_(spec.weight.suggest_memory_format()),
       bias_(spec.bias.defined() ? spec.bias.detach().clone(at::MemoryFormat::Contiguous) : at::Tensor()),
@@ -104,6 +109,7 @@ class PackedOp::CallResult final : public FusedOp::Result {
   CallResult(const PackedOp& op, const at::Tensor& input, bool eager_layout)
       : op_(op), input_(input), eager_layout_(eager_layout), sizes_(op.result_sizes(input)) {}
 
+  at::ScalarType dtype() const override { return op_.dtype(); }
   std::vector<int64_t> sizes() const override { return sizes_; }
   int64_t channel_dimension() const override { return op_.channel_dimension(static_cast<int64_t>(sizes_.size())); }
   bool is_laid_out_like(const at::Tensor& tensor) const override {
@@ -137,15 +143,20 @@ at::Tensor PackedOp::run_primitive(const at::Tensor& input, const std::vector<at
     return {};
   }
   at::Tensor result = allocate(source);
-  prepared->run(source, weight(), bias_, result, fused.operands);
+  try {
+    prepared->run(source, *weight(), bias_, result, fused.operands);
+  } catch (const dnnl::error& error) {
+    remember(c10::str("oneDNN failed: ", error.what()));
+    return {};
+  }
   done = fused.count;
   return user_view(result, input, eager_layout);
 }
 
 std::shared_ptr<const Prepared> PackedOp::prepare(const at::Tensor& source, const Fused& fused) const {
-  return prepared(source.sizes().vec(), fused, [&](FP32MathMode mode) -> std::optional<Prepared> {
+  return prepared(dtype_, source.sizes().vec(), fused, [&](FP32MathMode mode) -> std::optional<Prepared> {
     // With the weight as it is packed or, where no kernel takes that, as one wants it.
-    for (const dnnl::memory::desc& weight_desc : {weight().desc(), any_weight_desc()}) {
+    for (const dnnl::memory::desc& weight_desc : {weight()->desc(), any_weight_desc()}) {
       auto desc = primitive_desc(source.sizes().vec(), weight_desc, fused, mode);
       if (desc && skip_reference_implementations(desc)) return Prepared(desc, bias_.defined());
     }
@@ -154,16 +165,22 @@ std::shared_ptr<const Prepared> PackedOp::prepare(const at::Tensor& source, cons
 }
 
 at::Tensor PackedOp::run_reference(const at::Tensor& input) const {
-  if (!is_folded_for_another_rank(input)) return reference(input, plain_weight(), bias_);
-
-  // Here dimension 1, batch_norm's channel, is not the dimension that the weight was folded along.
+  if (!is_folded_for_another_rank(input)) {
+    // aten wants a bias of the weight's dtype.
+    return reference(input, plain_weight(), bias_.defined() ? bias_.to(dtype_) : bias_);
+  }
+  // Here dimension 1, batch_norm's channel, is not the dimension that the weight was folded along. A 16-bit one is taken
+  // out in float32.
+  const bool is_16_bit = dtype_ != at::kFloat;
   const at::Tensor y =
-      reference(input, divided(plain_weight(), folded_scale_), (bias_ - folded_shift_) / folded_scale_);
+      reference(is_16_bit ? input.to(at::kFloat) : input, divided(plain_weight().to(at::kFloat), folded_scale_),
+                (bias_.to(at::kFloat) - folded_shift_) / folded_scale_);
   TORCH_CHECK(y.dim() >= 2 && y.size(1) == folded_scale_.size(0), name(), ": expected ", folded_scale_.size(0),
               " channels in dimension 1 for its batch_norm, got ", y.sizes(), ".");
   std::vector<int64_t> along_input(y.dim(), 1);
   along_input[1] = -1;
-  return y * folded_scale_.view(along_input) + folded_shift_.view(along_input);
+  const at::Tensor result = y * folded_scale_.view(along_input) + folded_shift_.view(along_input);
+  return is_16_bit ? result.to(dtype_) : result;
 }
 
 bool PackedOp::is_folded_for_another_rank(const at::Tensor& input) const {
@@ -171,25 +188,43 @@ bool PackedOp::is_folded_for_another_rank(const at::Tensor& input) const {
 }
 
 const char* PackedOp::reason_for_aten(const at::Tensor& input, bool eager_layout) const {
-  if (!is_plain_cpu_float(input)) return "the input is not a float32 CPU tensor";
+  if (input.scalar_type() != dtype_ || !is_plain_cpu(input)) {
+    return dtype_ == at::kFloat      ? "the input is not a float32 CPU tensor"
+           : dtype_ == at::kBFloat16 ? "the input is not a bfloat16 CPU tensor"
+                                     : "the input is not a float16 CPU tensor";
+  }
   if (wants_gradient(input)) return "the input requires a gradient";
   if (c10::multiply_integers(result_sizes(input)) == 0 || input.numel() == 0) return "there is nothing to compute";
   if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
   if (is_folded_for_another_rank(input)) return "a batch_norm was folded that is another one for this rank";
+  if (!weight()) {
+    const char* reason = reason_against_dtype(dtype_);
+    return reason ? reason : "oneDNN can't pack this weight on this CPU";
+  }
   return own_reason_for_aten(input, eager_layout);
 }
 
-const PackedWeight& PackedOp::weight() const {
+const PackedWeight* PackedOp::weight() const {
   std::call_once(packed_once_, [&] {
-    weight_ = pack(unpacked_);
-    unpacked_.reset();
+    try {
+      if (!reason_against_dtype(dtype_)) weight_ = pack(unpacked_);
+    } catch (const dnnl::error&) {  // it has no reorder for the dtype
+    }
+    // A weight that stays plain is copied: others may hold it, and write to it.
+    unpacked_ = weight_ ? at::Tensor() : unpacked_.clone();
   });
-  return *weight_;
+  return weight_.get();
+}
+
+void PackedOp::ensure_packed() const {
+  weight();
+  warn_if_slow(dtype_);
 }
 
 at::Tensor PackedOp::plain_weight() const {
-  at::Tensor plain = at::empty(weight_sizes_, at::TensorOptions(at::kFloat).memory_format(weight_format_));
-  weight().unpack_into(plain);
+  if (!weight()) return unpacked_;
+  at::Tensor plain = at::empty(weight_sizes_, at::TensorOptions(dtype_).memory_format(weight_format_));
+  weight_->unpack_into(plain);
   return plain;
 }
 
@@ -198,7 +233,7 @@ Spec PackedOp::spec() const {
 }
 
 std::string PackedOp::describe() const {
-  return c10::str(name(), "(weight=", weight_sizes_, ", bias=", bias_.defined(), ", post_ops=", post_op_texts(),
+  return c10::str(name(), "(weight=", weight_sizes_, ", dtype=", name_of(dtype_), ", bias=", bias_.defined(), ", post_ops=", post_op_texts(),
                   ", math_mode=", runtime::describe(math_mode()), ")");
 }
 

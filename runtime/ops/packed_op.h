@@ -15,6 +15,7 @@
 #include <tuple>
 #include <vector>
 
+#include "ops/dtype.h"
 #include "ops/fused_op.h"
 
 namespace ipex::runtime {
@@ -22,19 +23,20 @@ namespace ipex::runtime {
 // A saved context: format version, plain tensors, integer fields, post-ops in order.
 // Version n reads every version up to n. A field that older readers may ignore can be added without a new version;
 // anything that changes the result needs one. A state is written with the first version that can say all of it, so that
-// older readers take what they can. Version 2 added the math mode.
-constexpr int64_t format_version = 2;
+// older readers take what they can. Version 2 added the math mode, version 3 weights of bfloat16 and float16.
+constexpr int64_t format_version = 3;
 using State = std::tuple<int64_t, c10::Dict<std::string, at::Tensor>, c10::Dict<std::string, std::vector<int64_t>>,
                          std::vector<std::string>>;
 
-// Fields that every anchor has. `weight` and `bias` are plain; `name` is the run op, for messages.
+// Fields that every anchor has. `weight` and `bias` are plain; `name` is the run op, for messages. The bias has the
+// weight's dtype or, next to a 16-bit weight too, float32.
 struct Spec {
   const char* name;
   at::Tensor weight;
   at::Tensor bias;  // undefined when there is none
   std::vector<std::string> post_ops;
   // The batch_norm that was folded into weight and bias, undefined when there is none: y * scale + shift. Folding is
-  // right for inputs of the weight's rank; for others the batch_norm is taken out again and done by itself.
+  // right for inputs of the weight's rank; for others the batch_norm is taken out again and done by itself. float32.
   at::Tensor folded_scale;
   at::Tensor folded_shift;
   PinnedMathMode math_mode;
@@ -69,8 +71,8 @@ class PackedOp : public FusedOp {
   // kernel writes. `operands` holds one tensor per post-op that takes one, in order; they are only read.
   at::Tensor run(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const;
 
-  // Packs the weight now rather than at the first call.
-  void ensure_packed() const { weight(); }
+  // Packs the weight now rather than at the first call, and warns where the CPU will be slow with it.
+  void ensure_packed() const;
 
   std::string describe() const;
   // What a save writes, with the plain weight made again.
@@ -111,13 +113,19 @@ class PackedOp : public FusedOp {
   // The anchor computed by a kernel of our own. Undefined where oneDNN's is to be taken.
   virtual at::Tensor run_own_kernel(const at::Tensor& /*source*/) const { return {}; }
   // The mode that the weight is laid out for. It is packed once, whatever the process's mode becomes.
-  FP32MathMode math_mode_for_packing() const { return math_mode().value_or(FP32MathMode::FP32); }
+  FP32MathMode math_mode_for_packing() const {
+    return dtype() == at::kFloat ? math_mode().value_or(FP32MathMode::FP32) : FP32MathMode::FP32;
+  }
 
+  // Of the weight, and so of the inputs and results that oneDNN computes on.
+  at::ScalarType dtype() const { return dtype_; }
+  dnnl::memory::data_type data_type() const { return data_type_of(dtype_); }
+  dnnl::memory::data_type bias_data_type() const { return data_type_of(bias_.scalar_type()); }
   const std::vector<int64_t>& weight_sizes() const { return weight_sizes_; }
   at::MemoryFormat weight_format() const { return weight_format_; }
   const at::Tensor& bias() const { return bias_; }
-  // The weight, packed at the first call.
-  const PackedWeight& weight() const;
+  // The weight, packed at the first call. Null where oneDNN does not compute in its dtype on this CPU: it stays plain.
+  const PackedWeight* weight() const;
   at::Tensor plain_weight() const;
 
  private:
@@ -131,6 +139,7 @@ class PackedOp : public FusedOp {
   at::Tensor run_reference(const at::Tensor& input) const;
   bool is_folded_for_another_rank(const at::Tensor& input) const;
 
+  at::ScalarType dtype_;
   std::vector<int64_t> weight_sizes_;
   at::MemoryFormat weight_format_;
   at::Tensor bias_;
@@ -139,7 +148,7 @@ class PackedOp : public FusedOp {
   // A context that is loaded packs when it first runs, not while the file is read: the loader holds every plain weight
   // until it is done, and the packed ones beside them would double the peak.
   mutable std::once_flag packed_once_;
-  mutable at::Tensor unpacked_;  // until then
+  mutable at::Tensor unpacked_;  // until then, or for good
   mutable std::unique_ptr<const PackedWeight> weight_;
 };
 

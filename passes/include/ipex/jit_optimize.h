@@ -17,6 +17,9 @@ struct Options {
   std::vector<std::string> disable;
   // FP32 or BF32, to give the model a mode of its own, which is saved with it. Without, it follows the process.
   std::optional<FP32MathMode> fp32_math_mode;
+  // bfloat16 or float16, to let the convolutions and linears of a float32 model compute in it. Inputs and results of the
+  // model keep their dtype.
+  std::optional<at::ScalarType> dtype;
 };
 
 // Returns a new module that computes what `module` does, faster. `module` may be traced, scripted, frozen or loaded

@@ -1,0 +1,27 @@
+// The borders of what a float32 model computes in 16 bits.
+//
+//   ipex::lower_precision(x, dtype) -> Tensor     on the way in: float32 becomes dtype
+//   ipex::restore_precision(y) -> Tensor          on the way out: bfloat16 and float16 become float32
+//
+// What has another dtype stays as it is, and meets the op, and the error, that it would have met in eager.
+#include <ATen/ATen.h>
+#include <torch/library.h>
+
+namespace ipex::runtime {
+namespace {
+
+at::Tensor lower_precision(const at::Tensor& x, at::ScalarType dtype) {
+  return x.scalar_type() == at::kFloat ? x.to(dtype) : x;
+}
+
+at::Tensor restore_precision(const at::Tensor& y) {
+  return y.scalar_type() == at::kBFloat16 || y.scalar_type() == at::kHalf ? y.to(at::kFloat) : y;
+}
+
+TORCH_LIBRARY_FRAGMENT(ipex, m) {
+  m.def("lower_precision(Tensor(a) x, ScalarType dtype) -> Tensor(a)", lower_precision);
+  m.def("restore_precision(Tensor(a) y) -> Tensor(a)", restore_precision);
+}
+
+}  // namespace
+}  // namespace ipex::runtime
