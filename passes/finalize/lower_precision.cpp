@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/passes/dead_code_elimination.h>
 
 #include <map>
 #include <set>
@@ -98,6 +99,7 @@ void lower_precision(const std::shared_ptr<Graph>& graph, at::ScalarType dtype, 
       report.push_back({"lower_precision", describe(node), true, std::string("runs in ") + name_of(dtype)});
     }
   }
+  torch::jit::EliminateDeadCode(graph);  // the float32 weights
 }
 
 }  // namespace ipex::passes

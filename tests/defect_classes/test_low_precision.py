@@ -2,39 +2,14 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 import ipex
 from anchored import After, every_anchor, make, trace
-
-both_dtypes = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-
-# Roundings fall differently when sums are taken in another order.
-TIMES_STOCKS_ERROR = 2
-
-
-def distance(actual: Tensor, exact: Tensor) -> float:
-    return ((actual.double() - exact.double()).abs().max() / exact.abs().max()).item()
-
-
-def check_16_bit(model: nn.Module, x: Tensor, dtype: torch.dtype) -> None:
-    """Compare with float32 arithmetic on the same 16-bit weights."""
-    low, low_x = copy.deepcopy(model).eval().to(dtype), x.to(dtype)
-    optimized = ipex.jit_optimize(trace(low, low_x))
-    with torch.no_grad():
-        exact, stock = copy.deepcopy(low).float()(low_x.float()), low(low_x)
-        bound = TIMES_STOCKS_ERROR * distance(stock, exact) + torch.finfo(dtype).eps / 2
-        for _ in range(3):
-            ours = optimized(low_x)
-            assert ours.dtype == stock.dtype
-            assert ours.shape == stock.shape
-            assert distance(ours, exact) <= bound
-
+from low_precision import assert_no_worse, both_dtypes, check_16_bit, check_lowered
 
 @pytest.fixture(params=[True, False], ids=["fast path", "layer by layer"])
 def _fast_path(request):
@@ -69,4 +44,43 @@ def test_autocast_around_a_float32_model(dtype):
         exact = layer(x)
         with torch.autocast("cpu", dtype=dtype):
             stock, ours = layer(x), optimized(x)
-    assert distance(ours, exact) <= TIMES_STOCKS_ERROR * distance(stock, exact) + torch.finfo(dtype).eps / 2
+    assert_no_worse(ours, stock, exact, dtype)
+
+
+@pytest.mark.usefixtures("_fast_path")
+@both_dtypes
+def test_traced_under_autocast(dtype):
+    layer, x = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True).eval(), torch.randn(2, 7, 32)
+    with torch.no_grad():
+        exact = layer(x)
+        with torch.autocast("cpu", dtype=dtype, cache_enabled=False):  # the tracer can't follow cached casts
+            stock, traced = layer(x), trace(layer, x)
+        ours = ipex.jit_optimize(traced)(x)
+    assert ours.dtype == stock.dtype
+    assert_no_worse(ours, stock, exact, dtype)
+
+
+@pytest.mark.usefixtures("_fast_path")
+@both_dtypes
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_transformer_encoder_layer_given_a_dtype(dtype, norm_first):
+    check_lowered(nn.TransformerEncoderLayer(32, 4, 64, norm_first=norm_first, batch_first=True), torch.randn(2, 7, 32), dtype)
+
+
+@every_anchor
+@both_dtypes
+def test_anchors_given_a_dtype(anchor, dtype):
+    module, x = make(anchor)
+    check_lowered(After(module, lambda f, x: F.relu(f(x)) + x), x, dtype)
+
+
+@both_dtypes
+def test_a_lowered_model_under_autocast(dtype):
+    model, x = nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3)).eval(), torch.randn(2, 4, 9, 9)
+    optimized = ipex.optimize(model, x, dtype=dtype)
+    with torch.no_grad():
+        exact = model(x)
+        for around in (torch.bfloat16, torch.float16):
+            with torch.autocast("cpu", dtype=around):
+                stock, ours = model(x), optimized(x)
+            assert_no_worse(ours, stock, exact, torch.bfloat16)
