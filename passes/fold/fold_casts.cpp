@@ -9,9 +9,10 @@
 //
 // The ops between the two casts, if any, are such that give the same in both dtypes: they move elements, or choose among
 // them. A cast to the dtype that a value has already is removed as well.
-// Declines as a whole where anything is overwritten: the value and its copy would become one. Declines a pair when
-// another reader needs the float32 value of an op in between, when the dtype of the first value is not known, and when
-// the model returns both the value and its copy.
+// Another reader of such an op gets its result cast to float32. A cast that is left when a later one undoes it is the same
+// case again.
+// Declines as a whole where anything is overwritten: the value and its copy would become one. Leaves a pair alone when the
+// dtype of the first value is not known, and when the model may return both the value and its copy.
 #include <torch/csrc/jit/ir/alias_analysis.h>
 #include <torch/csrc/jit/ir/constants.h>
 
@@ -98,27 +99,28 @@ bool can_narrow(Value* value, at::ScalarType dtype, const AliasDb& aliases, cons
     return aliases.safeToChangeAliasingRelationship({const_cast<Value*>(result)}, {cast->source});
   }
   Node* node = value->node();
-  if (!only_moves_or_chooses(node) || value->uses().size() != 1) return false;
+  if (!only_moves_or_chooses(node)) return false;
   if (kind_of(node) == "aten::cat" && node->input(0)->uses().size() != 1) return false;
   const auto tensors = tensors_of(node);
   return std::all_of(tensors.begin(), tensors.end(),
                      [&](Value* tensor) { return can_narrow(tensor, dtype, aliases, result, leaves); });
 }
 
-// Lets the ops between the leaves and `value` read the leaves' sources.
+// Lets the ops between the leaves and `value` read the leaves' sources. Other readers get float32 as before.
 void narrow(Value* value, const Leaves& leaves) {
   Node* node = value->node();
   Node* reader = kind_of(node) == "aten::cat" ? node->input(0)->node() : node;
   for (size_t i = 0; i < (reader == node ? 1 : reader->inputs().size()); ++i) {
     Value* tensor = reader->input(i);
     const auto leaf = std::find_if(leaves.begin(), leaves.end(), [&](const auto& l) { return l.first == tensor; });
-    if (leaf != leaves.end()) {
-      reader->replaceInput(i, leaf->second);
-    } else {
-      narrow(tensor, leaves);
-    }
+    if (leaf == leaves.end()) narrow(tensor, leaves);
+    reader->replaceInput(i, leaf == leaves.end() ? tensor : leaf->second);
   }
   value->setType(c10::TensorType::get());  // it may say float32
+  const torch::jit::WithInsertPoint guard(node->next());
+  Value* widened = node->owningGraph()->insert(Symbol::fromQualString("ipex::restore_precision"), {value});
+  widened->node()->setSourceRange(node->sourceRange());
+  value->replaceAllUsesAfterNodeWith(widened->node(), widened);
 }
 
 bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {

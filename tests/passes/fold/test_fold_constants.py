@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ir import PACKED
+from ir import PACKED, WEIGHT
 from support import assert_rewrites, assert_round_trip, assert_unchanged, check_against_eager, graph_ir, packed_post_ops
 
+LOW_WEIGHT = WEIGHT.replace("Float", "BFloat16")
 VECTOR = "%v : Float(8, 1, 1, strides=[1, 1, 1], requires_grad=0, device=cpu) = prim::Constant[value=<Tensor>]()"
 FLAT = "%v : Float(8, strides=[1], requires_grad=0, device=cpu) = prim::Constant[value=<Tensor>]()"
 DOUBLE = "%v : Double(8, 1, 1, strides=[1, 1, 1], requires_grad=0, device=cpu) = prim::Constant[value=<Tensor>]()"
@@ -49,6 +50,7 @@ def test_fires(call):
         (after_conv("aten::div(%v, %y)", VECTOR), "divides by the packed op's result"),
         (after_conv("aten::div(%y, %zero)"), "not finite"),
         (after_conv("aten::mul(%y, %t)"), None),
+        (after_conv("aten::mul(%y, %half)", HALF).replace(WEIGHT, LOW_WEIGHT), "would be rounded once more"),
     ],
 )
 def test_declines(ir, reason):

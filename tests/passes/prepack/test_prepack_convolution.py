@@ -3,8 +3,8 @@ import pytest
 from ir import CONSTANTS
 from support import assert_rewrites, assert_unchanged, graph_ir
 
-HALF_WEIGHT = (
-    "%h : Half(8, 4, 3, 3, strides=[36, 9, 3, 1], requires_grad=0, device=cpu) = prim::Constant[value=<Tensor>]()"
+DOUBLE_WEIGHT = (
+    "%d : Double(8, 4, 3, 3, strides=[36, 9, 3, 1], requires_grad=0, device=cpu) = prim::Constant[value=<Tensor>]()"
 )
 
 
@@ -32,8 +32,20 @@ def test_declines_a_computed_bias():
     assert_unchanged("prepack_convolution", conv2d(bias="%v"), reason="its bias is not a constant")
 
 
+@pytest.mark.parametrize("dtype", ["BFloat16", "Half"])
+def test_takes_16_bit_weights(dtype):
+    weight = DOUBLE_WEIGHT.replace("Double", dtype)
+    assert assert_rewrites("prepack_convolution", conv2d("%d", "%none", "%zeros", weight)).count("aten::conv2d") == 0
+
+
+def test_declines_a_bias_of_another_dtype():
+    bias = "%b : Half(8, strides=[1], requires_grad=0, device=cpu) = prim::Constant[value=<Tensor>]()"
+    ir = conv2d("%w", "%b", "%zeros", bias)
+    assert_unchanged("prepack_convolution", ir, reason="its bias is Half, its weight is not")
+
+
 def test_declines_other_dtypes():
-    assert_unchanged("prepack_convolution", conv2d("%h", "%none", "%zeros", HALF_WEIGHT), reason="not float32")
+    assert_unchanged("prepack_convolution", conv2d("%d", "%none", "%zeros", DOUBLE_WEIGHT), reason="not float32")
 
 
 @pytest.mark.parametrize(("mode", "padding"), [("valid", "[0, 0]"), ("same", "[1, 1, 1, 1]")])

@@ -1,3 +1,5 @@
+import pytest
+
 from support import assert_rewrites, assert_unchanged, graph_ir
 
 
@@ -19,6 +21,11 @@ def test_fires_on_a_constant_weight():
 
 def test_declines_a_computed_weight():
     assert_unchanged("prepack_linear", linear(weight="%v"), reason="its weight is not a constant")
+
+
+@pytest.mark.parametrize("dtype", ["BFloat16", "Half"])
+def test_takes_16_bit_weights(dtype):
+    assert assert_rewrites("prepack_linear", linear(dtype)).count("aten::linear") == 0
 
 
 def test_declines_other_dtypes():
