@@ -1,5 +1,4 @@
 // ipex._C: types cross the border here, nothing is decided.
-#include <c10/util/Exception.h>
 #include <ipex/isa.h>
 #include <ipex/isa_choice.h>
 #include <ipex/jit_optimize.h>
