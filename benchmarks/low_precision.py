@@ -1,9 +1,10 @@
-"""Times models in float32, in the math mode BF32 and in 16 bits, beside stock TorchScript, and checks what they compute.
+"""Times models in float32, in the math mode BF32 and in 16 bits, beside stock TorchScript, and checks the results.
 
     python benchmarks/low_precision.py --threads 16
 
-Prints Markdown: a table of medians, of calls taken in turn; the largest errors against eager in float32, relative to the
-largest element; what was left to aten; and the kernels that oneDNN chose. Weights are random, nothing is downloaded.
+Prints Markdown: a table of medians, of calls taken in turn; the largest errors against eager in float32, relative to
+the largest element; what was left to aten; and the kernels that oneDNN chose. Weights are random, nothing is
+downloaded.
 """
 
 from __future__ import annotations
@@ -38,7 +39,15 @@ Variant = Callable[[torch.jit.ScriptModule, nn.Module, Tensor], torch.jit.Script
 class MobileNetV2(nn.Module):
     """At its full size."""
 
-    SETTINGS = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+    SETTINGS = (
+        (1, 16, 1, 1),
+        (6, 24, 2, 2),
+        (6, 32, 3, 2),
+        (6, 64, 4, 2),
+        (6, 96, 3, 1),
+        (6, 160, 3, 2),
+        (6, 320, 1, 1),
+    )
 
     def __init__(self) -> None:
         super().__init__()

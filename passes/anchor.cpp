@@ -111,9 +111,7 @@ void Anchor::take_over(Node* node) const {
   node->destroy();
 }
 
-bool is_packable(at::ScalarType dtype) {
-  return dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf;
-}
+bool is_packable(at::ScalarType dtype) { return dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf; }
 
 std::optional<std::string> reason_against_weight(const Node* node) {
   const auto weight_value = toIValue(node->namedInput("weight"));
@@ -135,8 +133,7 @@ std::optional<std::string> reason_against_bias(const Node* node, int64_t output_
   if (bias.scalar_type() != toIValue(node->namedInput("weight"))->toTensor().scalar_type()) {
     return c10::str("its bias is ", bias.scalar_type(), ", its weight is not");
   }
-  if (bias.dim() != 1 || bias.size(0) != output_channels ||
-      !bias.device().is_cpu()) {
+  if (bias.dim() != 1 || bias.size(0) != output_channels || !bias.device().is_cpu()) {
     return "its bias is not a vector of its channels";
   }
   return std::nullopt;

@@ -12,9 +12,7 @@ namespace {
 using torch::jit::toIValue;
 using Known = std::unordered_map<const Value*, bool>;
 
-bool is_floating_dtype(const at::Tensor& tensor) {
-  return at::isFloatingType(tensor.scalar_type());
-}
+bool is_floating_dtype(const at::Tensor& tensor) { return at::isFloatingType(tensor.scalar_type()); }
 
 bool is_floating_constant(const Value* value) {
   const auto constant = toIValue(value);

@@ -1,8 +1,8 @@
 """What is asked of 16-bit results: that they are about as near to float32's as stock PyTorch's are.
 
 Post-ops are applied before the sum is rounded, and a folded batch_norm rounds the weight instead of the convolution's
-result. So the bits differ from stock's. The bound is twice stock's largest error, as roundings fall differently, and half
-of a rounding of the largest element, as stock may be exact by luck.
+result. So the bits differ from stock's. The bound is twice stock's largest error, as roundings fall differently, and
+half of a rounding of the largest element, as stock may be exact by luck.
 """
 
 from __future__ import annotations

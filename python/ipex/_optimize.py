@@ -10,7 +10,6 @@ import torch
 from ._load_extension import _C
 from ._math_mode import FP32MathMode, number_of
 
-
 # Their numbers in C++ and in TorchScript.
 _DTYPES = {torch.float16: 5, torch.bfloat16: 15}
 
@@ -63,8 +62,8 @@ def jit_optimize(
     `module` may be traced, scripted, frozen or loaded from a file, and must be in eval mode. It is not changed. The
     result is an ordinary ScriptModule: save it, load it, copy it, run it from many threads or from C++.
     `disable` names passes to leave out; `python -m ipex --passes` lists them. `dtype`, torch.bfloat16 or torch.float16,
-    lets the convolutions and linears of a float32 model compute in it; inputs and results keep their dtype. A model that
-    has 16-bit weights, or was traced under autocast, needs no `dtype`. `fp32_math_mode`, FP32 or BF32, is the
+    lets the convolutions and linears of a float32 model compute in it; inputs and results keep their dtype. A model
+    that has 16-bit weights, or was traced under autocast, needs no `dtype`. `fp32_math_mode`, FP32 or BF32, is the
     model's own from then on, and saved with it; without, the model follows `set_fp32_math_mode`.
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU()).eval()

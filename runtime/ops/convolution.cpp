@@ -246,9 +246,7 @@ class ConvolutionContext final : public PackedOp {
     return {weight_dims(), data_type(), strides};
   }
 
-  memory::desc any_weight_desc() const override {
-    return {weight_dims(), data_type(), memory::format_tag::any};
-  }
+  memory::desc any_weight_desc() const override { return {weight_dims(), data_type(), memory::format_tag::any}; }
 
   std::unique_ptr<const PackedWeight> pack(const Tensor& weight) const override {
     return std::make_unique<PackedWeight>(weight, plain_weight_desc(weight), preferred_weight_desc(weight));
@@ -269,13 +267,11 @@ class ConvolutionContext final : public PackedOp {
   dnnl::primitive_desc primitive_desc(const Ints& source_sizes, const memory::desc& weight_desc, const Fused& fused,
                                       FP32MathMode mode) const override {
     const auto channels_last = [&](const Ints& sizes) {
-      return memory::desc(sizes, data_type(),
-                          sizes.size() == 5 ? memory::format_tag::ndhwc : memory::format_tag::nhwc);
+      return memory::desc(sizes, data_type(), sizes.size() == 5 ? memory::format_tag::ndhwc : memory::format_tag::nhwc);
     };
     const memory::desc source = channels_last(source_sizes), result = channels_last(kernel_result_sizes(source_sizes));
     const memory::desc bias_desc =
-        bias().defined() ? memory::desc({output_channels()}, bias_data_type(), memory::format_tag::a)
-                         : memory::desc();
+        bias().defined() ? memory::desc({output_channels()}, bias_data_type(), memory::format_tag::a) : memory::desc();
     memory::dims dilation = geometry_.dilation, end = geometry_.end;
     for (auto& d : dilation) --d;  // oneDNN counts the holes
     if (!geometry_.transposed) {

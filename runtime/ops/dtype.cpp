@@ -6,9 +6,7 @@
 
 namespace ipex::runtime {
 
-bool is_packable(at::ScalarType dtype) {
-  return dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf;
-}
+bool is_packable(at::ScalarType dtype) { return dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf; }
 
 std::string name_of(at::ScalarType dtype) {
   switch (dtype) {

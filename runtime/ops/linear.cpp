@@ -106,8 +106,7 @@ class LinearContext final : public PackedOp {
     };
     const memory::desc source = row_major(source_sizes[0], input_width(), data_type());
     const memory::desc result = row_major(source_sizes[0], output_width(), data_type());
-    const memory::desc bias_desc =
-        bias().defined() ? row_major(1, output_width(), bias_data_type()) : memory::desc();
+    const memory::desc bias_desc = bias().defined() ? row_major(1, output_width(), bias_data_type()) : memory::desc();
     return dnnl::matmul::primitive_desc(engine(), source, weight_desc, bias_desc, result,
                                         attributes(mode, fused, result, /*channel=*/1), /*allow_empty=*/true);
   }

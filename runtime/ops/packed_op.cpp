@@ -233,8 +233,8 @@ Spec PackedOp::spec() const {
 }
 
 std::string PackedOp::describe() const {
-  return c10::str(name(), "(weight=", weight_sizes_, ", dtype=", name_of(dtype_), ", bias=", bias_.defined(), ", post_ops=", post_op_texts(),
-                  ", math_mode=", runtime::describe(math_mode()), ")");
+  return c10::str(name(), "(weight=", weight_sizes_, ", dtype=", name_of(dtype_), ", bias=", bias_.defined(),
+                  ", post_ops=", post_op_texts(), ", math_mode=", runtime::describe(math_mode()), ")");
 }
 
 }  // namespace ipex::runtime

@@ -11,6 +11,7 @@ import ipex
 from anchored import After, every_anchor, make, trace
 from low_precision import assert_no_worse, both_dtypes, check_16_bit, check_lowered
 
+
 @pytest.fixture(params=[True, False], ids=["fast path", "layer by layer"])
 def _fast_path(request):
     was_enabled = torch.backends.mha.get_fastpath_enabled()
@@ -64,7 +65,9 @@ def test_traced_under_autocast(dtype):
 @both_dtypes
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_transformer_encoder_layer_given_a_dtype(dtype, norm_first):
-    check_lowered(nn.TransformerEncoderLayer(32, 4, 64, norm_first=norm_first, batch_first=True), torch.randn(2, 7, 32), dtype)
+    check_lowered(
+        nn.TransformerEncoderLayer(32, 4, 64, norm_first=norm_first, batch_first=True), torch.randn(2, 7, 32), dtype
+    )
 
 
 @every_anchor

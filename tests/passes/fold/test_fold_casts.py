@@ -25,7 +25,9 @@ def cast(source: str, result: str, dtype: str, copy: str = "false") -> str:
 
 def test_fires_on_a_pair():
     casts = cast("y", "wide", "float32"), cast("wide", "n", "bfloat16")
-    rewritten = assert_rewrites("fold_casts", graph_ir("%x : Tensor", *PACKED, *casts, *packed("n", "z", "1"), returns="%z"))
+    rewritten = assert_rewrites(
+        "fold_casts", graph_ir("%x : Tensor", *PACKED, *casts, *packed("n", "z", "1"), returns="%z")
+    )
     assert rewritten.count("aten::to") == 0
     assert [d.reason for d in rewritten.report] == ["removed, with the cast to float32 that it undoes"]
 

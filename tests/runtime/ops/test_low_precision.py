@@ -146,7 +146,13 @@ def test_nan_and_infinity(anchor, dtype):
 def test_an_operand_of_another_dtype_decides_the_results(dtype):
     model = nn.Linear(6, 6).eval().to(dtype)
     after = After(model, lambda f, x, other: f(x) + other)
-    for other in (torch.randn(5, 6), torch.randn(6), torch.tensor(1.5), torch.randint(9, (5, 6)), torch.randn(6).to(dtype)):
+    for other in (
+        torch.randn(5, 6),
+        torch.randn(6),
+        torch.tensor(1.5),
+        torch.randint(9, (5, 6)),
+        torch.randn(6).to(dtype),
+    ):
         x = torch.randn(5, 6).to(dtype)
         optimized = ipex.jit_optimize(trace(after, x, other))
         with torch.no_grad():
