@@ -13,7 +13,6 @@
 // case again.
 // Declines as a whole where anything is overwritten: the value and its copy would become one. Leaves a pair alone when the
 // dtype of the first value is not known, and when the model may return both the value and its copy.
-#include <torch/csrc/jit/ir/alias_analysis.h>
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <unordered_set>
@@ -26,8 +25,6 @@
 
 namespace ipex::passes {
 namespace {
-
-using torch::jit::AliasDb;
 
 bool is_16_bit(at::ScalarType dtype) { return dtype == at::kBFloat16 || dtype == at::kHalf; }
 
@@ -88,22 +85,40 @@ bool is_dense(const Value* value) {
   return std::all_of(tensors.begin(), tensors.end(), [](const Value* tensor) { return is_dense(tensor); });
 }
 
+// Whether the caller may get hold of the tensor, or of a view of it. True where that is not known.
+bool escapes(const Value* value) {
+  return std::any_of(value->uses().begin(), value->uses().end(), [](const Use& use) {
+    const Node* user = use.user;
+    const std::string kind = kind_of(user);
+    if (kind.starts_with("ipex::") && kind.ends_with("_run")) return false;
+    if (user->outputs().size() != 1) return true;
+    const Value* result = user->output();
+    if (is_fresh(result)) return false;
+    if (const auto cast = cast_of(result)) {
+      const auto before = dtype_of(cast->source);
+      return !(before && before != cast->dtype) && escapes(result);  // to another dtype it is a copy
+    }
+    const bool hands_on = only_moves_or_chooses(user) || user->kind() == c10::prim::ListConstruct;
+    return !hands_on || escapes(result);
+  });
+}
+
 // Casts from `dtype` to float32, and the values that take their place.
 using Leaves = std::vector<std::pair<Value*, Value*>>;
 
 // Whether the float32 value can be computed in `dtype` from the start, with the same elements. Collects its leaves.
-bool can_narrow(Value* value, at::ScalarType dtype, const AliasDb& aliases, const Value* result, Leaves& leaves) {
+bool can_narrow(Value* value, at::ScalarType dtype, const Value* result, Leaves& leaves) {
   if (const auto cast = cast_of(value)) {
     if (cast->dtype != at::kFloat || dtype_of(cast->source) != dtype || !is_dense(cast->source)) return false;
     leaves.emplace_back(value, cast->source);
-    return aliases.safeToChangeAliasingRelationship({const_cast<Value*>(result)}, {cast->source});
+    return !(escapes(result) && escapes(cast->source));
   }
   Node* node = value->node();
   if (!only_moves_or_chooses(node)) return false;
   if (kind_of(node) == "aten::cat" && node->input(0)->uses().size() != 1) return false;
   const auto tensors = tensors_of(node);
   return std::all_of(tensors.begin(), tensors.end(),
-                     [&](Value* tensor) { return can_narrow(tensor, dtype, aliases, result, leaves); });
+                     [&](Value* tensor) { return can_narrow(tensor, dtype, result, leaves); });
 }
 
 // Lets the ops between the leaves and `value` read the leaves' sources. Other readers get float32 as before.
@@ -135,7 +150,6 @@ bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
     for (const Node* node : casts) recorder.declined(node, "something is overwritten: " + describe(writer));
     return false;
   }
-  const AliasDb aliases(graph);
   bool changed = false;
   for (Node* node : casts) {
     const Cast cast = *cast_of(node->output());
@@ -146,7 +160,7 @@ bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
       continue;
     }
     Leaves leaves;
-    if (!is_16_bit(cast.dtype) || !can_narrow(cast.source, cast.dtype, aliases, node->output(), leaves)) continue;
+    if (!is_16_bit(cast.dtype) || !can_narrow(cast.source, cast.dtype, node->output(), leaves)) continue;
     recorder.applied(node, "removed, with the cast to float32 that it undoes");
     const bool is_pair = leaves.size() == 1 && leaves[0].first == cast.source;
     if (!is_pair) narrow(cast.source, leaves);
