@@ -19,6 +19,7 @@ def first(result):
     return result[0] if isinstance(result, (tuple, list)) else result
 
 
+@pytest.mark.filterwarnings("ignore")  # transformers'
 @both_dtypes
 @pytest.mark.parametrize("name", NAMES)
 def test_models(name, dtype):
