@@ -202,6 +202,9 @@ def reasons_of(module: torch.jit.ScriptModule) -> set[str]:
     return {reason for context in contexts if context is not None for reason in context.fallback_reasons()}
 
 
+MARKER = "variant: "
+
+
 def row(cells: list[str]) -> str:
     """Join the cells of a table's row."""
     return "| " + " | ".join(cells) + " |"
@@ -239,40 +242,49 @@ def list_kernels(names: list[str], variants: list[str], threads: int) -> None:
     print("\n" + row(["model", "variant", "kernels of oneDNN, with the number of calls"]))
     print(row(["---"] * 3))
     for name in names:
-        for variant in variants:
-            arguments = ["--threads", str(threads), "--model", name, "--run", variant]
-            done = subprocess.run(
-                [sys.executable, __file__, *arguments],
-                env={**os.environ, "ONEDNN_VERBOSE": "1"},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            fields = [line.split(",") for line in done.stdout.splitlines() if ",primitive,exec,cpu," in line]
-            kinds = ("convolution", "deconvolution", "matmul", "inner_product", "reorder")
-            starts = [(f, f.index("cpu")) for f in fields]
-            seen = collections.Counter(f"{f[i + 1]} {f[i + 2]}" for f, i in starts if f[i + 1] in kinds)
+        done = subprocess.run(
+            [sys.executable, __file__, "--threads", str(threads), "--model", name, "--run", ",".join(variants)],
+            env={**os.environ, "ONEDNN_VERBOSE": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            print(row([name, "failed", done.stderr.strip()[-300:]]))
+        for part in done.stdout.split(MARKER)[1:]:
+            variant, *lines = part.splitlines()
+            seen: collections.Counter[str] = collections.Counter()
+            for fields in (line.split(",") for line in lines if ",primitive,exec,cpu," in line):
+                kind, kernel = fields[fields.index("cpu") + 1 :][:2]
+                if kind in ("convolution", "deconvolution", "matmul", "inner_product", "reorder"):
+                    seen[f"{kind} {kernel}"] += 1
             text = ", ".join(f"{count} {kernel}" for kernel, count in seen.most_common())
-            print(row([name, variant, text if done.returncode == 0 else done.stderr.strip()[-200:]]), flush=True)
+            print(row([name, variant, text]), flush=True)
+
+
+def run_with_markers(name: str, variants: list[str]) -> None:
+    """Call each variant once, for list_kernels to read what oneDNN says meanwhile."""
+    _, x, models = build(name, 1, variants)
+    for variant, model in models.items():
+        print(f"{MARKER}{variant}", flush=True)
+        model(x)
 
 
 def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--seconds", type=float, default=5, help="of timing, for each model and batch")
+    parser.add_argument("--seconds", type=float, default=3, help="of timing, for each model and batch")
     parser.add_argument("--model", action="append", choices=MODELS, help="all, unless given")
     parser.add_argument("--all", action="store_true", help="time what the CPU has no instructions for, too")
-    parser.add_argument("--run", choices=VARIANTS, help=argparse.SUPPRESS)
+    parser.add_argument("--run", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore")
     torch.set_grad_enabled(False)
     torch.set_num_threads(arguments.threads)
     names = arguments.model or list(MODELS)
     if arguments.run:
-        _, x, models = build(names[0], 1, [arguments.run])
-        models[arguments.run](x)
-        return
+        return run_with_markers(names[0], arguments.run.split(","))
     variants = [v for v in VARIANTS if arguments.all or is_native(v)]
     measure(names, variants, arguments.seconds)
     list_kernels(names, [v for v in variants if v.startswith("ipex")], arguments.threads)
