@@ -99,15 +99,35 @@ class ConvolutionContext final : public PackedOp {
   }
 
   Tensor reference(const Tensor& input, const Tensor& weight, const Tensor& bias) const override {
-    const auto compute = [&](const Tensor& image, const Tensor& w) {
-      return geometry_.begin == geometry_.end ? anchor_in_aten(image, w, bias, geometry_.begin)
-                                              : anchor_in_aten(padded(image), w, bias, Ints(kernel_rank(), 0));
-    };
-    if (!is_brgemm_at_fault(input)) return compute(input, weight);
-    // aten's own is too; its kernels for contiguous images are not.
-    const Tensor y = compute(input.contiguous(), weight.contiguous());
+    if (is_brgemm_at_fault(input)) return out_of_the_corner(input, weight, bias);
+    if (geometry_.begin == geometry_.end) {
+      return anchor_in_aten(input, weight, bias, geometry_.begin, geometry_.stride);
+    }
+    return anchor_in_aten(padded(input), weight, bias, no_padding(), geometry_.stride);
+  }
+
+  // What is_brgemm_at_fault says of oneDNN's kernels is true of aten's as well. So the same convolution with its padding
+  // written out, and of a single window where there is room for no other.
+  Tensor out_of_the_corner(const Tensor& input, const Tensor& weight, const Tensor& bias) const {
+    const Ints result = kernel_result_sizes(batched(input).sizes());
+    const auto dimension_of = [&](size_t i) { return input.dim() - static_cast<int64_t>(kernel_rank() - i); };
+    const size_t first = kernel_rank() - static_cast<size_t>(geometry_.spatial_rank);
+    Tensor image = geometry_.transposed ? input : padded(input);
+    Ints stride = geometry_.stride;
+    for (size_t i = first; i < kernel_rank() && !geometry_.transposed; ++i) {
+      if (result[2 + i] != 1) continue;
+      image = image.narrow(dimension_of(i), 0, window(i));
+      stride[i] = 1;
+    }
+    const auto plain = at::MemoryFormat::Contiguous;
+    Tensor y = anchor_in_aten(with_format(image, plain), with_format(weight, plain), bias, no_padding(), stride);
+    for (size_t i = first; i < kernel_rank() && geometry_.transposed; ++i) {
+      y = y.narrow(dimension_of(i), geometry_.begin[i], result[2 + i]);
+    }
     return as_original_image(with_format(batched(y), eager_format(input)), y, geometry_.spatial_rank);
   }
+
+  Ints no_padding() const { return Ints(kernel_rank(), 0); }
 
   Tensor padded(const Tensor& input) const {
     Ints widths;
@@ -118,8 +138,9 @@ class ConvolutionContext final : public PackedOp {
   }
 
   // The ops that a model would call: autocast knows them.
-  Tensor anchor_in_aten(const Tensor& x, const Tensor& w, const Tensor& b, const Ints& padding) const {
-    const auto& [rank, stride, begin, end, dilation, output_padding, groups, transposed] = geometry_;
+  Tensor anchor_in_aten(const Tensor& x, const Tensor& w, const Tensor& b, const Ints& padding,
+                        const Ints& stride) const {
+    const auto& [rank, own_stride, begin, end, dilation, output_padding, groups, transposed] = geometry_;
     if (rank == 1) {
       const Tensor flat = w.squeeze(2);
       return transposed

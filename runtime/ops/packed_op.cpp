@@ -175,6 +175,7 @@ at::Tensor PackedOp::run_reference(const at::Tensor& input) const {
   const at::Tensor y =
       reference(is_16_bit ? input.to(at::kFloat) : input, divided(plain_weight().to(at::kFloat), folded_scale_),
                 (bias_.to(at::kFloat) - folded_shift_) / folded_scale_);
+  if (y.numel() == 0) return is_16_bit ? y.to(dtype_) : y;  // aten looks no further
   TORCH_CHECK(y.dim() >= 2 && y.size(1) == folded_scale_.size(0), name(), ": expected ", folded_scale_.size(0),
               " channels in dimension 1 for its batch_norm, got ", y.sizes(), ".");
   std::vector<int64_t> along_input(y.dim(), 1);

@@ -105,7 +105,10 @@ def _values(a: Tensor, e: Tensor, noise: Noise, name: str) -> tuple[str, str] | 
         return None
     if not e.dtype.is_floating_point:
         settled = _settled(e, noise.disturbed(name), _same)
-        return None if torch.equal(a[settled], e[settled]) else ("value", f"{a.flatten()[:8]}, eager {e.flatten()[:8]}")
+        off = (a.double() - e.double()).abs()[settled]
+        if off.sum() <= 1 + e.numel() // 1000 and (not off.numel() or off.max() <= 1):
+            return None  # numbers cut off a rounding error beside the next integer
+        return "value", f"{a.flatten()[:8]}, eager {e.flatten()[:8]}"
     floor, a, e = FLOOR[e.dtype], a.double(), e.double()
     wrong = _classes(a) != _classes(e)
     if not name.startswith("gradient") and wrong.any():

@@ -68,11 +68,12 @@ def with_negative_zeros(func: Any, args: tuple[Any, ...], result: Tensor) -> Non
     result.neg_().add_(0.0).neg_()
 
 
-def with_flushed_sums(func: Any, args: tuple[Any, ...], result: Tensor) -> None:
-    """What is no more than rounding beside the largest element is zero."""
+def with_short_range(func: Any, args: tuple[Any, ...], result: Tensor) -> None:
+    """What is no more than rounding beside the largest element is zero, and what may overflow on the way infinite."""
     if result.numel():
         size = result.nan_to_num(0, 0, 0).abs().max()
         result[result.abs() <= 8 * torch.finfo(result.dtype).eps * size] = 0
+        result[result.abs() >= torch.finfo(result.dtype).max / 64] *= torch.inf
 
 
 class ContiguousInputs(TorchDispatchMode):

@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -126,6 +128,36 @@ def test_gradients_reach_the_input():
         model(eager).sum().backward()
     torch.testing.assert_close(ours.grad, eager.grad)
     assert fallback_reasons(optimized) == ["the input requires a gradient"]
+
+
+# Where oneDNN's kernels read what is no part of the image, ours and those of aten: what they find there is chance.
+CORNERS = {
+    "a kernel without room to move": (nn.Conv2d(1, 4, 3, (1, 2), 1), (2, 1, 4, 1)),
+    "windows in the padding": (nn.Conv2d(1, 16, 1, 3, 2, 2), (2, 1, 4, 1)),
+    "one row": (nn.Conv2d(4, 8, 5, 3, (1, 0)), (2, 4, 4, 9)),
+    "no batch": (nn.Conv2d(4, 8, 5, 3, (1, 0)), (4, 4, 9)),
+    "1-d": (nn.Conv1d(4, 8, 5, 3, 1), (2, 4, 4)),
+    "3-d": (nn.Conv3d(1, 17, (1, 1, 5), (1, 1, 2)), (2, 1, 3, 4, 5)),
+    "same": (nn.Conv2d(3, 4, 1, padding=2), (2, 3, 1, 1)),
+    "transposed": (nn.ConvTranspose2d(3, 4, 2, 3, 2, 1), (2, 3, 4, 5)),
+    "transposed, no batch": (nn.ConvTranspose2d(3, 4, 2, 3, 2, 1), (3, 4, 5)),
+    "transposed, 1-d": (nn.ConvTranspose1d(3, 4, 1, 2, 1, 1), (2, 3, 6)),
+}
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "part of a larger one"])
+@pytest.mark.parametrize("name", CORNERS)
+def test_corners(name, layout):
+    convolution, shape = CORNERS[name]
+    model = nn.Sequential(convolution, nn.ReLU()).eval()
+    x = torch.randn(shape) if layout == "contiguous" else torch.full([n + 2 for n in shape], torch.nan)
+    if layout != "contiguous":
+        x = x[tuple(slice(1, n + 1) for n in shape)].normal_()
+    optimized = ipex.jit_optimize(torch.jit.script(model))
+    exact = copy.deepcopy(model).double()(x.double())
+    for _ in range(3):
+        torch.testing.assert_close(optimized(x).double(), exact, rtol=1e-5, atol=1e-5)
+    assert any("corner" in reason for reason in fallback_reasons(optimized))
 
 
 def test_what_was_left_to_aten_has_a_reason():

@@ -26,6 +26,14 @@ def test_matches_eager(tmp_path, width_in, width_out, bias):
     assert_round_trip(optimized, tmp_path, x)
 
 
+@pytest.mark.parametrize("width_in", [1000, 1030, 2500])
+@pytest.mark.parametrize("width_out", [4, 8, 9, 12, 16, 17, 24, 32, 33, 48, 64])
+def test_long_sums(width_in, width_out):
+    """Kernels cut long sums into pieces, and the packed weight must be read from where each begins."""
+    x = torch.randn(6, width_in)
+    check_against_eager(nn.Linear(width_in, width_out), x, also=(x[:1], x[:2], torch.randn(40, width_in)))
+
+
 def optimized_linear() -> torch.jit.ScriptModule:
     return ipex.jit_optimize(torch.jit.trace(nn.Linear(8, 4).eval(), torch.randn(1, 8)))
 
