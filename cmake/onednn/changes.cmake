@@ -135,16 +135,3 @@ replace_once("if (!cur_brgb.fast_check_oc_block_1x1()) continue;"
             if (!cur_brgb.fast_check_oc_block_1x1()) continue;
         } else if (!weights_fit(weights_md, jcp, cur_brgb.oc_block)) continue;")
 done_changing()
-
-# Upstream forgets some layouts here, those of 8 rows, and then reads linears of 9 to 16 outputs and more than 1024 inputs
-# from the wrong place on CPUs with AVX2.
-change(cpu/x64/matmul/brgemm_matmul_utils.cpp)
-replace_once("        case aCB2b24c:
-        case BA8a24b: return 24;"
-  "        case aCB2b24c:
-        case aCB8b24c:
-        case BA8a24b: return 24;
-        case aCB8b16c:
-        case BA8a16b: return 16;
-        case aCB8b8c: return 8;")
-done_changing()

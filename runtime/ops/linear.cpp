@@ -7,6 +7,7 @@
 // mode BF32 a large weight and few rows are multiplied by a kernel of our own, which reads a copy of the weight in
 // bfloat16: see docs/decisions/0008-bf16-weights-for-few-rows.md. The copy is made at the first such call.
 #include <ATen/ATen.h>
+#include <ipex/isa.h>
 #include <torch/library.h>
 
 #include "ops/bf16_weight.h"
@@ -94,8 +95,8 @@ class LinearContext final : public PackedOp {
 
   // The number of rows is not known when packing; the layout that matmul asks for does not depend on it.
   memory::desc preferred_weight_desc() const {
-    // An unchanged oneDNN misreads what it packs for these: cmake/onednn/changes.cmake.
-    if (!IPEX_ONEDNN_IS_EXACT && output_width() > 8 && output_width() <= 16) return plain_weight_desc();
+    // oneDNN 3.7.2 misreads what it packs for these with AVX2, where the sums are long.
+    if (output_width() > 8 && output_width() <= 16 && !isa::has_avx512()) return plain_weight_desc();
     constexpr int64_t ordinary_rows = 64;
     auto desc = primitive_desc({ordinary_rows, input_width()}, any_weight_desc(), {}, math_mode_for_packing());
     return desc && skip_reference_implementations(desc) ? desc.weights_desc() : plain_weight_desc();
