@@ -1,7 +1,7 @@
 // Anchors: the ops that are prepacked. In the graph each is a pair of nodes,
 //
 //   %context = ipex::convolution_prepack(%weight, %bias, ..., %post_ops, %folded_scale, %folded_shift,
-//                                              %math_mode)
+//                                        %math_mode)
 //   %y = ipex::convolution_run(%x, %context, %operands, %eager_layout)
 //
 // and every edit below goes to both, so that a pass need not know which anchor it has before it.

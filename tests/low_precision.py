@@ -46,18 +46,25 @@ def assert_kernels_were_used(optimized: torch.jit.ScriptModule, dtype: torch.dty
     assert set(fallback_reasons(optimized)) == expected
 
 
+def assert_calls(
+    optimized: torch.jit.ScriptModule, x: Tensor, like: Tensor, stock: Tensor, exact: Tensor, dtype: torch.dtype
+) -> None:
+    """Each of a few calls gives what looks like `like`, and is no worse than stock."""
+    for _ in range(3):
+        ours = optimized(x)
+        assert ours.dtype == like.dtype
+        assert ours.shape == like.shape
+        assert ours.stride() == like.stride()
+        assert_no_worse(ours, stock, exact, dtype)
+
+
 def check_16_bit(model: nn.Module, x: Tensor, dtype: torch.dtype) -> torch.jit.ScriptModule:
     """Compare a model of this dtype with float32 arithmetic on the same 16-bit weights, and with stock PyTorch."""
     low, low_x = copy.deepcopy(model).eval().to(dtype), x.to(dtype)
     optimized = ipex.jit_optimize(trace(low, low_x))
     with torch.no_grad():
         exact, stock = copy.deepcopy(low).float()(low_x.float()), low(low_x)
-        for _ in range(3):
-            ours = optimized(low_x)
-            assert ours.dtype == stock.dtype
-            assert ours.shape == stock.shape
-            assert ours.stride() == stock.stride()
-            assert_no_worse(ours, stock, exact, dtype)
+        assert_calls(optimized, low_x, stock, stock, exact, dtype)
     return optimized
 
 
@@ -67,10 +74,5 @@ def check_lowered(model: nn.Module, x: Tensor, dtype: torch.dtype) -> torch.jit.
     optimized = ipex.jit_optimize(trace(model, x), dtype=dtype)
     with torch.no_grad():
         exact, stock = model(x), copy.deepcopy(model).to(dtype)(x.to(dtype))
-        for _ in range(3):
-            ours = optimized(x)
-            assert ours.dtype == exact.dtype
-            assert ours.shape == exact.shape
-            assert ours.stride() == exact.stride()
-            assert_no_worse(ours, stock, exact, dtype)
+        assert_calls(optimized, x, exact, stock, exact, dtype)
     return optimized

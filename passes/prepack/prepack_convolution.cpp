@@ -7,8 +7,8 @@
 // Takes 1-, 2- and 3-d ones, transposed ones, padding as numbers or as 'same' or 'valid', and the names under which
 // tracing records them. Padding that differs between the two ends, as 'same' has it for even kernels, is given as the
 // beginnings followed by the ends.
-// Declines when an argument other than %x is no constant, or when the weight is not float32,
-// bfloat16 or float16.
+// Declines when an argument other than %x is no constant, or when the weight is not float32, bfloat16 or
+// float16.
 #include <torch/csrc/jit/ir/constants.h>
 
 #include "anchor.h"
