@@ -15,7 +15,8 @@
 // through ops that compute the same in any layout and hand it on. Where its root, the tensor it begins with, is
 // contiguous, so is all of it in eager: this is what restore_layout gives back. Where the root is channels-last there
 // is nothing to save, and each convolution does as eager does.
-// A slice of channels stays in the stretch; the one that a reader outside gets is cut from the tensor that it gets.
+// A slice of channels stays in the stretch; the one that a reader outside gets is cut from the tensor that it gets. So is
+// a cast: where there is nothing to convert it is the tensor itself, also to readers outside.
 // Where channels are shuffled, a stretch ends and another begins: whatever the layout was before, eager's result is
 // contiguous.
 // A value stays outside when somebody writes to it (the copy would not see that), or when the weight itself is
@@ -253,6 +254,10 @@ class Stretches {
       return known = slice_of(restored(slicing->input(0)), slicing, member);
     }
     const WithInsertPoint guard(member->node()->next());
+    if (cast_of(member)) {
+      Value* whole = restored(member->node()->input(0));
+      return known = copy_for(member->node(), member->node()->input(0), whole)->output();
+    }
     known = block_->owningGraph()->insert(Symbol::fromQualString("ipex::restore_layout"),
                                           {member, entries_.at(root_of(member)).is_channels_last});
     known->node()->setSourceRange(member->node()->sourceRange());
@@ -263,12 +268,14 @@ class Stretches {
   Value* slice_of(Value* whole, const Node* slicing, Value* slice) {
     Node* unpack = slice->node();
     const WithInsertPoint guard(unpack->next());
-    const auto copy = [&](Node* node, Value* from, Value* to) {
-      return block_->owningGraph()->insertNode(
-          block_->owningGraph()->createClone(node, [=](Value* v) { return v == from ? to : v; }));
-    };
-    Node* sliced = copy(unpack->input()->node(), slicing->input(0), whole);
-    return copy(unpack, unpack->input(), sliced->output())->output(slice->offset());
+    Node* sliced = copy_for(unpack->input()->node(), slicing->input(0), whole);
+    return copy_for(unpack, unpack->input(), sliced->output())->output(slice->offset());
+  }
+
+  // The same node once more, with `to` for its input `from`.
+  Node* copy_for(Node* node, Value* from, Value* to) {
+    return block_->owningGraph()->insertNode(
+        block_->owningGraph()->createClone(node, [=](Value* v) { return v == from ? to : v; }));
   }
 
   Block* block_;

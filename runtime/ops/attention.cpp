@@ -253,9 +253,11 @@ class Fused {
     const std::optional<at::Tensor> mask = mask_.defined() ? std::optional(mask_) : std::nullopt;
     at::Tensor result = std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
         query_, key_, value_, /*dropout_p=*/0, /*is_causal=*/false, mask, scale_));
-    // With one head, one row, or heads one wide, the kernel's layout and eager's are the same memory.
+    // With one head, one row, or heads one wide, the layout that the reader wants and eager's are the same memory.
     if (eager_layout || result.size(1) == 1 || result.size(2) == 1 || result.size(3) == 1) {
       result = with_format(result, at::MemoryFormat::Contiguous);
+    } else {
+      result = result.transpose(1, 2).contiguous().transpose(1, 2);  // no copy, unless the query is laid out otherwise
     }
     return rank_ == 3 ? result.squeeze(1) : result;
   }

@@ -4,7 +4,8 @@
 //     y = x * scale + shift for each channel, dimension 1, as aten computes it; then relu, if so.
 //
 // The kernels take float32, contiguous or channels-last, and keep the layout. All else is left to aten; a profiler shows
-// it, with the reason, under the name of the op.
+// it, with the reason, under the name of the op. Not so an input that requires a gradient: aten's own is wrong where the
+// gradient that arrives is laid out differently from the input (torch 2.13).
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
@@ -33,7 +34,6 @@ const char* reason_for_aten(const at::Tensor& x, const OptionalTensor& weight, c
                             const OptionalTensor& mean, const OptionalTensor& variance) {
   if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
   if (!is_plain_cpu_float(x)) return "its input is not a float32 CPU tensor";
-  if (wants_gradient(x)) return "its input requires a gradient";
   if (x.dim() < 2 || x.numel() == 0 || !format_of(x)) return "its input is not dense";
   if (!mean || !variance) return "it has no statistics";
   for (const OptionalTensor* parameter : {&weight, &bias, &mean, &variance}) {
@@ -58,11 +58,25 @@ at::Tensor in_aten(const char* reason, const at::Tensor& x, const OptionalTensor
   return relu ? at::relu(y) : y;
 }
 
+// The same out of ops whose gradients are right in every layout.
+at::Tensor differentiable(const at::Tensor& x, const OptionalTensor& weight, const OptionalTensor& bias,
+                          const at::Tensor& mean, const at::Tensor& variance, double eps, bool relu) {
+  const auto is_there = [](const OptionalTensor& tensor) { return tensor && tensor->defined(); };
+  std::vector<int64_t> along_channels(x.dim(), 1);
+  along_channels[1] = -1;
+  at::Tensor scale = (variance + eps).sqrt().reciprocal();
+  if (is_there(weight)) scale = scale * *weight;
+  const at::Tensor shift = (is_there(bias) ? *bias : at::zeros_like(mean)) - mean * scale;
+  const at::Tensor y = x * scale.view(along_channels) + shift.view(along_channels);
+  return relu ? at::relu(y) : y;
+}
+
 at::Tensor batch_norm(const at::Tensor& x, const OptionalTensor& weight, const OptionalTensor& bias,
                       const OptionalTensor& mean, const OptionalTensor& variance, double eps, bool relu) {
   if (const char* reason = reason_for_aten(x, weight, bias, mean, variance)) {
     return in_aten(reason, x, weight, bias, mean, variance, eps, relu);
   }
+  if (wants_gradient(x)) return differentiable(x, weight, bias, *mean, *variance, eps, relu);
   const int64_t channels = x.size(1), size = x.numel() / (x.size(0) * channels);
   const at::Tensor scales = at::empty({2, channels}, x.options());
   float *scale = scales.mutable_data_ptr<float>(), *shift = scale + channels;

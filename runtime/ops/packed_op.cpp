@@ -165,7 +165,9 @@ std::shared_ptr<const Prepared> PackedOp::prepare(const at::Tensor& source, cons
 }
 
 at::Tensor PackedOp::run_reference(const at::Tensor& input) const {
-  if (!is_folded_for_another_rank(input)) {
+  // Where aten refuses the dtype of the input, it does so with the batch_norm still in the weight.
+  const bool is_refused = input.scalar_type() != dtype_ && !at::autocast::is_autocast_enabled(at::kCPU);
+  if (!is_folded_for_another_rank(input) || is_refused) {
     // aten wants a bias of the weight's dtype.
     return reference(input, plain_weight(), bias_.defined() ? bias_.to(dtype_) : bias_);
   }

@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import ipex
 from ir import CONSTANTS, PACKED, packed
 from support import assert_rewrites, assert_round_trip, assert_unchanged, check_against_eager, graph_ir, kinds
 
@@ -62,6 +63,16 @@ def lively(norm: nn.modules.batchnorm._BatchNorm) -> nn.Module:
         nn.init.normal_(norm.weight)
         nn.init.normal_(norm.bias)
     return norm
+
+
+def test_a_refused_dtype_is_refused_in_every_rank():
+    model = nn.Sequential(nn.Linear(6, 6), lively(nn.BatchNorm1d(6))).eval().bfloat16()
+    with torch.no_grad():
+        optimized = ipex.jit_optimize(torch.jit.trace(model, torch.randn(4, 6).bfloat16()))
+        for x in (torch.randn(4, 6), torch.randn(2, 6, 6)):
+            for module in (model, optimized):
+                with pytest.raises(RuntimeError, match="dtype|scalar type"):
+                    module(x)
 
 
 @pytest.mark.parametrize("bias", [False, True])

@@ -200,6 +200,25 @@ def test_sizes_are_asked_of_any_layout():
     assert assert_rewrites(NAME, ir).count("ipex::restore_layout") == 0
 
 
+@pytest.mark.parametrize("script", [False, True])
+def test_a_cast_of_nothing_is_the_tensor_itself_for_readers_outside(tmp_path, script):
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 8, 3)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            y = self.conv(x)
+            return y.float(), y
+
+    optimized = check_against_eager(Model(), torch.randn(2, 3, 6, 6), script=script)
+    assert kinds(optimized)["ipex::restore_layout"] == 1
+    with torch.no_grad():
+        a, b = optimized(torch.randn(2, 3, 6, 6))
+    assert a.data_ptr() == b.data_ptr()
+    assert_round_trip(optimized, tmp_path, torch.randn(2, 3, 6, 6))
+
+
 class Slices(nn.Module):
     """A network of which each half of the channels goes its own way."""
 

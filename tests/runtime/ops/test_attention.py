@@ -171,6 +171,13 @@ def test_the_layout_that_merges_heads_for_free(query_shape):
     assert result.transpose(1, 2).is_contiguous()
 
 
+def test_that_layout_whatever_the_query_has():
+    _, key, value = inputs()
+    query = torch.randn(5, 2, 3, 16).permute(1, 2, 0, 3)  # as a recurrent layer with batch_first hands it on
+    result = ours(query, key, value, None, None, False)
+    assert_same(result.transpose(1, 2), eager(query, key, value).transpose(1, 2).contiguous())
+
+
 def call(steps: list[str], operands: list[Tensor], numbers: list[float]) -> Tensor:
     query, key, value = (t[0] for t in inputs())
     return torch.ops.ipex.attention(query, key.transpose(-1, -2), value, steps, operands, numbers, True)

@@ -108,6 +108,15 @@ def test_gradients_and_autocast_are_those_of_eager():
             assert_same(ours(image, p, relu=True), eager(image, p, relu=True), tolerance=0)
 
 
+def test_a_gradient_of_another_layout():
+    # aten's own is wrong here, so the truth is what it gives for a contiguous one.
+    x, p = torch.randn(2, 4, 3, 3, requires_grad=True), parameters(4)
+    gradient = torch.randn(2, 4, 3, 3)
+    truth = torch.autograd.grad(eager(x, p, relu=False), x, gradient)
+    actual = torch.autograd.grad(ours(x, p, relu=False), x, gradient.to(memory_format=torch.channels_last))
+    assert_same(actual[0].contiguous(), truth[0])
+
+
 def test_the_inputs_stay_as_they_are():
     x, p = torch.randn(2, 4, 3, 3), parameters(4)
     before = [t.clone() for t in (x, *p)]

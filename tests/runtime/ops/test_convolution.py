@@ -91,6 +91,23 @@ def test_a_transposed_convolution_may_leave_nothing():
     check_against_eager(nn.ConvTranspose2d(8, 4, 2, padding=(0, 1)), torch.randn(2, 8, 3, 1))
 
 
+@pytest.mark.parametrize(
+    ("conv", "shape"),
+    [
+        (nn.ConvTranspose2d(17, 4, 1, padding=1), (2, 17, 2, 2)),
+        (nn.ConvTranspose2d(1, 1, (4, 1), padding=(1, 2)), (1, 1, 6, 4)),
+        (nn.ConvTranspose3d(2, 4, 1, padding=1), (2, 2, 2, 3, 4)),
+        (nn.Conv1d(8, 4, 2, stride=2, padding=1), (1, 8, 0)),
+    ],
+)
+def test_nothing_to_compute_where_eager_refuses(conv, shape):
+    larger = torch.randn(*shape[:2], *(size + 5 for size in shape[2:]))
+    optimized = check_against_eager(conv, larger)
+    for module in (conv, optimized):
+        with torch.no_grad(), pytest.raises(RuntimeError, match="too small|Only zero batch"):
+            module(torch.randn(shape))
+
+
 def optimized_conv() -> torch.jit.ScriptModule:
     return ipex.jit_optimize(torch.jit.trace(nn.Conv2d(8, 4, 3).eval(), torch.randn(1, 8, 9, 9)))
 
