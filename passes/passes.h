@@ -24,6 +24,7 @@ Pass prepack_gru();
 // fold
 Pass remove_dropout();
 Pass simplify_transposes();
+Pass simplify_views();
 Pass remove_idle_conversions();
 Pass fold_padding();
 Pass fold_constants();

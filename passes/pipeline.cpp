@@ -37,6 +37,7 @@ const std::vector<Phase>& phases() {
           remove_dropout(),
           remove_in_place_activations(),
           simplify_transposes(),
+          simplify_views(),
           remove_idle_conversions(),
           rewrite_as_linear(),
           simplify_embedding_bag(),

@@ -71,6 +71,7 @@ bool hands_layout_on(const Node* node) {
                                                      "aten::adaptive_avg_pool2d",
                                                      "aten::cat",
                                                      "aten::constant_pad_nd",
+                                                     "aten::channel_shuffle",
                                                      "aten::add",
                                                      "aten::sub",
                                                      "aten::mul",

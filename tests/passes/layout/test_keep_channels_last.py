@@ -219,6 +219,13 @@ def test_a_cast_of_nothing_is_the_tensor_itself_for_readers_outside(tmp_path, sc
     assert_round_trip(optimized, tmp_path, torch.randn(2, 3, 6, 6))
 
 
+def test_the_shuffle_of_torch_stays_in_the_stretch(tmp_path):
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ChannelShuffle(2), nn.Conv2d(8, 4, 1))
+    optimized = check_against_eager(model, torch.randn(2, 3, 6, 6), also=(torch.randn(1, 3, 9, 5),))
+    assert kinds(optimized)["ipex::restore_layout"] == 1
+    assert_round_trip(optimized, tmp_path, torch.randn(2, 3, 6, 6))
+
+
 class Slices(nn.Module):
     """A network of which each half of the channels goes its own way."""
 
