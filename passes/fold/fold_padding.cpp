@@ -4,7 +4,8 @@
 //   after    %y = ipex::convolution_run(%x, %packed', ..)       packed' = packed with the padding added
 //
 // Declines when the padding is no constant, cuts off, is not zeros, or goes beyond the image; when %p has another
-// reader; when something may write to %x in between; and before transposed convolutions, whose padding cuts off.
+// reader; when something may write to %x in between, or does later: gradients want it as it was; and before transposed
+// convolutions, whose padding cuts off.
 #include <torch/csrc/jit/ir/constants.h>
 
 #include "aliasing.h"
@@ -33,6 +34,8 @@ std::optional<std::string> reason_against(const Node* pad, const Anchor& anchor)
   if (toIValue(anchor.argument("transposed"))->toBool()) return "the convolution is transposed";
   if (pad->owningBlock() != anchor.run()->owningBlock()) return "the convolution is in another block";
   if (written_between(pad, anchor.run())) return "something is overwritten in between";
+  const auto& readers = pad->input(0)->uses();
+  if (std::any_of(readers.begin(), readers.end(), overwrites)) return "what it pads is overwritten";
   return std::nullopt;
 }
 

@@ -2,10 +2,11 @@
 //
 //   before   %sum = aten::add(%a, %b, %alpha=1)
 //            %y = aten::layer_norm(%sum, %shape, %weight, %bias, %eps, ..)
-//   after    %y, %sum = ipex::add_layer_norm(%a, %b, %shape, %weight, %bias, %eps, %keep_sum)
+//   after    %y, %sum = ipex::add_layer_norm(%a, %b, %shape, %weight, %bias, %eps, %keep_sum, %in_place)
 //
 // %sum may have other readers, as in a network that normalises first and adds to the stream: keep_sum says so. Broadcast
-// operands, other dtypes and the like are left to aten when it runs.
+// operands, other dtypes and the like are left to aten when it runs. So is an addition in place of something of another
+// dtype or shape, which keeps both.
 // Declines when alpha is not 1, when an operand is a number, and when %sum is read before it is normalised.
 // Runs before fuse_add, which would hand the addition to a packed op and leave a layer_norm that reads its sum again.
 #include "fusion_rule.h"
@@ -18,10 +19,12 @@ namespace {
 Node* build(const Match& match) {
   Graph* graph = match.last()->owningGraph();
   const bool keep_sum = match["sum"]->uses().size() > 1;
-  Node* made = graph->create(Symbol::fromQualString("ipex::add_layer_norm"),
-                             {match["a"], match["b"], match["shape"], match["weight"], match["bias"], match["eps"],
-                              graph->insertConstant(keep_sum)},
-                             /*num_outputs=*/2);
+  const Node* add = match["sum"]->node();
+  Node* made =
+      graph->create(Symbol::fromQualString("ipex::add_layer_norm"),
+                    {add->input(0), add->input(1), match["shape"], match["weight"], match["bias"], match["eps"],
+                     graph->insertConstant(keep_sum), graph->insertConstant(kind_of(add).ends_with('_'))},
+                    /*num_outputs=*/2);
   return graph->insertNode(made);
 }
 

@@ -10,8 +10,8 @@
 //   after    %y = ipex::rms_norm(%x, %weight, %eps, %dtype, %normalized_shape=None)
 //
 // The square may be x * x or square(x). aten::rms_norm, which aten computes in the same steps, becomes the same op.
-// Declines when another exponent, dimension or alpha stands there, when eps is no constant, and when a value in between
-// has another reader.
+// Declines when another exponent, dimension or alpha stands there, when eps is no constant, when a value in between has
+// another reader, and when the weight is multiplied in place, which keeps the other's dtype.
 #include <torch/csrc/jit/ir/constants.h>
 
 #include "constants.h"
@@ -31,6 +31,7 @@ bool is_last_dimension(const Value* value) {
 
 bool is_true(const Value* value) { return toIValue(value) && toIValue(value)->isBool() && toIValue(value)->toBool(); }
 bool is_int(const Value* value) { return toIValue(value) && toIValue(value)->isInt(); }
+bool is_not_in_place(const Value* value) { return !kind_of(value->node()).ends_with('_'); }
 bool is_false(const Value* value) { return toIValue(value) && toIValue(value)->isBool() && !toIValue(value)->toBool(); }
 
 Node* build(const Match& match) {
@@ -56,7 +57,8 @@ Spelling spelling(const std::string& square, const std::string& cast) {
                         .when("keepdim", is_true, "its mean drops a dimension")
                         .when("none", is_none, "its mean has another dtype")
                         .when("eps", is_number, "its eps is not a constant")
-                        .when("alpha", is_one, "alpha is not 1");
+                        .when("alpha", is_one, "alpha is not 1")
+                        .when("y", is_not_in_place, "its weight is multiplied in place");
   if (result.mentions("two")) result = std::move(result).when("two", equals(2), "its exponent is not 2");
   if (result.mentions("dtype")) {
     result = std::move(result)

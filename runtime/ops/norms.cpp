@@ -1,7 +1,8 @@
 // Normalisations of the last dimensions, in one pass over the rows.
 //
-//   ipex::add_layer_norm(a, b, normalized_shape, weight, bias, eps, keep_sum) -> (y, sum)
-//     y = layer_norm(a + b). The sum is given back where the model needs it elsewhere, else it is undefined.
+//   ipex::add_layer_norm(a, b, normalized_shape, weight, bias, eps, keep_sum, in_place) -> (y, sum)
+//     y = layer_norm(a + b). The sum is given back where the model needs it elsewhere, else it is undefined. In place of
+//     a, dtype and shape of the sum are those of a; a itself is only read.
 //   ipex::rms_norm(x, weight, eps, dtype, normalized_shape) -> y
 //     y = weight * (x * rsqrt(mean(x ** 2) + eps)).to(dtype), or aten::rms_norm(x, ..) where there is a normalized_shape.
 //
@@ -71,12 +72,15 @@ using OptionalTensor = std::optional<at::Tensor>;
 
 std::tuple<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& a, const at::Tensor& b,
                                                   at::IntArrayRef normalized_shape, const OptionalTensor& weight,
-                                                  const OptionalTensor& bias, double eps, bool keep_sum) {
+                                                  const OptionalTensor& bias, double eps, bool keep_sum,
+                                                  bool in_place) {
   const at::Tensor scale = weight.value_or(at::Tensor()), shift = bias.value_or(at::Tensor());
   const char* reason = reason_for_aten({a, b, scale, shift});
   const bool a_repeats = a.numel() < b.numel();
   const at::Tensor &large = a_repeats ? b : a, &small = a_repeats ? a : b;
-  if (!reason && !repeats_in(small, large)) reason = "an operand is broadcast";
+  if (!reason && (!repeats_in(small, large) || (in_place && a.sizes() != large.sizes()))) {
+    reason = "an operand is broadcast";
+  }
   if (!reason && (!ends_in(large, normalized_shape) || scale.sizes() != normalized_shape ||
                   shift.sizes() != normalized_shape || small.numel() < scale.numel())) {
     reason = "the shapes do not fit";
@@ -98,7 +102,7 @@ std::tuple<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& a, const at:
     reason = "a row is not finite";
   }
   RECORD_FUNCTION(c10::str("ipex::add_layer_norm in aten: ", reason), {});
-  const at::Tensor sum = at::add(a, b);
+  const at::Tensor sum = in_place ? a.clone().add_(b) : at::add(a, b);
   return {at::layer_norm(sum, normalized_shape, weight, bias, eps), keep_sum ? sum : at::Tensor()};
 }
 
@@ -132,7 +136,7 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, s
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   m.def(
       "add_layer_norm(Tensor a, Tensor b, int[] normalized_shape, Tensor? weight, Tensor? bias, float eps, "
-      "bool keep_sum) -> (Tensor, Tensor)",
+      "bool keep_sum, bool in_place=False) -> (Tensor, Tensor)",
       add_layer_norm);
   m.def("rms_norm(Tensor x, Tensor weight, float eps, ScalarType? dtype, int[]? normalized_shape) -> Tensor", rms_norm);
 }

@@ -35,8 +35,11 @@ def by_rounding(seed: int) -> Shake:
     generator = torch.Generator().manual_seed(seed)
 
     def shake(func: Any, args: tuple[Any, ...], result: Tensor) -> None:
+        eps = torch.finfo(result.dtype).eps
         by = torch.rand(result.shape, generator=generator, dtype=torch.float64) * 2 - 1
-        result.mul_((1 + 2 * torch.finfo(result.dtype).eps * by).to(result.dtype))
+        result.mul_((1 + 2 * eps * by).to(result.dtype))
+        if func is torch.ops.aten.gelu.default:  # 1 + tanh, and 1 + erf, are next to 0 for negative numbers
+            result.add_((eps / 2 * by * args[0].nan_to_num(0, 0, 0)).to(result.dtype))
 
     return shake
 

@@ -19,9 +19,9 @@ MORE = (
 )
 
 
-def padded(call: str, *between: str, returns: str = "%y") -> str:
+def padded(call: str, *between: str, after: tuple[str, ...] = (), returns: str = "%y") -> str:
     inputs = "%x : Tensor, %v : int[]"
-    return graph_ir(inputs, *MORE, f"%q : Tensor = {call}", *between, *FROM_PADDED, returns=returns)
+    return graph_ir(inputs, *MORE, f"%q : Tensor = {call}", *between, *FROM_PADDED, *after, returns=returns)
 
 
 @pytest.mark.parametrize(
@@ -43,6 +43,10 @@ def test_fires(call):
         (padded("aten::constant_pad_nd(%x, %v, %zero0)"), "its widths are not constants"),
         (padded("aten::constant_pad_nd(%x, %widths, %zero0)", returns="%q, %y"), "another reader"),
         (padded("aten::constant_pad_nd(%x, %widths, %zero0)", "%n : Tensor = aten::neg_(%x)"), "is overwritten"),
+        (
+            padded("aten::constant_pad_nd(%x, %widths, %zero0)", after=("%n : Tensor = aten::neg_(%x)",)),
+            "is overwritten",
+        ),
     ],
 )
 def test_declines(ir, reason):

@@ -1,8 +1,10 @@
 import re
 
+import pytest
 import torch
 from torch import Tensor, nn
 
+import ipex
 from support import assert_rewrites, assert_round_trip, assert_unchanged, check_against_eager, graph_ir, kinds
 
 NAME = "fuse_add_layer_norm"
@@ -77,3 +79,31 @@ def test_matches_eager(tmp_path):
         assert kinds(optimized)["ipex::add_layer_norm"] == 1
         assert kinds(optimized)["aten::layer_norm"] == 0
         assert_round_trip(optimized, tmp_path, x)
+
+
+class InPlace(nn.Module):
+    """The sum has the dtype and the shape of the tensor that it overwrites."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(8, 8), nn.LayerNorm(8)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        total = self.linear(x).neg()
+        total += y
+        return self.norm(total)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 8), (1, 8), (8,), ()])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_an_addition_in_place_keeps_the_dtype(shape, dtype):
+    x, y = torch.randn(2, 3, 8), torch.randn(shape).to(dtype)
+    optimized = check_against_eager(InPlace(), x, y)
+    assert kinds(optimized)["ipex::add_layer_norm"] == 1
+
+
+def test_an_addition_in_place_refuses_a_larger_operand():
+    with torch.no_grad():
+        optimized = ipex.jit_optimize(torch.jit.trace(InPlace().eval(), (torch.randn(3, 8), torch.randn(3, 8))))
+        with pytest.raises(RuntimeError, match="doesn't match the broadcast shape"):
+            optimized(torch.randn(1, 8), torch.randn(3, 8))

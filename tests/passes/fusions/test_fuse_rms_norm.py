@@ -63,6 +63,7 @@ def test_fires(old, new):
         ("%eps, %one", "%w, %one", "eps is not a constant"),
         ("%false, %false, %none", "%false, %true, %none", "asks for a copy"),
         ("%false, %false, %none", "%false, %false, %one", "changes the layout"),
+        ("\n".join(LINES[5:]), "%y : Tensor = aten::mul_(%n, %w)", "multiplied in place"),
     ],
 )
 def test_declines(old, new, reason):
