@@ -47,6 +47,7 @@ class RecurrentOp : public torch::CustomClassHolder {
   const std::vector<PackedDirection>& packed() const;
 
   const Cell& cell_;
+  PinnedMathMode math_mode_;
   int64_t input_width_, units_, width_, layers_, directions_;
   bool has_biases_, is_batch_first_;
 
