@@ -187,8 +187,10 @@ at::Tensor PackedColumns::unpack() const {
   return plain;
 }
 
+at::Tensor PackedColumns::in_order() const { return data_.transpose(2, 3).reshape({columns(), depth_}); }
+
 PackedMatrix PackedColumns::rounded_matrix() const {
-  std::call_once(rounded_->made, [&] {
+  const uint32_t* rounded = pairs_.get([&] {
     const at::Tensor numbers = data_.to(at::kBFloat16);
     const int64_t panels = data_.size(0) * data_.size(1), size = panel_columns(), words = (depth_ + 1) / 2;
     auto pairs = std::make_unique<uint32_t[]>(panels * words * size);
@@ -200,9 +202,9 @@ PackedMatrix PackedColumns::rounded_matrix() const {
         for (int64_t i = 0; i < size; ++i) to[i] |= uint32_t{from[i].x} << (k % 2 * 16);
       }
     });
-    rounded_->pairs = std::move(pairs);
+    return pairs;
   });
-  return {nullptr, rounded_->pairs.get(), depth_};
+  return {nullptr, rounded, depth_};
 }
 
 int64_t PackedColumns::offset(size_t column) const {
@@ -233,6 +235,10 @@ PackedDirection::PackedDirection(const Cell& cell, const DirectionWeights& weigh
   start = reordered(together, order, input.columns());
   const int64_t padded = rounded_up(units, kernels().recurrent.width);
   if (cell.has_hidden_bias_of_new) new_start = reordered(of_new, as_they_are(units), padded);
+}
+
+at::Tensor PackedDirection::project_by_amx(const at::Tensor& rows) const {
+  return amx_projection.get([&] { return std::make_unique<AmxProjection>(input.in_order(), start); })->run(rows);
 }
 
 DirectionWeights PackedDirection::unpack() const {

@@ -1,11 +1,11 @@
 // The weights of a recurrent layer: as aten lists them, as a saved model names them, and as the kernels read them.
 #pragma once
 
-#include <memory>
-#include <mutex>
 #include <vector>
 
 #include "kernels/kernels.h"
+#include "ops/amx_projection.h"
+#include "ops/lazy.h"
 #include "ops/packed_op.h"
 
 namespace ipex::runtime {
@@ -60,6 +60,8 @@ class PackedColumns {
   PackedColumns(const at::Tensor& plain, std::vector<int64_t> order, TileShape tile);
 
   at::Tensor unpack() const;
+  // [columns, depth], in the order of the packed columns.
+  at::Tensor in_order() const;
   PackedMatrix matrix() const { return {data_.const_data_ptr<float>(), nullptr, depth_}; }
   // The same rounded to bfloat16, in a copy that is made at the first call and stays.
   PackedMatrix rounded_matrix() const;
@@ -77,23 +79,23 @@ class PackedColumns {
   int64_t depth_ = 0;
   int64_t rows_ = 0;
   at::Tensor data_;  // [tiles, panels of a tile, depth, columns of a panel]
-  struct Rounded {
-    std::once_flag made;
-    std::unique_ptr<uint32_t[]> pairs;
-  };
-  std::unique_ptr<Rounded> rounded_ = std::make_unique<Rounded>();
+  Lazy<uint32_t[]> pairs_;
 };
 
 // One direction of one layer, packed.
 struct PackedDirection {
   PackedDirection(const Cell& cell, const DirectionWeights& weights);
   DirectionWeights unpack() const;
+  // The projection of a dense [rows, depth] input, with a second copy of the weight that is made at the first call.
+  // Undefined where oneDNN has nothing for it.
+  at::Tensor project_by_amx(const at::Tensor& rows) const;
 
   PackedColumns input, hidden, projection;
   bool is_projected;
   at::Tensor input_bias, hidden_bias;  // plain
   at::Tensor start;                    // what the input projection begins with, in its order; undefined for zero
   at::Tensor new_start;  // what the hidden sums of the last gate begin with, where that can't be part of `start`
+  Lazy<AmxProjection> amx_projection;
 };
 
 }  // namespace ipex::runtime

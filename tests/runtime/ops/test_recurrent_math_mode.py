@@ -189,6 +189,32 @@ def test_many_first_calls_at_once(kind):
         list(pool.map(call, range(16)))
 
 
+MANY_ROWS = {
+    "lstm": (nn.LSTM(96, 40), (40, 40, 96)),
+    "gru": (nn.GRU(96, 40, batch_first=True, bias=False), (40, 40, 96)),
+    "both directions": (nn.LSTM(96, 50, num_layers=2, bidirectional=True), (40, 40, 96)),
+    "with a projection": (nn.LSTM(96, 50, proj_size=20, bidirectional=True), (9, 150, 96)),
+    "unbatched": (nn.GRU(96, 150), (1100, 96)),
+}
+
+
+@pytest.mark.parametrize("case", MANY_ROWS)
+def test_onednn_projects_many_rows_where_there_is_amx(case, tmp_path):
+    layer, sizes = MANY_ROWS[case]
+    x = torch.randn(sizes)
+    expected = layer(x)
+    optimized = optimized_for(layer, x, mode=None)
+    assert_same(optimized(x), expected)
+    assert optimized.packed_0.primitive_math_modes() == []
+    optimized.save(tmp_path / "model.pt")
+    for again in (optimized, ipex.load(tmp_path / "model.pt")):
+        with ipex.fp32_math_mode(BF32):
+            assert_same(again(x), expected, BF32_TOLERANCE)
+        assert set(again.packed_0.primitive_math_modes()) == ({"BF32"} if ipex.isa.has_amx() else set())
+        assert again.packed_0.cached_primitives() <= 8
+    assert fallback_reasons(optimized) == []
+
+
 def test_what_is_left_to_aten_is_not_rounded():
     layer, x = nn.LSTM(7, UNITS), torch.randn(4, 1, 7)
     optimized = optimized_for(layer, x)
