@@ -1,7 +1,8 @@
 #include "ops/amx_projection.h"
 
 #include <ATen/ATen.h>
-#include <ipex/isa.h>
+
+#include "isa/isa.h"
 
 namespace ipex::runtime {
 
@@ -9,7 +10,7 @@ using dnnl::memory;
 
 bool AmxProjection::is_worth_it(int64_t rows, int64_t elements) {
   constexpr int64_t many_rows = 64, multiplications_of_a_call = 1 << 22;
-  return rows >= many_rows && rows * elements >= multiplications_of_a_call && isa::has_amx();
+  return rows >= many_rows && rows * elements >= multiplications_of_a_call && isa::is_in_use(isa::Level::AMX);
 }
 
 AmxProjection::AmxProjection(const at::Tensor& weight, at::Tensor bias)
