@@ -39,11 +39,11 @@ Anchor Anchor::insert_before(Node* node, const std::string& op, at::ArrayRef<Val
   return Anchor(context->node(), run);
 }
 
-void Anchor::set_argument(const char* name, const IValue& value) const {
-  const WithInsertPoint guard(prepack_);
-  const auto index = prepack_->schema().argumentIndexWithName(name);
+void set_argument(Node* prepack, const char* name, const IValue& value) {
+  const WithInsertPoint guard(prepack);
+  const auto index = prepack->schema().argumentIndexWithName(name);
   TORCH_INTERNAL_ASSERT(index, name);
-  prepack_->replaceInput(static_cast<size_t>(*index), prepack_->owningGraph()->insertConstant(value));
+  prepack->replaceInput(static_cast<size_t>(*index), prepack->owningGraph()->insertConstant(value));
 }
 
 std::vector<std::string> Anchor::post_ops() const {

@@ -14,6 +14,9 @@
 
 namespace ipex::passes {
 
+// Gives the argument of a prepack node another value, a constant.
+void set_argument(Node* prepack, const char* name, const torch::jit::IValue& value);
+
 class Anchor {
  public:
   // The anchor that computes `value`, if one does.
@@ -29,7 +32,9 @@ class Anchor {
   at::ArrayRef<Value*> operands() const { return run_->input(2)->node()->inputs(); }
 
   Value* argument(const char* name) const { return prepack_->namedInput(name); }
-  void set_argument(const char* name, const torch::jit::IValue& value) const;
+  void set_argument(const char* name, const torch::jit::IValue& value) const {
+    passes::set_argument(prepack_, name, value);
+  }
   std::vector<std::string> post_ops() const;
 
   // Whether it has one, and a bias, that something can be folded into.

@@ -1,6 +1,6 @@
 #include "finalize/pin_math_mode.h"
 
-#include <set>
+#include <torch/csrc/jit/ir/constants.h>
 
 #include "anchor.h"
 #include "graph_walk.h"
@@ -8,9 +8,17 @@
 namespace ipex::passes {
 namespace {
 
-bool has_float32_kernels_only(const Node* node) {
-  static const std::set<std::string> kinds{"ipex::lstm_run", "ipex::gru_run", "ipex::attention"};
-  return kinds.count(kind_of(node)) > 0;
+// The node that makes the context of a run op. Null where an earlier optimisation packed it.
+Node* prepack_of(const Node* run) {
+  for (const Value* input : run->inputs()) {
+    if (kind_of(input->node()).ends_with("_prepack")) return const_cast<Node*>(input->node());
+  }
+  return nullptr;
+}
+
+bool has_16_bit_weight(const Node* prepack) {
+  return prepack->hasNamedInput("weight") &&
+         torch::jit::toIValue(prepack->namedInput("weight"))->toTensor().scalar_type() != at::kFloat;
 }
 
 }  // namespace
@@ -20,14 +28,15 @@ void pin_math_mode(const std::shared_ptr<Graph>& graph, FP32MathMode mode, Repor
     const auto record = [&](bool applied, const std::string& reason) {
       report.push_back({"pin_math_mode", describe(node), applied, reason});
     };
-    if (has_float32_kernels_only(node)) {
+    if (kind_of(node) == "ipex::attention") {
       record(false, "it computes in float32 in every mode");
     } else if (kind_of(node).starts_with("ipex::") && kind_of(node).ends_with("_run")) {
-      const auto anchor = Anchor::producing(node->output());
-      TORCH_CHECK(anchor, "ipex.jit_optimize: expected a model that was not optimised before, to give it a math mode, ",
+      Node* prepack = prepack_of(node);
+      TORCH_CHECK(prepack,
+                  "ipex.jit_optimize: expected a model that was not optimised before, to give it a math mode, ",
                   "got one with ", describe(node), ". Optimise the original with fp32_math_mode.");
-      if (anchor->has_weight() && anchor->dtype() != at::kFloat) return record(false, "its weight has 16 bits");
-      anchor->set_argument("math_mode", static_cast<int64_t>(mode));
+      if (has_16_bit_weight(prepack)) return record(false, "its weight has 16 bits");
+      set_argument(prepack, "math_mode", static_cast<int64_t>(mode));
       record(true, to_string(mode));
     }
   });

@@ -12,7 +12,7 @@ namespace ipex::passes {
 //   before   %context = ipex::linear_prepack(.., %math_mode=None)
 //   after    %context = ipex::linear_prepack(.., %math_mode=2)
 //
-// Reports each of them, and the ops that have float32 kernels only. Throws when an op was packed by an earlier
+// Reports each of them, and the ops that compute in float32 in every mode. Throws when an op was packed by an earlier
 // optimisation: its mode is decided.
 void pin_math_mode(const std::shared_ptr<Graph>& graph, FP32MathMode mode, Report& report);
 

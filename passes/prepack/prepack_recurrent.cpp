@@ -3,7 +3,8 @@
 //   before   %hx = prim::ListConstruct(%h0, %c0)
 //            %y, %h, %c = aten::lstm(%x, %hx, %params, %has_biases, %num_layers, %dropout, %train=0, %bidirectional,
 //                                    %batch_first)
-//   after    %context = ipex::lstm_prepack(%params, %has_biases, %num_layers, %bidirectional, %batch_first)
+//   after    %context = ipex::lstm_prepack(%params, %has_biases, %num_layers, %bidirectional, %batch_first,
+//                                           %math_mode=None)
 //            %y, %h, %c = ipex::lstm_run(%x, %h0, %c0, %context)
 //
 // gru is the same with one state, which is no list. Dropout between the layers does nothing in eval mode.
@@ -104,9 +105,10 @@ Node* insert_run(Node* node, const Kind& kind) {
   const auto op = [&](const char* suffix) { return Symbol::fromQualString(c10::str("ipex::", kind.name, suffix)); };
   Value* weights = node->namedInput("params");
   if (!toIValue(weights)) weights = graph->insertConstant(c10::List<at::Tensor>(constant_tensors(weights)));
-  Value* context =
-      graph->insert(op("_prepack"), {weights, node->namedInput("has_biases"), node->namedInput("num_layers"),
-                                     node->namedInput("bidirectional"), node->namedInput("batch_first")});
+  Value* process_math_mode = graph->insertConstant(torch::jit::IValue());
+  Value* context = graph->insert(
+      op("_prepack"), {weights, node->namedInput("has_biases"), node->namedInput("num_layers"),
+                       node->namedInput("bidirectional"), node->namedInput("batch_first"), process_math_mode});
   std::vector<Value*> inputs{node->namedInput("input")};
   Value* state = node->namedInput("hx");
   if (state->type()->kind() == c10::TypeKind::ListType) {

@@ -8,6 +8,12 @@
 // In the matrix of hidden weights a tile has `width` hidden units, and one vector per gate: it computes all gates of
 // its units, and the new state from them, without leaving the registers. The input projection is computed for many time
 // steps at once, into columns of the same order.
+//
+// A matrix holds floats, or a copy of them rounded to bfloat16: half the bytes are half the time where a step waits for
+// memory. There two numbers share a 32-bit word, neighbours in depth, the first of them in the low half, so that a load
+// fills two registers, one of them by a shift and the other by a mask. With an odd depth the last high half is zero:
+//
+//   pairs[tile][panel][depth / 2, rounded up][vector][width]
 #pragma once
 
 #include <cstdint>
@@ -16,6 +22,7 @@ namespace ipex::runtime {
 
 struct PackedMatrix {
   const float* data;
+  const uint32_t* pairs;  // to be read instead; null where there are none
   int64_t depth;
 };
 

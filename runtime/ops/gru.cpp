@@ -1,6 +1,6 @@
 // gru with packed weights.
 //
-//   ipex::gru_prepack(params, has_biases, num_layers, bidirectional, batch_first) -> GruContext
+//   ipex::gru_prepack(params, has_biases, num_layers, bidirectional, batch_first, math_mode) -> GruContext
 //   ipex::gru_run(input, h0, context) -> (output, h_n)
 //
 // Arguments and results are those of aten::gru, in eval mode. The gates of params are in aten's order: reset, update,
@@ -34,9 +34,9 @@ class GruContext final : public RecurrentOp {
 };
 
 c10::intrusive_ptr<GruContext> gru_prepack(const std::vector<at::Tensor>& params, bool has_biases, int64_t num_layers,
-                                           bool bidirectional, bool batch_first) {
-  auto context = c10::make_intrusive<GruContext>(
-      from_parameters(cell, params, has_biases, num_layers, bidirectional, batch_first));
+                                           bool bidirectional, bool batch_first, std::optional<int64_t> math_mode) {
+  auto context = c10::make_intrusive<GruContext>(from_parameters(cell, params, has_biases, num_layers, bidirectional,
+                                                                 batch_first, pinned_math_mode(cell.name, math_mode)));
   context->ensure_packed();
   return context;
 }
@@ -50,8 +50,8 @@ std::tuple<at::Tensor, at::Tensor> gru_run(const at::Tensor& input, const at::Te
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define_context<GruContext>(m, "GruContext");
   m.def(
-      "gru_prepack(Tensor[] params, bool has_biases, int num_layers, bool bidirectional, bool batch_first) -> "
-      "__torch__.torch.classes.ipex.GruContext",
+      "gru_prepack(Tensor[] params, bool has_biases, int num_layers, bool bidirectional, bool batch_first, "
+      "int? math_mode) -> __torch__.torch.classes.ipex.GruContext",
       gru_prepack);
   m.def(
       "gru_run(Tensor input, Tensor h0, __torch__.torch.classes.ipex.GruContext context) -> "

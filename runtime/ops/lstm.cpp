@@ -1,6 +1,6 @@
 // lstm with packed weights.
 //
-//   ipex::lstm_prepack(params, has_biases, num_layers, bidirectional, batch_first) -> LstmContext
+//   ipex::lstm_prepack(params, has_biases, num_layers, bidirectional, batch_first, math_mode) -> LstmContext
 //   ipex::lstm_run(input, h0, c0, context) -> (output, h_n, c_n)
 //
 // Arguments and results are those of aten::lstm, in eval mode. The gates of params are in aten's order: input, forget,
@@ -35,9 +35,9 @@ class LstmContext final : public RecurrentOp {
 };
 
 c10::intrusive_ptr<LstmContext> lstm_prepack(const std::vector<at::Tensor>& params, bool has_biases, int64_t num_layers,
-                                             bool bidirectional, bool batch_first) {
-  auto context = c10::make_intrusive<LstmContext>(
-      from_parameters(cell, params, has_biases, num_layers, bidirectional, batch_first));
+                                             bool bidirectional, bool batch_first, std::optional<int64_t> math_mode) {
+  auto context = c10::make_intrusive<LstmContext>(from_parameters(cell, params, has_biases, num_layers, bidirectional,
+                                                                  batch_first, pinned_math_mode(cell.name, math_mode)));
   context->ensure_packed();
   return context;
 }
@@ -52,8 +52,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_run(const at::Tensor& input,
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define_context<LstmContext>(m, "LstmContext");
   m.def(
-      "lstm_prepack(Tensor[] params, bool has_biases, int num_layers, bool bidirectional, bool batch_first) -> "
-      "__torch__.torch.classes.ipex.LstmContext",
+      "lstm_prepack(Tensor[] params, bool has_biases, int num_layers, bool bidirectional, bool batch_first, "
+      "int? math_mode) -> __torch__.torch.classes.ipex.LstmContext",
       lstm_prepack);
   m.def(
       "lstm_run(Tensor input, Tensor h0, Tensor c0, __torch__.torch.classes.ipex.LstmContext context) -> "

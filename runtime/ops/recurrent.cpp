@@ -7,6 +7,10 @@
 // The hidden state lives in the result: each step reads the row before and writes its own. Nothing is allocated per
 // step. Threads take sequences of the batch or directions, and then need not wait for each other until the layer is
 // done; where these are too few they share the units of each step.
+//
+// In math mode BF32, products that wait for memory read their weight in bfloat16; states and sums stay float32. With AMX,
+// oneDNN computes large input projections, for all sequences and directions before any step of theirs. See
+// docs/decisions/0009-bf16-weights-in-recurrent-layers.md.
 #include "ops/recurrent.h"
 
 #include <ATen/ATen.h>
@@ -24,6 +28,17 @@ constexpr int64_t worth_a_thread = 1 << 16;
 constexpr int64_t sequences_worth_a_thread = 8;
 // Rows that are projected at once: enough for the kernel, few enough for the result to stay in cache.
 constexpr int64_t rows_at_once = 128;
+// The same where oneDNN does it.
+constexpr int64_t rows_at_once_by_amx = 1024;
+
+// Whether the product of this many rows waits for memory. Asked with the rows of the whole batch, so that the number of
+// threads does not change the result.
+bool waits_for_memory(int64_t rows, const PackedColumns& weight) {
+  constexpr int64_t few_rows = 2, some_rows = 32;
+  constexpr int64_t elements_for_few = 1 << 17, elements_for_some = 1 << 21;
+  return rows <= some_rows &&
+         weight.columns() * weight.depth() >= (rows <= few_rows ? elements_for_few : elements_for_some);
+}
 
 at::Tensor detached(const at::Tensor& tensor) { return tensor.defined() ? tensor.detach() : tensor; }
 
@@ -43,16 +58,19 @@ void for_tiles(bool share, void (*kernel)(const Work&, int64_t, int64_t), const 
 // One direction of one layer, for all sequences.
 struct RecurrentOp::Direction {
   const PackedDirection& weights;
-  at::Tensor source;       // [time, batch, depth], dense in the last dimension
-  at::Tensor result;       // [time, batch, width], a part of the layer's result
-  at::Tensor hidden;       // [batch, width], the initial state
-  at::Tensor last_hidden;  // [batch, width], to be written
-  at::Tensor cell;         // [batch, units], the initial state and then the final one; undefined where there is none
+  PackedMatrix input_weight, hidden_weight, projection_weight;  // as this call reads them
+  at::Tensor source;                                            // [time, batch, depth], dense in the last dimension
+  at::Tensor result;                                            // [time, batch, width], a part of the layer's result
+  at::Tensor hidden;                                            // [batch, width], the initial state
+  at::Tensor last_hidden;                                       // [batch, width], to be written
+  at::Tensor cell;  // [batch, units], the initial state and then the final one; undefined where there is none
   bool is_reversed;
+  at::Tensor projected;  // [time * batch, columns], undefined where run_sequences computes it
 };
 
 RecurrentOp::RecurrentOp(RecurrentSpec spec)
     : cell_(spec.cell),
+      math_mode_(spec.math_mode),
       input_width_(spec.input_width()),
       units_(spec.units()),
       width_(spec.width()),
@@ -82,15 +100,25 @@ std::vector<at::Tensor> RecurrentOp::run(const at::Tensor& input, const std::vec
   const at::Tensor last_hidden = at::empty(hidden.sizes(), hidden.options());
   at::Tensor cell;
   if (cell_.has_cell_state) cell = states[1].clone(at::MemoryFormat::Contiguous);
+  const bool may_round = math_mode_now(math_mode_) == FP32MathMode::BF32;
+  const auto matrix = [&](const PackedColumns& weight, int64_t rows) {
+    return may_round && waits_for_memory(rows, weight) ? weight.rounded_matrix() : weight.matrix();
+  };
+  const int64_t batch = source.size(1), rows = source.size(0) * batch;
   for (int64_t layer = 0; layer < layers_; ++layer) {
     const at::Tensor result = at::empty({source.size(0), source.size(1), directions_ * width_}, source.options());
     std::vector<Direction> directions;
+    bool is_by_amx = may_round;
     for (int64_t i = 0; i < directions_; ++i) {
       const int64_t index = layer * directions_ + i;
-      directions.push_back({packed()[index], source, result.narrow(2, i * width_, width_), hidden[index],
-                            last_hidden[index], cell.defined() ? cell[index] : at::Tensor(), i == 1});
+      const PackedDirection& weights = packed()[index];
+      directions.push_back({weights, matrix(weights.input, rows), matrix(weights.hidden, batch),
+                            weights.is_projected ? matrix(weights.projection, batch) : PackedMatrix(), source,
+                            result.narrow(2, i * width_, width_), hidden[index], last_hidden[index],
+                            cell.defined() ? cell[index] : at::Tensor(), i == 1, at::Tensor()});
+      is_by_amx = is_by_amx && AmxProjection::is_worth_it(rows, weights.input.columns() * weights.input.depth());
     }
-    run_layer(directions);
+    is_by_amx ? run_by_amx(directions) : run_layer(directions);
     source = result;
   }
   std::vector<at::Tensor> results{is_batch_first_ ? source.transpose(0, 1) : source, last_hidden};
@@ -122,6 +150,25 @@ const char* RecurrentOp::reason_for_aten(const at::Tensor& input, const std::vec
   return nullptr;
 }
 
+// Some steps at a time, so that what is projected stays small.
+void RecurrentOp::run_by_amx(const std::vector<Direction>& directions) const {
+  const int64_t length = directions[0].source.size(0), batch = directions[0].source.size(1);
+  const int64_t steps_at_once = std::max<int64_t>(1, rows_at_once_by_amx / batch);
+  for (int64_t begin = 0; begin < length; begin += steps_at_once) {
+    const int64_t steps = std::min(steps_at_once, length - begin);
+    std::vector<Direction> parts;
+    for (const Direction& whole : directions) {
+      Direction& part = parts.emplace_back(whole);
+      const int64_t first = whole.is_reversed ? length - begin - steps : begin;
+      part.source = whole.source.narrow(0, first, steps);
+      part.result = whole.result.narrow(0, first, steps);
+      if (begin > 0) part.hidden = whole.last_hidden;
+      part.projected = whole.weights.project_by_amx(part.source.reshape({steps * batch, -1}).contiguous());
+    }
+    run_layer(parts);
+  }
+}
+
 void RecurrentOp::run_layer(const std::vector<Direction>& directions) const {
   const int64_t batch = directions[0].source.size(1);
   const int64_t threads = at::in_parallel_region() ? 1 : at::get_num_threads();
@@ -141,14 +188,16 @@ void RecurrentOp::run_layer(const std::vector<Direction>& directions) const {
 }
 
 void RecurrentOp::run_sequences(const Direction& direction, int64_t first, int64_t last, bool share_tiles) const {
-  const auto& [weights, source, result, hidden, last_hidden, cell, is_reversed] = direction;
+  const auto& [weights, input_weight, hidden_weight, projection_weight, source, result, hidden, last_hidden, cell,
+               is_reversed, projected] = direction;
   const RecurrentKernels& recurrent = kernels().recurrent;
   const int64_t length = source.size(0), count = last - first;
   const int64_t steps_at_once = std::clamp<int64_t>(rows_at_once / count, 1, length);
   const int64_t columns = weights.input.columns();
+  const float* projected_by_amx = projected.defined() ? projected.const_data_ptr<float>() : nullptr;
   std::vector<const float*> rows(steps_at_once * count);
   std::vector<const float*> unprojected_rows(weights.is_projected ? count : 0);
-  const auto scratch = std::make_unique_for_overwrite<float[]>(steps_at_once * count * columns);
+  const auto scratch = std::make_unique_for_overwrite<float[]>(projected_by_amx ? 0 : rows.size() * columns);
   const auto unprojected = std::make_unique_for_overwrite<float[]>(unprojected_rows.size() * units_);
   for (size_t i = 0; i < unprojected_rows.size(); ++i) unprojected_rows[i] = unprojected.get() + i * units_;
 
@@ -161,18 +210,21 @@ void RecurrentOp::run_sequences(const Direction& direction, int64_t first, int64
       rows[i] = source.const_data_ptr<float>() + time(begin + i / count) * source.stride(0) +
                 (first + i % count) * source.stride(1);
     }
-    const Projection projection{
-        rows.data(), steps * count, weights.input.matrix(), weights.start.const_data_ptr<float>(), scratch.get(),
-        columns,     columns};
-    for_tiles(share_tiles, recurrent.project, projection, weights.input.tiles(),
-              steps * count * columns * weights.input.depth());
+    const Projection projection{rows.data(),   steps * count, input_weight, weights.start.const_data_ptr<float>(),
+                                scratch.get(), columns,       columns};
+    if (!projected_by_amx) {
+      for_tiles(share_tiles, recurrent.project, projection, weights.input.tiles(),
+                steps * count * columns * weights.input.depth());
+    }
 
     for (int64_t step = 0; step < steps; ++step) {
       float* to = result.data_ptr<float>() + time(begin + step) * result.stride(0) + first * result.stride(1);
       const RecurrentStep work{count,
                                units_,
-                               weights.hidden.matrix(),
-                               scratch.get() + step * count * columns,
+                               hidden_weight,
+                               projected_by_amx
+                                   ? projected_by_amx + (time(begin + step) * source.size(1) + first) * columns
+                                   : scratch.get() + step * count * columns,
                                columns,
                                from,
                                from_stride,
@@ -183,7 +235,7 @@ void RecurrentOp::run_sequences(const Direction& direction, int64_t first, int64
       for_tiles(share_tiles, recurrent.*cell_.step, work, weights.hidden.tiles(),
                 count * weights.hidden.columns() * width_);
       if (weights.is_projected) {
-        const Projection narrowed{unprojected_rows.data(), count, weights.projection.matrix(), nullptr, to,
+        const Projection narrowed{unprojected_rows.data(), count, projection_weight, nullptr, to,
                                   result.stride(1),        width_};
         for_tiles(share_tiles, recurrent.project, narrowed, weights.projection.tiles(), count * width_ * units_);
       }
@@ -208,14 +260,25 @@ const std::vector<PackedDirection>& RecurrentOp::packed() const {
 }
 
 RecurrentSpec RecurrentOp::plain_spec() const {
-  RecurrentSpec spec{cell_, {}, directions_ == 2, is_batch_first_};
+  RecurrentSpec spec{cell_, {}, directions_ == 2, is_batch_first_, math_mode_};
   for (const PackedDirection& direction : packed()) spec.weights.push_back(direction.unpack());
   return spec;
 }
 
+std::vector<std::string> RecurrentOp::primitive_math_modes() const {
+  std::vector<std::string> modes;
+  for (const PackedDirection& direction : packed()) {
+    const AmxProjection* projection = direction.amx_projection.peek();
+    if (!projection) continue;
+    for (std::string& mode : projection->math_modes()) modes.push_back(std::move(mode));
+  }
+  return modes;
+}
+
 std::string RecurrentOp::describe() const {
   return c10::str(cell_.name, "(input=", input_width_, ", hidden=", units_, ", state=", width_, ", layers=", layers_,
-                  ", directions=", directions_, ", biases=", has_biases_, ", batch_first=", is_batch_first_, ")");
+                  ", directions=", directions_, ", biases=", has_biases_, ", batch_first=", is_batch_first_,
+                  ", math_mode=", runtime::describe(math_mode_), ")");
 }
 
 }  // namespace ipex::runtime

@@ -24,8 +24,9 @@ class RecurrentOp : public torch::CustomClassHolder {
 
   State state() const { return save(plain_spec()); }
   std::vector<std::string> fallback_reasons() const { return reasons_.list(); }
-  int64_t cached_primitives() const { return 0; }
-  std::vector<std::string> primitive_math_modes() const { return {}; }
+  int64_t cached_primitives() const { return static_cast<int64_t>(primitive_math_modes().size()); }
+  // Of what oneDNN has computed, layer by layer.
+  std::vector<std::string> primitive_math_modes() const;
   std::string describe() const;
 
  protected:
@@ -42,11 +43,13 @@ class RecurrentOp : public torch::CustomClassHolder {
   void check_shapes(const at::Tensor& input, const std::vector<at::Tensor>& states) const;
   const char* reason_for_aten(const at::Tensor& input, const std::vector<at::Tensor>& states) const;
   void run_layer(const std::vector<Direction>& directions) const;
+  void run_by_amx(const std::vector<Direction>& directions) const;
   void run_sequences(const Direction& direction, int64_t first, int64_t last, bool share_tiles) const;
   RecurrentSpec plain_spec() const;
   const std::vector<PackedDirection>& packed() const;
 
   const Cell& cell_;
+  PinnedMathMode math_mode_;
   int64_t input_width_, units_, width_, layers_, directions_;
   bool has_biases_, is_batch_first_;
 

@@ -1,6 +1,7 @@
 #include "ops/recurrent_weights.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
 #include <algorithm>
 
@@ -87,8 +88,8 @@ void RecurrentSpec::check() const {
 }
 
 RecurrentSpec from_parameters(const Cell& cell, const std::vector<at::Tensor>& parameters, bool has_biases,
-                              int64_t layers, bool is_bidirectional, bool is_batch_first) {
-  RecurrentSpec spec{cell, {}, is_bidirectional, is_batch_first};
+                              int64_t layers, bool is_bidirectional, bool is_batch_first, PinnedMathMode math_mode) {
+  RecurrentSpec spec{cell, {}, is_bidirectional, is_batch_first, math_mode};
   const int64_t count = layers * spec.directions();
   const int64_t without_projection = has_biases ? 4 : 2;
   const int64_t each = count > 0 ? static_cast<int64_t>(parameters.size()) / count : 0;
@@ -132,7 +133,8 @@ State save(const RecurrentSpec& spec) {
   integers.insert("layers", Field{spec.layers()});
   integers.insert("bidirectional", Field{spec.is_bidirectional});
   integers.insert("batch_first", Field{spec.is_batch_first});
-  return {/*version=*/1, tensors, integers, {}};
+  if (spec.math_mode) integers.insert("math_mode", Field{static_cast<int64_t>(*spec.math_mode)});
+  return {/*version=*/spec.math_mode ? 2 : 1, tensors, integers, {}};
 }
 
 RecurrentSpec load(const Cell& cell, const State& state) {
@@ -140,8 +142,11 @@ RecurrentSpec load(const Cell& cell, const State& state) {
   const auto& tensors = std::get<1>(state);
   TORCH_CHECK(std::get<3>(state).empty(), cell.name, ": expected no post-ops, got ", std::get<3>(state),
               ". The model was written by a newer ipex: upgrade, or optimise it again.");
-  RecurrentSpec spec{
-      cell, {}, reader.integers("bidirectional", 1, 0)[0] != 0, reader.integers("batch_first", 1, 0)[0] != 0};
+  RecurrentSpec spec{cell,
+                     {},
+                     reader.integers("bidirectional", 1, 0)[0] != 0,
+                     reader.integers("batch_first", 1, 0)[0] != 0,
+                     reader.math_mode()};
   const int64_t count = reader.integers("layers", 1, 1)[0] * spec.directions();
   for (int64_t i = 0; i < count; ++i) {
     DirectionWeights weights;
@@ -182,6 +187,26 @@ at::Tensor PackedColumns::unpack() const {
   return plain;
 }
 
+at::Tensor PackedColumns::in_order() const { return data_.transpose(2, 3).reshape({columns(), depth_}); }
+
+PackedMatrix PackedColumns::rounded_matrix() const {
+  const uint32_t* rounded = pairs_.get([&] {
+    const at::Tensor numbers = data_.to(at::kBFloat16);
+    const int64_t panels = data_.size(0) * data_.size(1), size = panel_columns(), words = (depth_ + 1) / 2;
+    auto pairs = std::make_unique<uint32_t[]>(panels * words * size);
+    at::parallel_for(0, panels, 1, [&](int64_t first, int64_t last) {
+      for (int64_t row = first * depth_; row < last * depth_; ++row) {
+        const at::BFloat16* from = numbers.const_data_ptr<at::BFloat16>() + row * size;
+        const int64_t k = row % depth_;
+        uint32_t* to = pairs.get() + (row / depth_ * words + k / 2) * size;
+        for (int64_t i = 0; i < size; ++i) to[i] |= uint32_t{from[i].x} << (k % 2 * 16);
+      }
+    });
+    return pairs;
+  });
+  return {nullptr, rounded, depth_};
+}
+
 int64_t PackedColumns::offset(size_t column) const {
   const auto panel = static_cast<int64_t>(column) / panel_columns();
   return panel * depth_ * panel_columns() + static_cast<int64_t>(column) % panel_columns();
@@ -210,6 +235,10 @@ PackedDirection::PackedDirection(const Cell& cell, const DirectionWeights& weigh
   start = reordered(together, order, input.columns());
   const int64_t padded = rounded_up(units, kernels().recurrent.width);
   if (cell.has_hidden_bias_of_new) new_start = reordered(of_new, as_they_are(units), padded);
+}
+
+at::Tensor PackedDirection::project_by_amx(const at::Tensor& rows) const {
+  return amx_projection.get([&] { return std::make_unique<AmxProjection>(input.in_order(), start); })->run(rows);
 }
 
 DirectionWeights PackedDirection::unpack() const {

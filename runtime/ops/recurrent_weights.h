@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "kernels/kernels.h"
+#include "ops/amx_projection.h"
+#include "ops/lazy.h"
 #include "ops/packed_op.h"
 
 namespace ipex::runtime {
@@ -28,6 +30,7 @@ struct RecurrentSpec {
   std::vector<DirectionWeights> weights;  // layer by layer, in each the forward direction first
   bool is_bidirectional;
   bool is_batch_first;
+  PinnedMathMode math_mode;
 
   int64_t directions() const { return is_bidirectional ? 2 : 1; }
   int64_t layers() const { return static_cast<int64_t>(weights.size()) / directions(); }
@@ -43,7 +46,7 @@ struct RecurrentSpec {
 
 // `parameters` in aten's order: input, hidden, the two biases, projection, for each direction of each layer.
 RecurrentSpec from_parameters(const Cell& cell, const std::vector<at::Tensor>& parameters, bool has_biases,
-                              int64_t layers, bool is_bidirectional, bool is_batch_first);
+                              int64_t layers, bool is_bidirectional, bool is_batch_first, PinnedMathMode math_mode);
 std::vector<at::Tensor> to_parameters(const RecurrentSpec& spec);
 
 State save(const RecurrentSpec& spec);
@@ -57,7 +60,11 @@ class PackedColumns {
   PackedColumns(const at::Tensor& plain, std::vector<int64_t> order, TileShape tile);
 
   at::Tensor unpack() const;
-  PackedMatrix matrix() const { return {data_.const_data_ptr<float>(), depth_}; }
+  // [columns, depth], in the order of the packed columns.
+  at::Tensor in_order() const;
+  PackedMatrix matrix() const { return {data_.const_data_ptr<float>(), nullptr, depth_}; }
+  // The same rounded to bfloat16, in a copy that is made at the first call and stays.
+  PackedMatrix rounded_matrix() const;
   int64_t tiles() const { return data_.size(0); }
   // Columns with those that fill the last tile.
   int64_t columns() const { return data_.numel() / depth_; }
@@ -72,18 +79,23 @@ class PackedColumns {
   int64_t depth_ = 0;
   int64_t rows_ = 0;
   at::Tensor data_;  // [tiles, panels of a tile, depth, columns of a panel]
+  Lazy<uint32_t[]> pairs_;
 };
 
 // One direction of one layer, packed.
 struct PackedDirection {
   PackedDirection(const Cell& cell, const DirectionWeights& weights);
   DirectionWeights unpack() const;
+  // The projection of a dense [rows, depth] input, with a second copy of the weight that is made at the first call.
+  // Undefined where oneDNN has nothing for it.
+  at::Tensor project_by_amx(const at::Tensor& rows) const;
 
   PackedColumns input, hidden, projection;
   bool is_projected;
   at::Tensor input_bias, hidden_bias;  // plain
   at::Tensor start;                    // what the input projection begins with, in its order; undefined for zero
   at::Tensor new_start;  // what the hidden sums of the last gate begin with, where that can't be part of `start`
+  Lazy<AmxProjection> amx_projection;
 };
 
 }  // namespace ipex::runtime

@@ -41,17 +41,17 @@ def test_fires(mode):
         ("ipex::convolution_run", True, mode.name),
         ("ipex::linear_run", True, mode.name),
         ("ipex::linear_run", True, mode.name),
-        ("ipex::lstm_run", False, "it computes in float32 in every mode"),
+        ("ipex::lstm_run", True, mode.name),
         ("ipex::matmul_run", True, mode.name),
     ]
     described = [context.describe() for context in contexts(model)]
-    assert sum(f"math_mode={mode.name}" in text for text in described) == 4
+    assert sum(f"math_mode={mode.name}" in text for text in described) == 5
 
 
 def test_declines_without_a_mode():
     model = optimized()
     assert pinned(model) == []
-    assert sum("math_mode=as the process" in context.describe() for context in contexts(model)) == 4
+    assert sum("math_mode=as the process" in context.describe() for context in contexts(model)) == 5
 
 
 def test_refuses_a_model_whose_ops_are_packed():
