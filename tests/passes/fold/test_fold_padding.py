@@ -6,6 +6,7 @@ from torch.nn import functional as F
 from ir import PACKED
 from support import assert_rewrites, assert_round_trip, assert_unchanged, check_against_eager, graph_ir, kinds
 
+WRITE = "%n : Tensor = aten::neg_(%x)"
 FROM_PADDED = tuple(line.replace("(%x, %p, %operands", "(%q, %p, %operands") for line in PACKED)
 MORE = (
     "%widths : int[] = prim::Constant[value=[1, 2, 3, 4]]()",
@@ -42,9 +43,9 @@ def test_fires(call):
         (padded("aten::constant_pad_nd(%x, %batch, %zero0)"), "more than the image"),
         (padded("aten::constant_pad_nd(%x, %v, %zero0)"), "its widths are not constants"),
         (padded("aten::constant_pad_nd(%x, %widths, %zero0)", returns="%q, %y"), "another reader"),
-        (padded("aten::constant_pad_nd(%x, %widths, %zero0)", "%n : Tensor = aten::neg_(%x)"), "is overwritten"),
+        (padded("aten::constant_pad_nd(%x, %widths, %zero0)", WRITE), "is overwritten"),
         (
-            padded("aten::constant_pad_nd(%x, %widths, %zero0)", after=("%n : Tensor = aten::neg_(%x)",)),
+            padded("aten::constant_pad_nd(%x, %widths, %zero0)", after=(WRITE,)),
             "is overwritten",
         ),
     ],
