@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from .backends import find
 from .process import Process, WorkerFailed
@@ -40,6 +39,10 @@ def measure(cell: Cell, backends: list[str], folder: Path, effort: Effort, loads
             backend = find(name)
             measurement = Measurement(name, backend.title or name, backend.is_peer, backend.tolerance)
             cell.measurements.append(measurement)
+            if backend.missing():
+                measurement.status, measurement.note = "not installed", ", ".join(backend.missing())
+                say(f"{measurement.title}: {_outcome(measurement)}")
+                continue
             process = Process(cell.threads, folder, effort.log)
             running[name] = process
             _prepare(process, measurement, cell, folder, effort)
@@ -57,7 +60,9 @@ def measure(cell: Cell, backends: list[str], folder: Path, effort: Effort, loads
         found = cell.of(name)
         assert found is not None
         if found.status == "ok":
-            found.loaded = _load(name, cell, folder, path, effort, say)
+            _load(found, cell, folder, path, effort)
+            if found.note:
+                say(f"{found.title}: {found.note}")
 
 
 def _prepare(process: Process, measurement: Measurement, cell: Cell, folder: Path, effort: Effort) -> None:
@@ -82,20 +87,20 @@ def _save(process: Process, measurement: Measurement, folder: Path, saved: dict[
         measurement.status, measurement.note = "failed", f"saving: {error}"
 
 
-def _load(name: str, cell: Cell, folder: Path, path: Path, effort: Effort, say: Say) -> dict[str, float | None] | None:
+def _load(measurement: Measurement, cell: Cell, folder: Path, path: Path, effort: Effort) -> None:
     process = Process(cell.threads, folder, effort.log)
+    asked = {"backend": measurement.backend, "folder": str(folder), "threads": cell.threads, "path": str(path)}
     try:
-        answer: dict[str, Any] = process.ask(
-            "load", effort.limit_seconds, backend=name, folder=str(folder), threads=cell.threads, path=str(path)
-        )
+        answer = process.ask("load", effort.limit_seconds, **asked)
     except WorkerFailed as error:
-        say(f"{name}: loading failed: {error}")
-        return None
+        measurement.note = f"when loaded: {error}"
+        return
     process.end()
-    if answer["status"] != "ok":
-        say(f"{name}: wrong when loaded, off by {answer['difference']:.2g}")
-        return None
-    return {key: answer[key] for key in ("load_seconds", "first_call_seconds", "peak_memory_bytes")}
+    if answer["status"] == "ok":
+        keys = ("load_seconds", "first_call_seconds", "peak_memory_bytes")
+        measurement.loaded = {key: answer[key] for key in keys}
+    else:
+        measurement.note = f"wrong when loaded: off by {answer['difference']:.2g}"
 
 
 def _rounds(cell: Cell, running: dict[str, Process], effort: Effort, say: Say) -> None:

@@ -84,21 +84,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _measure_all(todo: list[Subject], options: argparse.Namespace, folder: Path, results: Results) -> None:
     effort = Effort(options.seconds, options.rounds, options.log or folder / "log.txt")
     start = time.monotonic()
+    maker = Process(max(options.threads), folder, effort.log)
     _say("what matrix products reach here")
     for threads in options.threads:
-        process = Process(threads, folder, effort.log)
-        results.peak[str(threads)] = process.ask("peak", 120, threads=threads)["operations_per_second"]
-        process.end()
+        results.peak[str(threads)] = maker.ask("peak", 120, threads=threads)["operations_per_second"]
     for i, subject in enumerate(todo):
         own = folder / str(i)
         own.mkdir()
-        process = Process(max(options.threads), own, effort.log)
         try:
             asked = {"name": subject.name, "batch": subject.batch, "inputs": list(subject.inputs), "folder": str(own)}
-            operations = process.ask("reference", effort.limit_seconds, **asked)["operations"]
+            operations = maker.ask("reference", effort.limit_seconds, **asked)["operations"]
         except WorkerFailed as error:
-            raise SystemExit(f"ipex bench: {subject.title} does not run in eager: {error}") from None
-        process.end()
+            _say(f"{subject.title}, batch {subject.batch}: does not run in eager: {error}")
+            maker = Process(max(options.threads), folder, effort.log)
+            continue
         for j, threads in enumerate(options.threads):
             cell = Cell(subject.name, subject.title, subject.batch, threads, operations)
             number = f"{i * len(options.threads) + j + 1}/{len(todo) * len(options.threads)}"
@@ -108,6 +107,7 @@ def _measure_all(todo: list[Subject], options: argparse.Namespace, folder: Path,
             measure(cell, list(options.backends), own, effort, j == 0, _with_head(head))
             _write(results, options)
         shutil.rmtree(own)  # gigabytes, with some models
+    maker.end()
 
 
 def _write(results: Results, options: argparse.Namespace) -> None:

@@ -30,7 +30,7 @@ def tables(results: Results) -> str:
         "where there is a saved form, else preparing and serving.\n\n" + grid(results, _memory, _only_loaded(results)),
         "## Largest difference from eager\n\nRelative to the largest element of the output. "
         f"Up to {FP32_TOLERANCE:.0e} passes, in BF32 up to {BF32_TOLERANCE:.0e}.\n\n" + grid(results, _difference),
-        "## Not timed\n\n" + not_timed(results),
+        "## Not timed, and other trouble\n\n" + trouble(results),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -117,14 +117,15 @@ def speed(results: Results) -> str:
     return "GFLOP of matrix products and convolutions, by torch.utils.flop_counter.\n\n" + table(header, rows)
 
 
-def not_timed(results: Results) -> str:
+def trouble(results: Results) -> str:
     """What is wrong, failed or missing, and where."""
     where: dict[str, list[str]] = {}
     for cell in results.cells:
         for m in cell.measurements:
-            if not m.counts:
+            if m.note or not m.counts:
                 off = f"off by {m.difference:.2g} " if m.status == "wrong" and m.difference is not None else ""
-                what = f"{m.title}: {m.status}: {off}{m.note}".rstrip(": ").rstrip()
+                status = "" if m.counts else f"{m.status}: "
+                what = f"{m.title}: {status}{off}{m.note}".rstrip(": ")
                 where.setdefault(what, []).append(f"{cell.title} {cell.batch}/{cell.threads}")
     return "\n".join(f"- {what} ({'; '.join(cells)})" for what, cells in where.items()) or "Nothing."
 

@@ -44,9 +44,13 @@ def count_operations(model: nn.Module, inputs: tuple[Tensor, ...]) -> float:
 
     Without oneDNN and with attention spelt out, torch has no op that its counter does not know.
     """
-    spelt_out = sdpa_kernel(SDPBackend.MATH)
-    with FlopCounterMode(display=False) as counter, spelt_out, torch.backends.mkldnn.flags(enabled=False):
-        model(*inputs)
+    before = torch.backends.mkldnn.enabled
+    torch.backends.mkldnn.set_flags(_enabled=False)  # flags() would warn of TF32
+    try:
+        with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+            model(*inputs)
+    finally:
+        torch.backends.mkldnn.set_flags(_enabled=before)
     return float(counter.get_total_flops())
 
 

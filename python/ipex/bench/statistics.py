@@ -46,7 +46,7 @@ def ratio(backend: Measurement, ours: Measurement) -> Spread:
 def best_peer(cell: Cell) -> BestPeer | None:
     """Find the peer with the least ratio; None if there are no times to compare."""
     ours = cell.of(OURS)
-    peers = [m for m in cell.measurements if m.is_peer and m.counts]
+    peers = [m for m in cell.measurements if m.is_peer and m.counts and m is not ours]
     if ours is None or not ours.counts or not peers:
         return None
     ratios = [(ratio(peer, ours), peer) for peer in peers]

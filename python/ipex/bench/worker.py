@@ -5,7 +5,6 @@ Orders and answers are lines of JSON on stdin and stdout. What libraries print g
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import statistics
@@ -13,14 +12,16 @@ import sys
 import time
 import traceback
 import warnings
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from . import machine
-from .backends import Backend, Call, Job, find
-from .backends.backend import NotApplicable, tensors
+from .backends import find
+from .backends.backend import Backend, Call, Job, NotApplicable, tensors
 from .reference import largest_difference, read, write
 from .subject import Subject
 
@@ -51,15 +52,15 @@ class Worker:
 
     def prepare(self, backend: str, folder: str, threads: int) -> Answer:
         """Make a model ready in a backend, call it until it is warm, check what it returns."""
-        answer = self._start(backend, folder, threads)
-        if self.backend.missing():
-            return {"status": "not installed", "note": ", ".join(self.backend.missing())}
+        self._start(backend, folder, threads)
+        answer: Answer = {}
+        building: list[float] = []
         start = time.perf_counter()
         try:
-            self.call = self.backend.prepare(self.job)
+            self.call = self.backend.prepare(replace(self.job, build=lambda: _timed(self.job.build, building)))
         except NotApplicable as why:
             return {"status": "not applicable", "note": str(why)}
-        answer["prepare_seconds"] = time.perf_counter() - start
+        answer["prepare_seconds"] = time.perf_counter() - start - sum(building)
         with self.backend.context():
             answer["first_call_seconds"] = seconds_of(self.call)
             start = time.perf_counter()
@@ -76,7 +77,8 @@ class Worker:
 
     def load(self, backend: str, folder: str, threads: int, path: str) -> Answer:
         """Load a saved model, as a server does that has only this."""
-        answer = self._start(backend, folder, threads)
+        self._start(backend, folder, threads)
+        answer: Answer = {}
         start = time.perf_counter()
         self.call = self.backend.load(Path(path), self.job)
         answer["load_seconds"] = time.perf_counter() - start
@@ -108,20 +110,25 @@ class Worker:
         status = "ok" if difference <= self.backend.tolerance else "wrong"
         return {"status": status, "difference": difference}
 
-    def _start(self, backend: str, folder: str, threads: int) -> Answer:
+    def _start(self, backend: str, folder: str, threads: int) -> None:
         torch.set_num_threads(threads)
         self.backend = find(backend)
-        with contextlib.suppress(ImportError):  # said by `prepare`
-            self.backend.import_packages()
+        self.backend.import_packages()
         self.memory_at_start = machine.peak_memory()
         self.job, self.expected = read(Path(folder), threads)
-        return {}
 
     def _memory(self) -> Answer:
         now = machine.peak_memory()
         if now is None or self.memory_at_start is None:
             return {"peak_memory_bytes": None}
         return {"peak_memory_bytes": now - self.memory_at_start}
+
+
+def _timed(build: Callable[[], torch.nn.Module], seconds: list[float]) -> torch.nn.Module:
+    start = time.perf_counter()
+    model = build()
+    seconds.append(time.perf_counter() - start)
+    return model
 
 
 def seconds_of(call: Call) -> float:
