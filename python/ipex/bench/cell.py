@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,7 +34,6 @@ class Effort:
 def measure(cell: Cell, backends: list[str], folder: Path, effort: Effort, loads: bool, say: Say) -> None:
     """Fill the cell. With `loads`, also save each model and load it in a process that has seen nothing else."""
     running: dict[str, Process] = {}
-    saved: dict[str, Path] = {}
     try:
         for name in backends:
             backend = find(name)
@@ -41,28 +41,19 @@ def measure(cell: Cell, backends: list[str], folder: Path, effort: Effort, loads
             cell.measurements.append(measurement)
             if backend.missing():
                 measurement.status, measurement.note = "not installed", ", ".join(backend.missing())
-                say(f"{measurement.title}: {_outcome(measurement)}")
-                continue
-            process = Process(cell.threads, folder, effort.log)
-            running[name] = process
-            _prepare(process, measurement, cell, folder, effort)
-            if measurement.status == "ok" and loads:
-                _save(process, measurement, folder, saved, effort)
+            else:
+                running[name] = Process(cell.threads, folder, effort.log)
+                _prepare(running[name], measurement, cell, folder, effort)
+                if measurement.status == "ok" and loads:
+                    _save_and_load(running[name], measurement, cell, folder, effort)
+                if measurement.status != "ok":
+                    running.pop(name).end(at_once=True)
             say(f"{measurement.title}: {_outcome(measurement)}")
-            if measurement.status != "ok":
-                running.pop(name).end(at_once=True)
         _rounds(cell, running, effort, say)
         _check_again(cell, running, effort, say)
     finally:
         for process in running.values():
             process.end(at_once=True)
-    for name, path in saved.items():
-        found = cell.of(name)
-        assert found is not None
-        if found.status == "ok":
-            _load(found, cell, folder, path, effort)
-            if found.note:
-                say(f"{found.title}: {found.note}")
 
 
 def _prepare(process: Process, measurement: Measurement, cell: Cell, folder: Path, effort: Effort) -> None:
@@ -77,25 +68,29 @@ def _prepare(process: Process, measurement: Measurement, cell: Cell, folder: Pat
     measurement.peak_memory_bytes = answer.get("peak_memory_bytes")
 
 
-def _save(process: Process, measurement: Measurement, folder: Path, saved: dict[str, Path], effort: Effort) -> None:
-    path = folder / f"saved-{measurement.backend.replace(':', '-')}" / "model"
-    path.parent.mkdir()
+def _save_and_load(process: Process, measurement: Measurement, cell: Cell, folder: Path, effort: Effort) -> None:
+    saved = folder / "saved"
+    saved.mkdir()
+    asked = {
+        "path": str(saved / "model"),
+        "backend": measurement.backend,
+        "folder": str(folder),
+        "threads": cell.threads,
+    }
+    other: Process | None = None
     try:
-        if process.ask("save", effort.limit_seconds, path=str(path))["saved"]:
-            saved[measurement.backend] = path
+        if not process.ask("save", effort.limit_seconds, path=asked["path"])["saved"]:
+            return
+        other = Process(cell.threads, folder, effort.log)
+        answer = other.ask("load", effort.limit_seconds, **asked)
     except WorkerFailed as error:
-        measurement.status, measurement.note = "failed", f"saving: {error}"
-
-
-def _load(measurement: Measurement, cell: Cell, folder: Path, path: Path, effort: Effort) -> None:
-    process = Process(cell.threads, folder, effort.log)
-    asked = {"backend": measurement.backend, "folder": str(folder), "threads": cell.threads, "path": str(path)}
-    try:
-        answer = process.ask("load", effort.limit_seconds, **asked)
-    except WorkerFailed as error:
-        measurement.note = f"when loaded: {error}"
+        # A process that failed has ended; without the first one there is nothing to time.
+        measurement.note = f"{'saving' if other is None else 'loading'}: {error}"
+        measurement.status = "failed" if other is None else measurement.status
         return
-    process.end()
+    finally:
+        shutil.rmtree(saved)
+    other.end()
     if answer["status"] == "ok":
         keys = ("load_seconds", "first_call_seconds", "peak_memory_bytes")
         measurement.loaded = {key: answer[key] for key in keys}
@@ -144,7 +139,9 @@ def _check_again(cell: Cell, running: dict[str, Process], effort: Effort, say: S
 def _outcome(measurement: Measurement) -> str:
     if measurement.status == "ok":
         first_call = 1e3 * (measurement.first_call_seconds or 0)
-        return f"ready in {measurement.prepare_seconds:.1f} s, first call {first_call:.1f} ms"
+        return (
+            f"ready in {measurement.prepare_seconds:.1f} s, first call {first_call:.1f} ms {measurement.note}".rstrip()
+        )
     if measurement.status == "wrong":
         return f"WRONG: off by {measurement.difference:.2g}, more than {measurement.tolerance:.0e}; not timed"
     return f"{measurement.status}: {measurement.note}"

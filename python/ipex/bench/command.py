@@ -66,7 +66,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             find(backend)
     except (ValueError, ImportError, AttributeError) as error:
         parser().error(str(error))
+    for path in (options.json, options.markdown, options.chart, options.log):
+        if path:
+            path.parent.mkdir(parents=True, exist_ok=True)
     settings = {key: getattr(options, key) for key in ("backends", "threads", "seconds", "rounds")}
+    settings["load_average_before"] = machine.load_average()
     results = Results(machine.describe(), settings, {})
     with tempfile.TemporaryDirectory(prefix="ipex-bench-") as folder:
         try:
@@ -77,13 +81,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(text)
     _write(results, options)
     if options.markdown:
-        options.markdown.parent.mkdir(parents=True, exist_ok=True)
         options.markdown.write_text(text)
 
 
 def _measure_all(todo: list[Subject], options: argparse.Namespace, folder: Path, results: Results) -> None:
     effort = Effort(options.seconds, options.rounds, options.log or folder / "log.txt")
     start = time.monotonic()
+    results.settings["minutes"] = 0
     maker = Process(max(options.threads), folder, effort.log)
     _say("what matrix products reach here")
     for threads in options.threads:
@@ -101,10 +105,11 @@ def _measure_all(todo: list[Subject], options: argparse.Namespace, folder: Path,
         for j, threads in enumerate(options.threads):
             cell = Cell(subject.name, subject.title, subject.batch, threads, operations)
             number = f"{i * len(options.threads) + j + 1}/{len(todo) * len(options.threads)}"
-            minutes = (time.monotonic() - start) / 60
-            head = f"[{number}, {minutes:.0f} min] {subject.title}, batch {subject.batch}, {threads} threads"
-            results.cells.append(cell)
+            at = f"{number}, {results.settings['minutes']:.0f} min"
+            head = f"[{at}] {subject.title}, batch {subject.batch}, {threads} threads"
             measure(cell, list(options.backends), own, effort, j == 0, _with_head(head))
+            results.cells.append(cell)
+            results.settings["minutes"] = (time.monotonic() - start) / 60
             _write(results, options)
         shutil.rmtree(own)  # gigabytes, with some models
     maker.end()
@@ -114,7 +119,6 @@ def _write(results: Results, options: argparse.Namespace) -> None:
     if options.json:
         results.write(options.json)
     if options.chart:
-        options.chart.parent.mkdir(parents=True, exist_ok=True)
         options.chart.write_text(chart.svg(results))
 
 

@@ -39,13 +39,15 @@ def about(results: Results) -> str:
     """The machine, the versions, how it was measured."""
     of = results.machine
     first = f"{of.get('cpu', '?')}, {of.get('cores', '?')} cores, {of.get('instructions', '?')}"
-    versions = ", ".join(f"{k} {v}" for k, v in of.items() if k not in ("cpu", "cores", "instructions", "load"))
+    versions = ", ".join(f"{k} {v}" for k, v in of.items() if k not in ("cpu", "cores", "instructions"))
     peaks = ", ".join(f"{value / 1e9:.0f} GFLOP/s with {threads} threads" for threads, value in results.peak.items())
     settings = results.settings
     return (
         f"- {first}; float32 matrix products reach {peaks}\n- {versions}\n"
         f"- each backend in a process of its own, one at a time, in turn for {settings.get('rounds')} rounds of "
-        f"{settings.get('seconds', 0) / settings.get('rounds', 1):.2g} s; every result checked against eager"
+        f"{settings.get('seconds', 0) / settings.get('rounds', 1):.2g} s; every result checked against eager\n"
+        f"- took {settings.get('minutes', 0):.0f} minutes; the load average before was "
+        f"{settings.get('load_average_before', 0):.1f}"
     )
 
 

@@ -60,7 +60,6 @@ class Results:
 
     def write(self, path: Path) -> None:
         """Write JSON."""
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(asdict(self), indent=1) + "\n")
 
 

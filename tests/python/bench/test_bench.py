@@ -31,14 +31,14 @@ class Done(NamedTuple):
 
 def bench(folder: Path, *arguments: str) -> Done:
     """Run with all files that can be written going to `folder`."""
-    files = [f"--{kind}={folder / kind}" for kind in ("json", "markdown", "chart", "log")]
+    files = [f"--{kind}={folder / 'new' / kind}" for kind in ("json", "markdown", "chart", "log")]
     stdout, stderr = io.StringIO(), io.StringIO()
     path = [str(Path(__file__).parent), *sys.path]
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(stdout), redirect_stderr(stderr):
         patch.setattr(sys, "path", path)
         patch.setenv("PYTHONPATH", os.pathsep.join(path))
         main([*arguments, "--threads=1", *files])
-    return Done(stdout.getvalue(), stderr.getvalue(), folder)
+    return Done(stdout.getvalue(), stderr.getvalue(), folder / "new")
 
 
 @pytest.fixture(scope="module")
