@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from collections.abc import Callable
@@ -116,6 +117,7 @@ def _rounds(cell: Cell, running: dict[str, Process], effort: Effort, say: Say) -
                 running.pop(name).end(at_once=True)
                 continue
             measurement.round_seconds.append(answer["seconds"])
+            measurement.fastest_seconds = min(answer["fastest_seconds"], measurement.fastest_seconds or math.inf)
             measurement.calls += answer["calls"]
         done += 1
     say(f"{done} rounds in {time.monotonic() - start:.1f} s")

@@ -36,7 +36,7 @@ def svg(results: Results) -> str:
     bottom = TOP + ROW * len(rows)
     parts = [_text(10, 18, "Time of each backend / time of ipex (right of 1: ipex is faster)", "start", 14)]
     for i, (name, title) in enumerate(backends.items()):
-        x, y = 10.0 + 190 * (i % 5), bottom + 40 + 18 * (i // 5)
+        x, y = 10.0 + 240 * (i % 4), bottom + 40 + 18 * (i // 4)
         parts += [_dot(x, y - 4, colours[name], title), _text(x + 9, y, title, "start")]
     for tick in TICKS:
         if low <= math.log(tick) <= high:
@@ -49,7 +49,7 @@ def svg(results: Results) -> str:
         parts.append(_text(LEFT - 10, y + 4, label, "end"))
         for name, value in points:
             parts.append(_dot(x_of(value), y, colours[name], f"{label}: {backends[name]} {value:.2f}"))
-    height = bottom + 60 + 18 * ((len(backends) + 4) // 5)
+    height = bottom + 60 + 18 * ((len(backends) + 3) // 4)
     size = f'width="{LEFT + WIDTH + 20}" height="{height}" viewBox="0 0 {LEFT + WIDTH + 20} {height}"'
     background = '<rect width="100%" height="100%" fill="white"/>'
     return "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" {size}>', background, *parts, "</svg>"]) + "\n"

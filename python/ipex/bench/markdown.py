@@ -20,6 +20,8 @@ def tables(results: Results) -> str:
         "## Time of a call, in ms\n\nThe median of the rounds.\n\n" + grid(results, _milliseconds),
         "## Time of each backend, divided by that of ipex\n\nThe median of the ratios of each round, "
         "and the quartiles. Above 1, ipex is faster.\n\n" + grid(results, _ratio),
+        "## Fastest call, in ms\n\nOf all rounds: what else the machine did shows least here.\n\n"
+        + grid(results, _fastest),
         "## Speed of ipex\n\n" + speed(results),
         "## Until the first result, in seconds\n\nPreparing (tracing, exporting, compiling) + the first call after it. "
         "Backends that go through the same exported file find it made by the first.\n\n" + grid(results, _first),
@@ -142,6 +144,10 @@ def _state(m: Measurement) -> str:
 
 def _milliseconds(cell: Cell, m: Measurement) -> str:
     return f"{1e3 * spread(m.round_seconds).median:.3g}" if m.counts else _state(m)
+
+
+def _fastest(cell: Cell, m: Measurement) -> str:
+    return f"{1e3 * m.fastest_seconds:.3g}" if m.counts and m.fastest_seconds else _state(m)
 
 
 def _ratio(cell: Cell, m: Measurement) -> str:

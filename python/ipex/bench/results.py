@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass
 class Measurement:
-    """One backend in one cell. `round_seconds` has the median call of each round, None where there was none."""
+    """One backend in one cell. `round_seconds` has the median call of each round."""
 
     backend: str
     title: str
@@ -24,6 +24,7 @@ class Measurement:
     warm_up_seconds: float | None = None
     peak_memory_bytes: float | None = None
     round_seconds: list[float] = field(default_factory=list)
+    fastest_seconds: float | None = None
     calls: int = 0
     loaded: dict[str, float | None] | None = None
 

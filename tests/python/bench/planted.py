@@ -16,28 +16,39 @@ class Wrong(Eager):
         return lambda: call() * 1.01
 
 
-class WrongLater(Eager):
-    """Right at first."""
+class Later(Eager):
+    """Right at first; `context` is entered to warm up, to check, and then for each round."""
+
+    def __init__(self):
+        self.times_entered = 0
+
+    def context(self):
+        self.times_entered += 1
+        return super().context()
+
+    @property
+    def is_late(self):
+        return self.times_entered > 2
+
+
+class WrongLater(Later):
+    """Off by 1 % from the first round on."""
 
     name, title = "planted:WrongLater", "wrong later"
 
     def prepare(self, job):
         call = super().prepare(job)
-        self.times_entered = 0
-        return lambda: call() * (1.01 if self.times_entered > 2 else 1)
-
-    def context(self):  # entered to warm up, to check, then for each round
-        self.times_entered += 1
-        return super().context()
+        return lambda: call() * (1.01 if self.is_late else 1)
 
 
-class Crashing(Eager):
-    """Ends its process at the first call."""
+class Crashing(Later):
+    """Ends its process in the first round."""
 
     name, title = "planted:Crashing", "crashing"
 
     def prepare(self, job):
-        return lambda: os.abort()
+        call = super().prepare(job)
+        return lambda: os.abort() if self.is_late else call()
 
 
 class Failing(Backend):
