@@ -18,6 +18,8 @@ from .process import Process, WorkerFailed
 from .results import Cell, Results
 from .subject import Subject, subjects
 
+BUSY = 0.5
+
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the options."""
@@ -70,7 +72,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if path:
             path.parent.mkdir(parents=True, exist_ok=True)
     settings = {key: getattr(options, key) for key in ("backends", "threads", "seconds", "rounds")}
-    settings["load_average_before"] = machine.load_average()
+    settings["load_average_before"] = load = machine.load_average()
+    if load > BUSY:
+        _say(f"the load average is {load:.1f}: the machine does other work too, and several threads suffer most")
     results = Results(machine.describe(), settings, {})
     with tempfile.TemporaryDirectory(prefix="ipex-bench-") as folder:
         try:

@@ -107,7 +107,7 @@ def test_a_file(tmp_path):
     cell = bench(tmp_path, str(tmp_path / "model.pt"), "--input=2x6", "--backends=channels_last,planted:Failing").cell()
     assert (cell["title"], cell["batch"], cell["operations"]) == ("model.pt", 2, 2 * 2 * 6 * 3)
     found = [(m["status"], m["note"]) for m in cell["measurements"]]
-    assert found == [("not applicable", "no convolutions of images"), ("failed", "RuntimeError: no such op")]
+    assert found == [("not applicable", "needs a Python model"), ("failed", "RuntimeError: no such op")]
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,11 @@ class Eager(Backend):
         return lambda: model(*job.inputs)
 
 
+def freeze(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
+    """Freeze a module; one that was loaded may be frozen already."""
+    return torch.jit.freeze(module) if hasattr(module, "training") else module
+
+
 class TorchScript(Backend):
     """A trace, made faster by `transform`."""
 
@@ -45,7 +50,7 @@ class Frozen(TorchScript):
 
     def transform(self, traced: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
         """Freeze."""
-        return torch.jit.freeze(traced)  # type: ignore[no-any-return]
+        return freeze(traced)
 
     def save(self, path: Path) -> bool:
         """Save as TorchScript."""
@@ -66,7 +71,9 @@ class ChannelsLast(TorchScript):
     def prepare(self, job: Job) -> Call:
         """Convert weights and inputs, trace, freeze."""
         model = job.build()
-        if isinstance(model, torch.jit.ScriptModule) or not any(isinstance(m, CONVOLUTIONS) for m in model.modules()):
+        if isinstance(model, torch.jit.ScriptModule):
+            raise NotApplicable("needs a Python model")
+        if not any(isinstance(m, CONVOLUTIONS) for m in model.modules()):
             raise NotApplicable("no convolutions of images")
         inputs = tuple(x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x for x in job.inputs)
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -92,7 +99,7 @@ class GraphFuser(Frozen):
     def transform(self, traced: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
         """Freeze."""
         torch.jit.enable_onednn_fusion(True)
-        return torch.jit.freeze(traced)  # type: ignore[no-any-return]
+        return freeze(traced)
 
     def load(self, path: Path, job: Job) -> Call:
         """Switch the fuser on, load TorchScript."""
