@@ -26,7 +26,9 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="python -m ipex bench",
         description="Times a model in ipex and in its peers, each in a process of its own, in turn, and checks every "
-        "result against eager. Progress goes to stderr, tables in Markdown to stdout.",
+        "result against eager. Progress goes to stderr, tables in Markdown to stdout. Each model has a small batch and a "
+        "larger one, which is timed with the most threads only; --batch times all with all. All of it takes about an "
+        "hour on 2 cores.",
     )
     made.add_argument("model", nargs="*", help=f"a TorchScript file, or of these: {', '.join(MODELS)}")
     made.add_argument("--models", type=_names, default=(), help="the same, with commas; `all` is all of these")
@@ -63,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not names:
         parser().error("expected a model")
     try:
-        todo = [s for name in names for s in subjects(name, options.batch, tuple(options.input))]
+        todo = [s for name in names for s in plan(name, options)]
         for backend in options.backends:
             find(backend)
     except (ValueError, ImportError, AttributeError) as error:
@@ -88,7 +90,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         options.markdown.write_text(text)
 
 
-def _measure_all(todo: list[Subject], options: argparse.Namespace, folder: Path, results: Results) -> None:
+def plan(name: str, options: argparse.Namespace) -> list[tuple[Subject, tuple[int, ...]]]:
+    """Return what is timed of a model, and with how many threads."""
+    found = subjects(name, options.batch, tuple(options.input))
+    few = options.threads if options.batch else (max(options.threads),)
+    return [(subject, options.threads if i == 0 else few) for i, subject in enumerate(found)]
+
+
+def _measure_all(
+    todo: list[tuple[Subject, tuple[int, ...]]], options: argparse.Namespace, folder: Path, results: Results
+) -> None:
     effort = Effort(options.seconds, options.rounds, options.log or folder / "log.txt")
     start = time.monotonic()
     results.settings["minutes"] = 0
@@ -96,22 +107,25 @@ def _measure_all(todo: list[Subject], options: argparse.Namespace, folder: Path,
     _say("what matrix products reach here")
     for threads in options.threads:
         results.peak[str(threads)] = maker.ask("peak", 120, threads=threads)["operations_per_second"]
-    for i, subject in enumerate(todo):
+    count = sum(len(threads) for _, threads in todo)
+    seen: set[str] = set()
+    for i, (subject, numbers) in enumerate(todo):
         own = folder / str(i)
         own.mkdir()
         try:
             asked = {"name": subject.name, "batch": subject.batch, "inputs": list(subject.inputs), "folder": str(own)}
             operations = maker.ask("reference", effort.limit_seconds, **asked)["operations"]
         except WorkerFailed as error:
-            _say(f"{subject.title}, batch {subject.batch}: does not run in eager: {error}")
+            results.left_out.append(f"{subject.title}, batch {subject.batch}: does not run in eager: {error}")
+            _say(results.left_out[-1])
             maker = Process(max(options.threads), folder, effort.log)
             continue
-        for j, threads in enumerate(options.threads):
+        for threads in numbers:
             cell = Cell(subject.name, subject.title, subject.batch, threads, operations)
-            number = f"{i * len(options.threads) + j + 1}/{len(todo) * len(options.threads)}"
-            at = f"{number}, {results.settings['minutes']:.0f} min"
+            at = f"{len(results.cells) + 1}/{count}, {results.settings['minutes']:.0f} min"
             head = f"[{at}] {subject.title}, batch {subject.batch}, {threads} threads"
-            measure(cell, list(options.backends), own, effort, j == 0, _with_head(head))
+            measure(cell, list(options.backends), own, effort, subject.name not in seen, _with_head(head))
+            seen.add(subject.name)
             results.cells.append(cell)
             results.settings["minutes"] = (time.monotonic() - start) / 60
             _write(results, options)

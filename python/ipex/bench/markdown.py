@@ -131,7 +131,8 @@ def trouble(results: Results) -> str:
                 status = "" if m.counts else f"{m.status}: "
                 what = f"{m.title}: {status}{off}{m.note}".rstrip(": ")
                 where.setdefault(what, []).append(f"{cell.title} {cell.batch}/{cell.threads}")
-    return "\n".join(f"- {what} ({'; '.join(cells)})" for what, cells in where.items()) or "Nothing."
+    lines = [*results.left_out, *(f"{what} ({'; '.join(cells)})" for what, cells in where.items())]
+    return "\n".join(f"- {line}" for line in lines) or "Nothing."
 
 
 def _only_loaded(results: Results) -> list[Cell]:

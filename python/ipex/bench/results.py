@@ -58,6 +58,7 @@ class Results:
     settings: dict[str, Any]
     peak: dict[str, float]  # operations per second, by number of threads
     cells: list[Cell] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)  # models that do not run at all, and why
 
     def write(self, path: Path) -> None:
         """Write JSON."""

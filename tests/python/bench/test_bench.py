@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from ipex.bench.command import main
+from ipex.bench.command import main, parser, plan
 
 PLANTED = ("Wrong", "WrongLater", "Crashing", "Missing")
 
@@ -110,6 +110,13 @@ def test_a_file(tmp_path):
     assert found == [("not applicable", "needs a Python model"), ("failed", "RuntimeError: no such op")]
 
 
+def test_a_file_that_does_not_run(tmp_path):
+    torch.jit.trace(torch.nn.Linear(6, 3).eval(), torch.randn(2, 6)).save(tmp_path / "model.pt")
+    done = bench(tmp_path, str(tmp_path / "model.pt"), "--input=2x7", "--backends=ipex")
+    assert "- model.pt, batch 2: does not run in eager: RuntimeError" in done.stdout
+    assert "There is nothing to compare." in done.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -126,6 +133,14 @@ def test_bad_arguments(arguments, message, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(arguments)
     assert message in capsys.readouterr().err
+
+
+def test_larger_batches_are_timed_with_the_most_threads():
+    def planned(*arguments):
+        return [(subject.batch, threads) for subject, threads in plan("tiny_mlp", parser().parse_args(arguments))]
+
+    assert planned("--threads=2,1") == [(1, (2, 1)), (64, (2,))]
+    assert planned("--threads=2,1", "--batch=3,4") == [(3, (2, 1)), (4, (2, 1))]
 
 
 def test_importing_ipex_leaves_it_out():
