@@ -26,9 +26,9 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="python -m ipex bench",
         description="Times a model in ipex and in its peers, each in a process of its own, in turn, and checks every "
-        "result against eager. Progress goes to stderr, tables in Markdown to stdout. Each model has a small batch and a "
-        "larger one, which is timed with the most threads only; --batch times all with all. All of it takes about an "
-        "hour on 2 cores.",
+        "result against eager. Progress goes to stderr, tables in Markdown to stdout. Each model has a small batch "
+        "and a larger one, timed with the most threads only; --batch times all with all. All models take about an hour "
+        "on 2 cores.",
     )
     made.add_argument("model", nargs="*", help=f"a TorchScript file, or of these: {', '.join(MODELS)}")
     made.add_argument("--models", type=_names, default=(), help="the same, with commas; `all` is all of these")
