@@ -15,7 +15,10 @@ SOURCES := $(shell git ls-files --cached --others --exclude-standard CMakeLists.
 CASES ?= 10000
 SEED ?= 1
 
-.PHONY: demo test test-isa fuzz coverage lint format wheel sdk clean
+# Options for `make bench`; `.venv/bin/python -m ipex bench --help` lists them.
+BENCH ?=
+
+.PHONY: demo test test-isa fuzz coverage bench lint format wheel sdk clean
 demo: $(VENV)/installed        ## build, optimise a ResNet-50, compare, time, serve it from C++
 	$(BIN)/python examples/demo.py
 
@@ -31,6 +34,13 @@ coverage: $(VENV)/installed    ## what becomes of well-known models, and why: do
 
 fuzz: $(VENV)/installed        ## random models against eager: make fuzz CASES=100000 SEED=7
 	$(BIN)/python -W ignore tests/fuzz/run.py --cases $(CASES) --seed $(SEED) --jobs 2 --failures build/fuzz-failures
+
+bench: $(VENV)/installed       ## well-known models in ipex and its peers: benchmarks/results; make bench BENCH="--threads 4"
+	@grep -v '^#' benchmarks/requirements-peers.txt | while read -r peer; do \
+		$(BIN)/pip install --quiet "$$peer" || echo "make bench: no $$peer, goes on without" >&2; done
+	$(BIN)/python -m ipex bench --models all --json benchmarks/results/bench.json \
+		--markdown benchmarks/results/bench.md --chart benchmarks/results/bench.svg \
+		--log benchmarks/results/bench.log $(BENCH)
 
 lint: $(VENV)/installed        ## ruff, mypy, clang-format
 	$(BIN)/ruff check .

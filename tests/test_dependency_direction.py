@@ -2,6 +2,7 @@
 
 import ast
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -88,7 +89,18 @@ def test_python_files_import_only_torch_and_each_other():
                 "importlib",
                 "os",
                 "pathlib",
+                "sys",
                 "typing",
                 "warnings",
             }
             assert {m.split(".")[0] for m in modules} <= standard | {"torch"}, path
+
+
+@pytest.mark.skipif(sys.version_info < (3, 10), reason="this Python has no list of its modules")
+def test_the_benchmark_needs_only_torch_until_a_peer_is_asked_for():
+    for path in (ROOT / "python/ipex/bench").rglob("*.py"):
+        imported = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Import)]
+        from_ = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
+        modules = [alias.name for node in imported for alias in node.names]
+        modules += [node.module or "" for node in from_ if node.level == 0]
+        assert {m.split(".")[0] for m in modules} <= {*sys.stdlib_module_names, "torch"}, path

@@ -1,13 +1,20 @@
-"""`python -m ipex`: facts that build scripts ask for."""
+"""`python -m ipex`: facts that build scripts ask for, and the benchmark."""
 
 import argparse
+import sys
 
 from . import _C, __version__, cmake_prefix_path, isa
 
 
 def main() -> None:
     """Print what was asked for."""
-    parser = argparse.ArgumentParser(prog="python -m ipex")
+    if sys.argv[1:2] == ["bench"]:
+        from .bench.command import main as bench
+
+        return bench(sys.argv[2:])
+    parser = argparse.ArgumentParser(
+        prog="python -m ipex", epilog="python -m ipex bench MODEL: time a model, here and elsewhere; --help tells more"
+    )
     asked = parser.add_mutually_exclusive_group(required=True)
     asked.add_argument("--cmake-dir", action="store_true", help="the folder for CMAKE_PREFIX_PATH")
     asked.add_argument("--isa", action="store_true", help="which instructions are there, and which would be used")

@@ -40,3 +40,7 @@ def test_bad_arguments(arguments):
     done = ask(*arguments)
     assert done.returncode == 2
     assert "usage" in done.stderr
+
+
+def test_bench_has_options_of_its_own():
+    assert "usage: python -m ipex bench" in ask("bench", "--help").stdout
