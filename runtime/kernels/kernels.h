@@ -5,6 +5,7 @@
 #include "kernels/bf16_product.h"
 #include "kernels/channels.h"
 #include "kernels/embedding_bag.h"
+#include "kernels/few_rows.h"
 #include "kernels/norms.h"
 #include "kernels/recurrent.h"
 #include "kernels/softmax.h"
@@ -17,6 +18,7 @@ struct Kernels {
   NormKernels norms;
   AttentionKernels attention;
   Bf16ProductKernels bf16_product;
+  FewRowsKernels few_rows;
   ChannelKernels channels;
   SoftmaxKernels softmax;
 };

@@ -4,7 +4,6 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
-#include <unordered_map>
 
 #include "isa/isa.h"
 
@@ -34,6 +33,19 @@ void reorder(const dnnl::memory::desc& from, void* source, const dnnl::memory::d
   dnnl::memory target_memory(to, engine(), target);
   dnnl::reorder(source_memory, target_memory).execute(stream(), source_memory, target_memory);
   stream().wait();
+}
+
+// Blocks of some rows and columns, one below the other: then neither their height nor where one ends matters.
+std::optional<Panels> panels_of(const dnnl::memory::desc& desc, const at::Tensor& bytes) {
+  using dims = dnnl::memory::dims;
+  if (desc.get_data_type() != dnnl::memory::data_type::f32 || desc.get_ndims() != 2 ||
+      desc.get_inner_idxs() != dims{0, 1} || desc.get_submemory_offset() != 0) {
+    return std::nullopt;
+  }
+  const dims block = desc.get_inner_blks(), strides = desc.get_strides(), padded = desc.get_padded_dims();
+  const bool is_one_below_the_other = strides[0] == block[0] * block[1] || padded[0] == block[0];
+  if (!is_one_below_the_other || strides[1] != padded[0] * block[1]) return std::nullopt;
+  return Panels{static_cast<const float*>(bytes.const_data_ptr()), block[1], strides[1]};
 }
 
 dnnl::memory::desc operand_desc(Spread spread, const dnnl::memory::desc& dst, int channel) {
@@ -102,6 +114,7 @@ PackedWeight::PackedWeight(const at::Tensor& plain, dnnl::memory::desc plain_des
                            const dnnl::memory::desc& packed_desc)
     : plain_desc_(std::move(plain_desc)), desc_(packed_desc), bytes_(bytes(desc_.get_size())) {
   reorder(plain_desc_, plain.data_ptr(), desc_, bytes_.data_ptr());
+  panels_ = panels_of(desc_, bytes_);
 }
 
 void PackedWeight::unpack_into(const at::Tensor& plain) const {
@@ -119,19 +132,21 @@ at::Tensor PackedWeight::in_layout(const dnnl::memory::desc& wanted) const {
 
 Prepared::Prepared(const dnnl::primitive_desc& desc, bool has_bias)
     : primitive_(desc),
-      src_(desc.src_desc()),
+      arguments_{
+          {DNNL_ARG_SRC, desc.src_desc()}, {DNNL_ARG_WEIGHTS, desc.weights_desc()}, {DNNL_ARG_DST, desc.dst_desc()}},
       weights_(desc.weights_desc()),
-      dst_(desc.dst_desc()),
-      scratchpad_(desc.scratchpad_desc()) {
-  if (has_bias) bias_ = desc.weights_desc(1);
+      has_bias_(has_bias),
+      scratchpad_size_(desc.scratchpad_desc().get_size()) {
+  if (has_bias) arguments_.emplace_back(DNNL_ARG_BIAS, desc.weights_desc(1));
   const dnnl::post_ops post_ops = desc.get_primitive_attr().get_post_ops();
   for (int i = 0; i < post_ops.len(); ++i) {
     if (post_ops.kind(i) != dnnl::primitive::kind::binary) continue;
     dnnl::algorithm algorithm;
     dnnl::memory::desc operand;
     post_ops.get_params_binary(i, algorithm, operand);
-    operands_.emplace_back(DNNL_ARG_ATTR_MULTIPLE_POST_OP(i) | DNNL_ARG_SRC_1, operand);
+    arguments_.emplace_back(DNNL_ARG_ATTR_MULTIPLE_POST_OP(i) | DNNL_ARG_SRC_1, operand);
   }
+  if (scratchpad_size_ > 0) arguments_.emplace_back(DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc());
 }
 
 FP32MathMode Prepared::math_mode() const {
@@ -149,22 +164,29 @@ void Prepared::run(const at::Tensor& src, const PackedWeight& weight, const at::
 
 void Prepared::run(const at::Tensor& src, const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& dst,
                    const std::vector<at::Tensor>& operands) const {
-  const auto memory = [](const dnnl::memory::desc& desc, void* data) { return dnnl::memory(desc, engine(), data); };
-  std::unordered_map<int, dnnl::memory> arguments{{DNNL_ARG_SRC, memory(src_, src.data_ptr())},
-                                                  {DNNL_ARG_WEIGHTS, memory(weights_, weight.data_ptr())},
-                                                  {DNNL_ARG_DST, memory(dst_, dst.data_ptr())}};
-  if (!bias_.is_zero()) arguments.emplace(DNNL_ARG_BIAS, memory(bias_, bias.data_ptr()));
-  for (size_t i = 0; i < operands_.size(); ++i) {
-    const auto& [argument, desc] = operands_[i];
-    arguments.emplace(argument, memory(desc, operands[i].data_ptr()));
+  std::unique_ptr<ExecutionArguments> arguments = spare_->take();
+  if (!arguments) {
+    arguments = std::make_unique<ExecutionArguments>();
+    for (const auto& [argument, desc] : arguments_) {
+      arguments->memories.push_back({desc, engine(), DNNL_MEMORY_NONE});
+      arguments->list.push_back({argument, arguments->memories.back().get()});
+    }
   }
+  auto next = arguments->memories.begin();
+  const auto pass = [&](const at::Tensor& tensor) { (next++)->set_data_handle(tensor.data_ptr()); };
+  for (const at::Tensor* tensor : {&src, &weight, &dst}) pass(*tensor);
+  if (has_bias_) pass(bias);
+  for (const at::Tensor& operand : operands) pass(operand);
   at::Tensor scratchpad;
-  if (const size_t size = scratchpad_.get_size()) {
-    scratchpad = scratch(size);
-    arguments.emplace(DNNL_ARG_SCRATCHPAD, memory(scratchpad_, scratchpad.data_ptr()));
+  if (scratchpad_size_ > 0) {
+    scratchpad = scratch(scratchpad_size_);
+    pass(scratchpad);
   }
-  primitive_.execute(stream(), arguments);
+  dnnl::error::wrap_c_api(dnnl_primitive_execute(primitive_.get(), stream().get(),
+                                                 static_cast<int>(arguments->list.size()), arguments->list.data()),
+                          "the primitive failed");
   stream().wait();
+  spare_->give_back(std::move(arguments));
 }
 
 }  // namespace ipex::runtime

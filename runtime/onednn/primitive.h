@@ -4,6 +4,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,12 +38,22 @@ bool is_exact(const PostOp& post_op);
 // Moves `desc` on to the first implementation that is no slow reference loop. False when there is none.
 bool skip_reference_implementations(dnnl::primitive_desc& desc);
 
+// A float32 matrix whose columns lie in panels: `columns` of them side by side, dense for the whole depth. The last panel
+// may be padded.
+struct Panels {
+  const float* data;
+  int64_t columns;
+  int64_t size;  // elements from one panel to the next
+};
+
 // A weight in the layout that oneDNN asked for. Held once; the plain one is made again from it.
 class PackedWeight {
  public:
   PackedWeight(const at::Tensor& plain, dnnl::memory::desc plain_desc, const dnnl::memory::desc& packed_desc);
 
   const dnnl::memory::desc& desc() const { return desc_; }
+  // None for weights that are laid out otherwise.
+  const std::optional<Panels>& panels() const { return panels_; }
   // Writes the plain weight into `plain`, which is laid out as the one packed was.
   void unpack_into(const at::Tensor& plain) const;
   // The weight in the layout `wanted`, for a primitive that can't take the packed one: a second copy, of which there is
@@ -52,7 +64,27 @@ class PackedWeight {
   dnnl::memory::desc plain_desc_;
   dnnl::memory::desc desc_;
   at::Tensor bytes_;
+  std::optional<Panels> panels_;
   mutable LruCache<dnnl::memory::desc, at::Tensor> other_layout_{1};
+};
+
+// What a run hands to a primitive. Making these costs more than a small product, so each is kept for the next run.
+struct ExecutionArguments {
+  std::vector<dnnl::memory> memories;
+  std::vector<dnnl_exec_arg_t> list;  // of the memories, in the same order
+};
+
+// Keeps the arguments of one run; of runs side by side, those of one.
+class SpareArguments {
+ public:
+  ~SpareArguments() { delete kept_.load(); }
+
+  // Null when there are none, or another run has them.
+  std::unique_ptr<ExecutionArguments> take() { return std::unique_ptr<ExecutionArguments>(kept_.exchange(nullptr)); }
+  void give_back(std::unique_ptr<ExecutionArguments> arguments) { delete kept_.exchange(arguments.release()); }
+
+ private:
+  std::atomic<ExecutionArguments*> kept_{nullptr};
 };
 
 // A primitive for one set of shapes, ready to run from any thread.
@@ -71,8 +103,12 @@ class Prepared {
 
  private:
   dnnl::primitive primitive_;
-  dnnl::memory::desc src_, weights_, bias_, dst_, scratchpad_;
-  std::vector<std::pair<int, dnnl::memory::desc>> operands_;
+  // In the order in which run() fills them: source, weights, result, bias if any, operands, scratchpad if any.
+  std::vector<std::pair<int, dnnl::memory::desc>> arguments_;
+  dnnl::memory::desc weights_;
+  bool has_bias_;
+  size_t scratchpad_size_;
+  std::unique_ptr<SpareArguments> spare_ = std::make_unique<SpareArguments>();
 };
 
 }  // namespace ipex::runtime

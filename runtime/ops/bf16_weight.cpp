@@ -37,10 +37,9 @@ bool Bf16Weight::is_worth_it(int64_t rows, int64_t elements, size_t post_ops) {
   return rows <= most_rows_of_bf16_product && elements >= elements_of_a_call * static_cast<int64_t>(1 + 2 * post_ops);
 }
 
-at::Tensor Bf16Weight::multiply(const at::Tensor& input, const at::Tensor& bias) const {
-  const at::Tensor result = at::empty({input.size(0), outputs_}, input.options());
+void Bf16Weight::multiply(const at::Tensor& input, const at::Tensor& bias, const at::Tensor& result) const {
   const Bf16Product work{input.const_data_ptr<float>(),
-                         input.size(0),
+                         input.numel() / inputs_,
                          data_.get(),
                          inputs_,
                          bias.defined() ? bias.const_data_ptr<float>() : nullptr,
@@ -50,7 +49,6 @@ at::Tensor Bf16Weight::multiply(const at::Tensor& input, const at::Tensor& bias)
   const int64_t grain = elements_worth_a_thread / (inputs_ * columns_of_a_tile()) + 1;
   at::parallel_for(0, tiles_, grain,
                    [&](int64_t first, int64_t last) { kernels().bf16_product.multiply(work, first, last); });
-  return result;
 }
 
 }  // namespace ipex::runtime

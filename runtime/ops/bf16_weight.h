@@ -16,8 +16,8 @@ class Bf16Weight {
   // that it makes up for post-ops that are not fused.
   static bool is_worth_it(int64_t rows, int64_t elements, size_t post_ops);
 
-  // input . weight^T + bias, for a dense input of few rows. `bias` may be undefined.
-  at::Tensor multiply(const at::Tensor& input, const at::Tensor& bias) const;
+  // result = input . weight^T + bias, for dense tensors and few rows. `bias` may be undefined.
+  void multiply(const at::Tensor& input, const at::Tensor& bias, const at::Tensor& result) const;
 
  private:
   int64_t outputs_, inputs_, tiles_;

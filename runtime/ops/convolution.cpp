@@ -180,8 +180,8 @@ class ConvolutionContext final : public PackedOp {
     return as_original_image(laid_out, input, geometry_.spatial_rank);
   }
 
-  Ints result_sizes(const Tensor& input) const override {
-    Ints sizes = kernel_result_sizes(batched(input).sizes());
+  at::DimVector result_sizes(const Tensor& input) const override {
+    at::DimVector sizes(kernel_result_sizes(batched(input).sizes()));
     if (geometry_.spatial_rank == 1) sizes.erase(sizes.begin() + 2);
     if (input.dim() != batch_rank()) sizes.erase(sizes.begin());
     return sizes;

@@ -8,8 +8,8 @@ namespace ipex::runtime {
 namespace {
 
 // How the operand is spread over the result. None when it is not, or in a way that oneDNN can't follow.
-std::optional<Spread> spread_of(const at::Tensor& operand, const std::vector<int64_t>& sizes, int64_t channel) {
-  if (operand.sizes() == at::IntArrayRef(sizes)) return Spread::full;
+std::optional<Spread> spread_of(const at::Tensor& operand, at::IntArrayRef sizes, int64_t channel) {
+  if (operand.sizes() == sizes) return Spread::full;
   const int64_t missing = static_cast<int64_t>(sizes.size()) - operand.dim();
   if (missing < 0) return std::nullopt;
   if (operand.numel() == 1) return Spread::all;
@@ -39,20 +39,22 @@ void FusedOp::check_operands(const std::vector<at::Tensor>& operands) const {
               " operands for its post-ops, got ", operands.size(), ".");
 }
 
-Fused FusedOp::fuse(const std::vector<at::Tensor>& operands, const Result& result) const {
+Fused FusedOp::fuse(const std::vector<at::Tensor>& operands, const Result& result,
+                    bool (*applies)(const PostOp&)) const {
   Fused fused;
   for (const PostOp& op : post_ops_) {
     const at::Tensor operand = op.kind->takes_operand ? operands[fused.operands.size()] : at::Tensor();
-    if (!take(op, operand, result, fused)) break;
+    if (!take(op, operand, result, applies(op), fused)) break;
   }
   return fused;
 }
 
-bool FusedOp::take(const PostOp& op, const at::Tensor& operand, const Result& result, Fused& fused) const {
+bool FusedOp::take(const PostOp& op, const at::Tensor& operand, const Result& result, bool applies,
+                   Fused& fused) const {
   const std::string_view name = op.kind->name;
   std::optional<Spread> spread;
   std::string reason;
-  if (!is_exact(op)) {
+  if (!applies) {
     reason = "oneDNN does not give aten's result";
   } else if (op.kind->takes_operand) {
     spread = spread_of(operand, result.sizes(), result.channel_dimension());

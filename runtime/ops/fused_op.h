@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
 #include <torch/custom_class.h>
 
 #include <optional>
@@ -24,6 +25,9 @@ struct Fused {
   std::vector<at::Tensor> operands;
 };
 
+// The shapes that a primitive is made for, and all else that it depends on. Made at every call: on the stack, as a rule.
+using PrimitiveKey = c10::SmallVector<int64_t, 24>;
+
 class FusedOp : public torch::CustomClassHolder {
  public:
   FusedOp(const char* name, const std::vector<std::string>& post_ops, PinnedMathMode math_mode);
@@ -41,7 +45,7 @@ class FusedOp : public torch::CustomClassHolder {
    public:
     virtual ~Result() = default;
     virtual at::ScalarType dtype() const = 0;
-    virtual std::vector<int64_t> sizes() const = 0;
+    virtual at::IntArrayRef sizes() const = 0;
     virtual int64_t channel_dimension() const = 0;
     // Whether `tensor`, of the same sizes, is laid out as the result will be.
     virtual bool is_laid_out_like(const at::Tensor& tensor) const = 0;
@@ -50,8 +54,10 @@ class FusedOp : public torch::CustomClassHolder {
   };
 
   void check_operands(const std::vector<at::Tensor>& operands) const;
-  // As many of the leading post-ops as oneDNN may take over.
-  Fused fuse(const std::vector<at::Tensor>& operands, const Result& result) const;
+  // As many of the leading post-ops as a kernel may take over that has those of which `applies` is true: oneDNN's, if no
+  // other.
+  Fused fuse(const std::vector<at::Tensor>& operands, const Result& result,
+             bool (*applies)(const PostOp&) = is_exact) const;
   // aten applies the post-ops from `done` on.
   at::Tensor apply_rest(at::Tensor y, const std::vector<at::Tensor>& operands, size_t done) const;
   dnnl::primitive_attr attributes(FP32MathMode mode, const Fused& fused, const dnnl::memory::desc& dst,
@@ -61,12 +67,14 @@ class FusedOp : public torch::CustomClassHolder {
   // The primitive for this dtype, key, thread count, math mode and fusion, made by `make(mode)` when there is none. Null
   // when that gives none, or oneDNN fails to make it.
   template <typename Make>
-  std::shared_ptr<const Prepared> prepared(at::ScalarType dtype, std::vector<int64_t> key, const Fused& fused,
+  std::shared_ptr<const Prepared> prepared(at::ScalarType dtype, PrimitiveKey key, const Fused& fused,
                                            Make&& make) const {
     // Asked once: it may change at any time. Only float32 has modes.
     const FP32MathMode mode = dtype == at::kFloat ? math_mode_now(math_mode_) : FP32MathMode::FP32;
-    key.insert(key.end(), {static_cast<int64_t>(dtype), thread_count(), static_cast<int64_t>(mode),
-                           static_cast<int64_t>(fused.count)});
+    for (const int64_t part : {static_cast<int64_t>(dtype), int64_t{thread_count()}, static_cast<int64_t>(mode),
+                               static_cast<int64_t>(fused.count)}) {
+      key.push_back(part);
+    }
     for (const Spread spread : fused.spreads) key.push_back(static_cast<int64_t>(spread));
     const auto make_or_none = [&]() -> std::optional<Prepared> {
       try {
@@ -85,13 +93,13 @@ class FusedOp : public torch::CustomClassHolder {
   const PinnedMathMode& math_mode() const { return math_mode_; }
 
  private:
-  bool take(const PostOp& op, const at::Tensor& operand, const Result& result, Fused& fused) const;
+  bool take(const PostOp& op, const at::Tensor& operand, const Result& result, bool applies, Fused& fused) const;
 
   const char* name_;
   PostOps post_ops_;
   size_t operand_count_;
   PinnedMathMode math_mode_;
-  mutable LruCache<std::vector<int64_t>, std::optional<Prepared>> primitives_{16};
+  mutable LruCache<PrimitiveKey, std::optional<Prepared>> primitives_{16};
   mutable FallbackReasons reasons_;
 };
 

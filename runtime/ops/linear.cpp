@@ -3,14 +3,17 @@
 //   ipex::linear_prepack(weight, bias, post_ops, folded_scale, folded_shift, math_mode) -> LinearContext
 //   ipex::linear_run(input, context, operands, eager_layout) -> Tensor
 //
-// Accepts an input of any rank whose last dimension is the weight's; computes on it flattened to two dimensions. In math
-// mode BF32 a large weight and few rows are multiplied by a kernel of our own, which reads a copy of the weight in
-// bfloat16: see docs/decisions/0008-bf16-weights-for-few-rows.md. The copy is made at the first such call.
+// Accepts an input of any rank whose last dimension is the weight's; computes on it flattened to two dimensions. Few rows
+// of float32 are multiplied by kernels of our own. One reads the packed weight: see
+// docs/decisions/0010-few-rows-on-a-kernel-of-our-own.md. In math mode BF32 the other reads a copy of a large weight in
+// bfloat16, made at the first such call: see docs/decisions/0008-bf16-weights-for-few-rows.md.
 #include <ATen/ATen.h>
+#include <ATen/EmptyTensor.h>
 #include <ipex/isa.h>
 #include <torch/library.h>
 
 #include "ops/bf16_weight.h"
+#include "ops/few_rows.h"
 #include "ops/packed_op.h"
 
 namespace ipex::runtime {
@@ -23,7 +26,8 @@ constexpr const char* op_name = "ipex::linear_run";
 class LinearContext final : public PackedOp {
  public:
   explicit LinearContext(const Spec& spec)
-      : PackedOp(spec, 2, spec.weight.defined() && spec.weight.dim() > 0 ? spec.weight.size(0) : 0) {}
+      : PackedOp(spec, 2, spec.weight.defined() && spec.weight.dim() > 0 ? spec.weight.size(0) : 0),
+        few_rows_(post_ops()) {}
 
   State state() const { return save(spec(), {}); }
 
@@ -50,20 +54,21 @@ class LinearContext final : public PackedOp {
     return weight / divisor.unsqueeze(1);
   }
 
-  at::Tensor kernel_view(const at::Tensor& tensor) const override {
-    return tensor.reshape({-1, tensor.size(-1)}).contiguous();
-  }
+  at::Tensor kernel_view(const at::Tensor& tensor) const override { return tensor.contiguous(); }
+
+  // All leading dimensions are one to it.
+  at::DimVector kernel_sizes(const at::Tensor& source) const override { return {row_count(source), input_width()}; }
+
+  int64_t row_count(const at::Tensor& input) const { return input.numel() / input_width(); }
 
   at::Tensor allocate(const at::Tensor& source) const override {
-    return at::empty({source.size(0), output_width()}, source.options());
+    return at::empty(result_sizes(source), source.options());
   }
 
-  at::Tensor user_view(const at::Tensor& result, const at::Tensor& input, bool) const override {
-    return result.view(result_sizes(input));
-  }
+  at::Tensor user_view(const at::Tensor& result, const at::Tensor&, bool) const override { return result; }
 
-  std::vector<int64_t> result_sizes(const at::Tensor& input) const override {
-    std::vector<int64_t> sizes = input.sizes().vec();
+  at::DimVector result_sizes(const at::Tensor& input) const override {
+    at::DimVector sizes(input.sizes());
     sizes.back() = output_width();
     return sizes;
   }
@@ -76,12 +81,26 @@ class LinearContext final : public PackedOp {
     return std::make_unique<PackedWeight>(weight, plain_weight_desc(), preferred_weight_desc());
   }
 
-  at::Tensor run_own_kernel(const at::Tensor& source) const override {
+  at::Tensor run_own_kernel(const at::Tensor& input, const std::vector<at::Tensor>& operands,
+                            size_t& done) const override {
     if (dtype() != at::kFloat) return {};
-    if (!Bf16Weight::is_worth_it(source.size(0), input_width() * output_width(), post_ops().size())) return {};
-    if (math_mode_now(math_mode()) != FP32MathMode::BF32) return {};
-    std::call_once(rounded_once_, [&] { rounded_weight_ = std::make_unique<const Bf16Weight>(plain_weight()); });
-    return rounded_weight_->multiply(source, bias());
+    const int64_t rows = row_count(input);
+    const bool rounds = Bf16Weight::is_worth_it(rows, input_width() * output_width(), post_ops().size()) &&
+                        math_mode_now(math_mode()) == FP32MathMode::BF32;
+    if (!rounds && !(weight()->panels() && few_rows_.is_worth_it(rows))) return {};
+    const auto source = input.expect_contiguous();
+    // As at::empty would, without asking who else might want to make it: a plain input has decided that.
+    at::Tensor result = at::detail::empty_cpu(result_sizes(input), at::kFloat);
+    if (rounds) {
+      std::call_once(rounded_once_, [&] { rounded_weight_ = std::make_unique<const Bf16Weight>(plain_weight()); });
+      rounded_weight_->multiply(*source, bias(), result);
+      if (!post_ops().empty()) remember("post-ops: the kernel for bfloat16 weights applies none");
+      return result;
+    }
+    const Fused fused = fuse_into_result(input, operands, /*eager_layout=*/true, FewRows::applies);
+    few_rows_.multiply(*source, *weight()->panels(), bias(), fused, result);
+    done = fused.count;
+    return result;
   }
 
   // oneDNN multiplies by a [in, out] matrix; aten's weight is its transpose.
@@ -114,6 +133,7 @@ class LinearContext final : public PackedOp {
                                         attributes(mode, fused, result, /*channel=*/1), /*allow_empty=*/true);
   }
 
+  const FewRows few_rows_;
   mutable std::once_flag rounded_once_;
   mutable std::unique_ptr<const Bf16Weight> rounded_weight_;
 };

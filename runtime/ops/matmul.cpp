@@ -78,18 +78,18 @@ class MatmulContext final : public FusedOp {
  private:
   class Product final : public Result {
    public:
-    Product(const Tensor& a, const Tensor& b) : dtype_(a.scalar_type()), sizes_(a.sizes().vec()) {
+    Product(const Tensor& a, const Tensor& b) : dtype_(a.scalar_type()), sizes_(a.sizes()) {
       sizes_.back() = b.size(-1);
     }
     at::ScalarType dtype() const override { return dtype_; }
-    std::vector<int64_t> sizes() const override { return sizes_; }
+    at::IntArrayRef sizes() const override { return sizes_; }
     int64_t channel_dimension() const override { return static_cast<int64_t>(sizes_.size()) - 1; }
     bool is_laid_out_like(const Tensor& tensor) const override { return tensor.is_contiguous(); }
     Tensor kernel_view(const Tensor& tensor) const override { return tensor.contiguous(); }
 
    private:
     at::ScalarType dtype_;
-    std::vector<int64_t> sizes_;
+    at::DimVector sizes_;
   };
 
   static const char* reason_for_aten(const Tensor& a, const Tensor& b) {
@@ -111,9 +111,9 @@ class MatmulContext final : public FusedOp {
 
   std::shared_ptr<const Prepared> prepare(const Tensor& a, const Tensor& b, const Tensor& result,
                                           const Fused& fused) const {
-    std::vector<int64_t> key;
+    PrimitiveKey key;
     for (const at::IntArrayRef part : {a.sizes(), a.strides(), b.sizes(), b.strides()}) {
-      key.insert(key.end(), part.begin(), part.end());
+      key.append(part.begin(), part.end());
     }
     return prepared(a.scalar_type(), std::move(key), fused, [&](FP32MathMode mode) -> std::optional<Prepared> {
       const memory::desc dst = desc_of(result);

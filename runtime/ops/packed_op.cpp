@@ -110,7 +110,7 @@ class PackedOp::CallResult final : public FusedOp::Result {
       : op_(op), input_(input), eager_layout_(eager_layout), sizes_(op.result_sizes(input)) {}
 
   at::ScalarType dtype() const override { return op_.dtype(); }
-  std::vector<int64_t> sizes() const override { return sizes_; }
+  at::IntArrayRef sizes() const override { return sizes_; }
   int64_t channel_dimension() const override { return op_.channel_dimension(static_cast<int64_t>(sizes_.size())); }
   bool is_laid_out_like(const at::Tensor& tensor) const override {
     return op_.laid_out_as_result(tensor, input_, eager_layout_);
@@ -121,17 +121,14 @@ class PackedOp::CallResult final : public FusedOp::Result {
   const PackedOp& op_;
   const at::Tensor& input_;
   bool eager_layout_;
-  std::vector<int64_t> sizes_;
+  at::DimVector sizes_;
 };
 
 at::Tensor PackedOp::run_primitive(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
                                    size_t& done) const {
+  if (at::Tensor result = run_own_kernel(input, operands, done); result.defined()) return result;
   const at::Tensor source = kernel_view(input);
-  if (const at::Tensor result = run_own_kernel(source); result.defined()) {
-    if (!post_ops().empty()) remember("post-ops: the kernel for bfloat16 weights applies none");
-    return user_view(result, input, eager_layout);
-  }
-  Fused fused = fuse(operands, CallResult(*this, input, eager_layout));
+  Fused fused = fuse_into_result(input, operands, eager_layout);
   std::shared_ptr<const Prepared> prepared = prepare(source, fused);
   if (!prepared && fused.count > 0) {
     fused = {};
@@ -153,11 +150,17 @@ at::Tensor PackedOp::run_primitive(const at::Tensor& input, const std::vector<at
   return user_view(result, input, eager_layout);
 }
 
+Fused PackedOp::fuse_into_result(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
+                                 bool (*applies)(const PostOp&)) const {
+  return fuse(operands, CallResult(*this, input, eager_layout), applies);
+}
+
 std::shared_ptr<const Prepared> PackedOp::prepare(const at::Tensor& source, const Fused& fused) const {
-  return prepared(dtype_, source.sizes().vec(), fused, [&](FP32MathMode mode) -> std::optional<Prepared> {
+  const at::DimVector sizes = kernel_sizes(source);
+  return prepared(dtype_, PrimitiveKey(sizes), fused, [&](FP32MathMode mode) -> std::optional<Prepared> {
     // With the weight as it is packed or, where no kernel takes that, as one wants it.
     for (const dnnl::memory::desc& weight_desc : {weight()->desc(), any_weight_desc()}) {
-      auto desc = primitive_desc(source.sizes().vec(), weight_desc, fused, mode);
+      auto desc = primitive_desc({sizes.begin(), sizes.end()}, weight_desc, fused, mode);
       if (desc && skip_reference_implementations(desc)) return Prepared(desc, bias_.defined());
     }
     return std::nullopt;

@@ -86,12 +86,14 @@ class PackedOp : public FusedOp {
 
   // An input or operand with the rank and layout that the kernel reads.
   virtual at::Tensor kernel_view(const at::Tensor& tensor) const = 0;
+  // The sizes of an input that kernel_view gives, as the kernel sees them.
+  virtual at::DimVector kernel_sizes(const at::Tensor& source) const { return at::DimVector(source.sizes()); }
   // An uninitialised result with the rank and layout that the kernel writes.
   virtual at::Tensor allocate(const at::Tensor& source) const = 0;
   // The result with the rank that the caller expects, and with `eager_layout` the strides.
   virtual at::Tensor user_view(const at::Tensor& result, const at::Tensor& input, bool eager_layout) const = 0;
   // The sizes of user_view's result.
-  virtual std::vector<int64_t> result_sizes(const at::Tensor& input) const = 0;
+  virtual at::DimVector result_sizes(const at::Tensor& input) const = 0;
   // Whether `tensor` is laid out as user_view's result will be.
   virtual bool laid_out_as_result(const at::Tensor& tensor, const at::Tensor& input, bool eager_layout) const = 0;
   // Why this anchor in particular should leave the input to aten. Null when it should not.
@@ -110,8 +112,15 @@ class PackedOp : public FusedOp {
                                               const dnnl::memory::desc& weight_desc, const Fused& fused,
                                               FP32MathMode mode) const = 0;
   virtual dnnl::memory::desc any_weight_desc() const = 0;
-  // The anchor computed by a kernel of our own. Undefined where oneDNN's is to be taken.
-  virtual at::Tensor run_own_kernel(const at::Tensor& /*source*/) const { return {}; }
+  // The anchor computed by a kernel of our own, with the first `done` post-ops, as the caller gets it. Undefined where
+  // oneDNN's is to be taken.
+  virtual at::Tensor run_own_kernel(const at::Tensor& /*input*/, const std::vector<at::Tensor>& /*operands*/,
+                                    size_t& /*done*/) const {
+    return {};
+  }
+  // fuse() for the result of a call.
+  Fused fuse_into_result(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
+                         bool (*applies)(const PostOp&) = is_exact) const;
   // The mode that the weight is laid out for. It is packed once, whatever the process's mode becomes.
   FP32MathMode math_mode_for_packing() const {
     return dtype() == at::kFloat ? math_mode().value_or(FP32MathMode::FP32) : FP32MathMode::FP32;
