@@ -73,6 +73,12 @@ FewRows::FewRows(const PostOps& post_ops) {
     step_counts_.push_back(steps_.size());
   }
   has_all_ = first_left == post_ops.end() || !is_exact(*first_left);
+  applies_all_ = first_left == post_ops.end() && operand_count(post_ops) == 0;
+}
+
+bool FewRows::can_multiply_by(const Panels& panels) const {
+  const int64_t width = kernels().few_rows.width;
+  return has_all_ && panels.columns % width == 0 && panels.columns / width <= most_vectors_of_a_panel;
 }
 
 void FewRows::multiply(const at::Tensor& input, const Panels& panels, const at::Tensor& bias, const Fused& fused,

@@ -20,9 +20,11 @@ class FewRows {
   // Whether the kernel has this post-op.
   static bool applies(const PostOp& post_op);
 
-  // Whether this is faster than oneDNN, with the post-ops given: for a few rows, and where the kernel has all that
-  // oneDNN would apply.
-  bool is_worth_it(int64_t rows) const { return has_all_ && rows <= most_few_rows; }
+  // Whether the kernel can take over from oneDNN: it reads such panels, and has all post-ops that oneDNN would apply.
+  bool can_multiply_by(const Panels& panels) const;
+
+  // Whether every call has all post-ops applied: the kernel has them, and none has an operand to look at.
+  bool applies_all() const { return applies_all_; }
 
   // result = post-ops(input . panels + bias), for dense tensors and the first post-ops. `bias` may be undefined.
   void multiply(const at::Tensor& input, const Panels& panels, const at::Tensor& bias, const Fused& fused,
@@ -32,7 +34,7 @@ class FewRows {
   // Of the leading post-ops that the kernel has, and how many steps the first of them are.
   std::vector<FewRowsStep> steps_;
   std::vector<size_t> step_counts_;
-  bool has_all_;
+  bool has_all_, applies_all_;
 };
 
 }  // namespace ipex::runtime

@@ -83,13 +83,17 @@ class LinearContext final : public PackedOp {
 
   at::Tensor run_own_kernel(const at::Tensor& input, const std::vector<at::Tensor>& operands,
                             size_t& done) const override {
-    if (dtype() != at::kFloat) return {};
     const int64_t rows = row_count(input);
-    const bool rounds = Bf16Weight::is_worth_it(rows, input_width() * output_width(), post_ops().size()) &&
-                        math_mode_now(math_mode()) == FP32MathMode::BF32;
-    if (!rounds && !(weight()->panels() && few_rows_.is_worth_it(rows))) return {};
+    if (dtype() != at::kFloat || rows > most_few_rows) return {};
+    const bool may_round = math_mode_now(math_mode()) == FP32MathMode::BF32;
+    const bool rounds = may_round && Bf16Weight::is_worth_it(rows, input_width() * output_width(), post_ops().size());
+    // From so many rows on, oneDNN rounds where the CPU has AMX, which is faster than anything in float32.
+    constexpr int64_t rows_for_amx = 8;
+    const auto& panels = weight()->panels();
+    if (!rounds && !(panels && few_rows_.can_multiply_by(*panels) && !(may_round && rows >= rows_for_amx))) return {};
+
     const auto source = input.expect_contiguous();
-    // As at::empty would, without asking who else might want to make it: a plain input has decided that.
+    // What at::empty ends up with for a plain input, without its way there.
     at::Tensor result = at::detail::empty_cpu(result_sizes(input), at::kFloat);
     if (rounds) {
       std::call_once(rounded_once_, [&] { rounded_weight_ = std::make_unique<const Bf16Weight>(plain_weight()); });
@@ -97,8 +101,13 @@ class LinearContext final : public PackedOp {
       if (!post_ops().empty()) remember("post-ops: the kernel for bfloat16 weights applies none");
       return result;
     }
-    const Fused fused = fuse_into_result(input, operands, /*eager_layout=*/true, FewRows::applies);
-    few_rows_.multiply(*source, *weight()->panels(), bias(), fused, result);
+    Fused fused;
+    if (few_rows_.applies_all()) {
+      fused.count = post_ops().size();
+    } else {
+      fused = fuse_into_result(input, operands, /*eager_layout=*/true, FewRows::applies);
+    }
+    few_rows_.multiply(*source, *panels, bias(), fused, result);
     done = fused.count;
     return result;
   }

@@ -1,0 +1,269 @@
+"""A float32 linear with few rows runs on a kernel of our own, which reads the weight as oneDNN packed it.
+
+That no primitive was made is how a test sees which kernel ran.
+"""
+
+from __future__ import annotations
+
+import copy
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import ipex
+from ipex import FP32MathMode
+from support import assert_round_trip, assert_same, check_against_eager, contexts, fallback_reasons
+
+MOST_ROWS = 16
+
+
+@pytest.fixture(autouse=True)
+def _no_gradients():
+    with torch.no_grad():
+        yield
+
+
+def optimized_for(model: nn.Module, *inputs: Tensor, mode: FP32MathMode | None = None) -> torch.jit.ScriptModule:
+    return ipex.jit_optimize(torch.jit.trace(model.eval(), inputs), fp32_math_mode=mode)
+
+
+def primitive_count(optimized: torch.jit.ScriptModule) -> int:
+    (context,) = contexts(optimized)
+    return context.cached_primitives()
+
+
+@pytest.mark.parametrize("rows", range(1, MOST_ROWS + 2))
+def test_which_rows_are_few(rows):
+    x = torch.randn(rows, 70)
+    optimized = check_against_eager(nn.Sequential(nn.Linear(70, 100), nn.ReLU()), x)
+    assert primitive_count(optimized) == (rows > MOST_ROWS)
+    assert fallback_reasons(optimized) == []
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("width_out", [1, 2, 7, 8, 17, 24, 25, 63, 65, 97, 200, 1000])
+@pytest.mark.parametrize("width_in", [1, 3, 8, 9, 64, 65, 300])
+def test_widths(width_in, width_out, bias):
+    x = torch.randn(1, width_in)
+    also = tuple(torch.randn(rows, width_in) for rows in (2, 3, 4, 5, 7, 11, 16))
+    optimized = check_against_eager(nn.Linear(width_in, width_out, bias), x, also=also)
+    assert primitive_count(optimized) == 0
+
+
+@pytest.mark.parametrize("width_out", [9, 12, 15, 16])
+def test_a_weight_that_may_be_plain(width_out):
+    """Without AVX-512 these are not packed in panels."""
+    check_against_eager(nn.Linear(100, width_out), torch.randn(1, 100), also=(torch.randn(3, 100),))
+
+
+def test_any_rank_and_layout():
+    x = torch.randn(6, 64)
+    also = (
+        x[0],
+        torch.randn(2, 3, 64),
+        torch.randn(1, 2, 1, 3, 64),
+        torch.randn(64, 6).t(),
+        torch.randn(5, 2, 64).transpose(0, 1),
+        torch.randn(4, 128)[:, ::2],
+        torch.randn(1, 64).expand(3, 64),
+        torch.randn(7, 65)[2:, 1:],
+        torch.randn(0, 64),
+    )
+    optimized = check_against_eager(nn.Sequential(nn.Linear(64, 33), nn.ReLU()), x, also=also)
+    assert primitive_count(optimized) == 0
+
+
+ACTIVATIONS = {
+    "relu": F.relu,
+    "relu6": F.relu6,
+    "leaky_relu": lambda y: F.leaky_relu(y, 0.1),
+    "leaky_relu_upwards": lambda y: F.leaky_relu(y, -0.5),
+    "hardtanh": lambda y: F.hardtanh(y, -0.5, 0.75),
+    "clamp_min": lambda y: y.clamp(min=-0.25),
+    "clamp_max": lambda y: y.clamp(max=0.25),
+    "hardsigmoid": F.hardsigmoid,
+    "hardswish": F.hardswish,
+    "sigmoid": torch.sigmoid,
+    "silu": F.silu,
+    "tanh": torch.tanh,
+    "gelu": F.gelu,
+    "gelu_tanh": lambda y: F.gelu(y, approximate="tanh"),
+    "abs": torch.abs,
+    "square": torch.square,
+    "neg": torch.neg,
+    # Right behind the linear these would be folded into the weight.
+    "add_number": lambda y: y.abs() + 2.5,
+    "mul_number": lambda y: y.abs() * 1.5,
+    "rsub_number": lambda y: 1 - y,
+    "div_number": lambda y: y.abs() / 3,
+    "several": lambda y: F.relu(y * 2 + 1) * 0.5,
+}
+BINARY = {
+    "add": torch.add,
+    "radd": lambda y, other: other + y,
+    "add_": lambda y, other: y.add_(other),
+    "sub": torch.sub,
+    "rsub": lambda y, other: other - y,
+    "mul": torch.mul,
+    "div": torch.div,
+    "add_relu": lambda y, other: F.relu(y + other),
+}
+
+
+class Then(nn.Module):
+    """A linear with something behind it."""
+
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.linear, self.function = nn.Linear(40, 30), function
+
+    def forward(self, x: Tensor, *operands: Tensor) -> Tensor:
+        return self.function(self.linear(x), *operands)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.parametrize("rows", [1, 6])
+def test_activations(name, rows):
+    model, x = Then(ACTIVATIONS[name]), torch.randn(rows, 40) * 4
+    optimized = check_against_eager(model, x)
+    assert optimized.packed_0.__getstate__()[0][3] != []
+    assert primitive_count(optimized) == 0
+    assert fallback_reasons(optimized) == []
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_of_special_values(name):
+    model = Then(ACTIVATIONS[name])
+    model.linear.weight.zero_()
+    special = [float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e-40, 5e37, -5e37, 88.5, -88.5, 100.0, -100.0]
+    numbers = torch.tensor(special + [-10.0, -6.0, -3.0, 3.0, 6.0, 10.0, 20.0, -20.0, 1e-6, -1e-6, 0.5, -0.5])
+    model.linear.bias[: len(numbers)] = numbers
+    x = torch.zeros(1, 40)
+    expected, actual = model(x), optimized_for(model, x)(x)
+    torch.testing.assert_close(actual, expected, rtol=2e-6, atol=3e-7, equal_nan=True)
+
+
+def test_activations_everywhere():
+    """One input for each number: the activation is what differs from eager, not the sum."""
+    numbers = torch.linspace(-30, 30, 30000)
+    for name, function in ACTIVATIONS.items():
+        model = nn.Linear(1, len(numbers))
+        model.weight.zero_()
+        model.bias.copy_(numbers)
+        then = Then(function)
+        then.linear = model
+        x = torch.zeros(1, 1)
+        message = f"{name} differs"
+        torch.testing.assert_close(
+            optimized_for(then, x)(x), then(x), rtol=2e-6, atol=1e-6, msg=lambda text, m=message: f"{m}: {text}"
+        )
+
+
+@pytest.mark.parametrize("name", BINARY)
+@pytest.mark.parametrize("sizes", [(3, 30), (30,), (1, 30), (1,), (1, 1)])
+def test_operands(name, sizes):
+    model, x, other = Then(BINARY[name]), torch.randn(3, 40), torch.rand(sizes) + 0.5
+    optimized = check_against_eager(model, x, other)
+    assert optimized.packed_0.__getstate__()[0][3] != []
+    assert primitive_count(optimized) == 0
+    assert fallback_reasons(optimized) == []
+
+
+def test_operands_that_aten_has_to_add():
+    model, x = Then(torch.add), torch.randn(3, 40)
+    optimized = optimized_for(model, x, torch.randn(3, 30))
+    for other in (torch.randn(3, 1), torch.randn(2, 3, 30), torch.randn(3, 30).double()):
+        assert_same(optimized(x, other), model(x, other))
+    assert primitive_count(optimized) == 0
+    assert fallback_reasons(optimized) == [
+        "post-op add: its operand is broadcast in a way that oneDNN can't follow",
+        "post-op add: its operand is not a float32 CPU tensor",
+    ]
+
+
+def test_an_operand_that_decides_the_layout():
+    model, x, other = Then(BINARY["radd"]), torch.randn(3, 40), torch.randn(30, 3).t()
+    assert_same(optimized_for(model, x, other)(x, other), model(x, other))
+
+
+def test_a_post_op_that_only_onednn_has():
+    optimized = check_against_eager(nn.Sequential(nn.Linear(40, 30), nn.Mish()), torch.randn(2, 40))
+    assert primitive_count(optimized) == 1
+
+
+def test_a_post_op_that_neither_has():
+    optimized = check_against_eager(nn.Sequential(nn.Linear(40, 30), nn.ReLU(), nn.ELU()), torch.randn(2, 40))
+    assert primitive_count(optimized) == 0
+    assert fallback_reasons(optimized) == ["post-op elu: oneDNN does not give aten's result"]
+
+
+def test_nan_and_infinity_stay_where_they_are():
+    model, x = nn.Linear(70, 65), torch.randn(5, 70)
+    model.weight[5, 7], model.weight[6, 8], model.weight[64, 9] = float("nan"), float("inf"), 0
+    x[1, 9] = float("inf")
+    x[2, 0] = float("nan")
+    x[3, 8] = 0
+    for rows in (x, x[1:2], x[2:3], x[3:4]):
+        actual, expected = optimized_for(model, x)(rows), model(rows)
+        assert torch.equal(actual.isnan(), expected.isnan())
+        assert_same(actual, expected)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_neither_calls_nor_threads_change_a_bit(rows):
+    x = torch.randn(rows, 600)
+    optimized = optimized_for(nn.Sequential(nn.Linear(600, 1000), nn.GELU()), x)
+    expected, before = optimized(x), torch.get_num_threads()
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            assert all(torch.equal(optimized(x), expected) for _ in range(3))
+    finally:
+        torch.set_num_threads(before)
+    with ThreadPoolExecutor(4) as pool:
+        assert all(torch.equal(y, expected) for y in pool.map(torch.inference_mode()(optimized), [x] * 16))
+    assert primitive_count(optimized) == 0
+
+
+@pytest.mark.parametrize("rows", [1, 7, 8])
+def test_math_mode_bf32(rows):
+    """A weight too small for bfloat16 stays in float32, unless oneDNN could round it with AMX."""
+    model, x = nn.Linear(64, 40), torch.randn(rows, 64)
+    optimized = optimized_for(model, x, mode=FP32MathMode.BF32)
+    optimized(x)
+    assert primitive_count(optimized) == (rows >= 8)
+    if rows < 8:
+        assert_same(optimized(x), model(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_16_bit_weights_are_not_for_it(dtype):
+    model, x = nn.Linear(64, 40).to(dtype), torch.randn(2, 64).to(dtype)
+    assert optimized_for(model, x)(x).dtype == dtype
+
+
+def test_saved_and_copied(tmp_path):
+    x = torch.randn(3, 40)
+    optimized = optimized_for(Then(ACTIVATIONS["several"]), x)
+    for again in (assert_round_trip(optimized, tmp_path, x), copy.deepcopy(optimized)):
+        assert torch.equal(again(x), optimized(x))
+        assert primitive_count(again) == 0
+
+
+def test_few_rows_and_many_read_the_same_weight():
+    model, few, many = nn.Linear(64, 100).eval(), torch.randn(2, 64), torch.randn(40, 64)
+    optimized = optimized_for(model, few)
+    for x in (few, many, few):
+        assert_same(optimized(x), model(x))
+    assert primitive_count(optimized) == 1
+
+
+def test_inference_tensors():
+    model, x = nn.Linear(64, 40).eval(), torch.randn(2, 64)
+    optimized = optimized_for(model, x)
+    with torch.inference_mode():
+        assert optimized(x).is_inference()
+    assert not optimized(x).is_inference()
