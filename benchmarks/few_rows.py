@@ -1,8 +1,11 @@
-"""Times linears with few rows in the math modes FP32 and BF32, called in turn, and prints Markdown:
+"""Times linears with few rows in the math modes FP32 and BF32 and in TorchScript's own frozen graph, called in turn.
+
+Prints Markdown:
 
     OMP_NUM_THREADS=1 python benchmarks/few_rows.py
 
-The figures of docs/decisions/0008-bf16-weights-for-few-rows.md come from here.
+The figures of docs/decisions/0008-bf16-weights-for-few-rows.md and 0010-few-rows-on-a-kernel-of-our-own.md come from
+here.
 """
 
 from __future__ import annotations
@@ -15,13 +18,22 @@ from torch import nn
 
 import ipex
 
+
+def mlp(*widths: int) -> nn.Module:
+    """Linears with a ReLU behind each but the last."""
+    layers = [layer for pair in zip(widths, widths[1:]) for layer in (nn.Linear(*pair), nn.ReLU())]
+    return nn.Sequential(*layers[:-1])
+
+
 MODES = (ipex.FP32MathMode.FP32, ipex.FP32MathMode.BF32)
 CASES: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
     f"linear {rows}x{width_in}x{width_out}": (nn.Linear(width_in, width_out), (rows, width_in))
-    for rows in (1, 2, 4, 8)
-    for width_in, width_out in ((768, 768), (1024, 4096), (4096, 4096))
+    for rows in (1, 2, 4, 8, 16)
+    for width_in, width_out in ((64, 64), (256, 256), (768, 768), (768, 3072), (1024, 4096), (4096, 4096))
 }
 CASES |= {
+    "MLP 1x64-128-256-64, relu": (mlp(64, 128, 256, 64), (1, 64)),
+    "MLP 1x1024-4096-4096-1024, relu": (mlp(1024, 4096, 4096, 1024), (1, 1024)),
     "linear 1x512x512, gelu": (nn.Sequential(nn.Linear(512, 512), nn.GELU()), (1, 512)),
     "linear 1x768x768, gelu": (nn.Sequential(nn.Linear(768, 768), nn.GELU()), (1, 768)),
     "linear 4x768x3072, gelu": (nn.Sequential(nn.Linear(768, 3072), nn.GELU()), (4, 768)),
@@ -33,12 +45,13 @@ SECONDS_PER_CASE = 2.0
 
 @torch.no_grad()
 def times(model: nn.Module, x: torch.Tensor) -> list[list[float]]:
-    """Microseconds of each call, by mode."""
+    """Microseconds of each call: by mode, then TorchScript's own."""
     traced = torch.jit.trace(model.eval(), x)
     optimized = [ipex.jit_optimize(traced, fp32_math_mode=mode) for mode in MODES]
+    optimized.append(torch.jit.freeze(traced))
     for module in optimized * 5:
         module(x)
-    found: list[list[float]] = [[], []]
+    found: list[list[float]] = [[] for _ in optimized]
     end = time.perf_counter() + SECONDS_PER_CASE
     while time.perf_counter() < end:
         for module, own in zip(optimized, found):
@@ -50,11 +63,14 @@ def times(model: nn.Module, x: torch.Tensor) -> list[list[float]]:
 
 def main() -> None:
     """Print a row per case."""
-    print("| case | FP32, us | BF32, us | FP32 / BF32, median of pairs |\n|---|---|---|---|")
+    print("| case | FP32, us | BF32, us | TorchScript, us | FP32 / BF32, median of pairs | TorchScript / FP32 |")
+    print("|---|---|---|---|---|---|")
     for name, (model, shape) in CASES.items():
-        fp32, bf32 = times(model, torch.randn(shape))
-        ratio = statistics.median(f / b for f, b in zip(fp32, bf32))
-        print(f"| {name} | {statistics.median(fp32):.0f} | {statistics.median(bf32):.0f} | {ratio:.2f} |", flush=True)
+        fp32, bf32, stock = found = times(model, torch.randn(shape))
+        columns = [f"{statistics.median(own):.1f}" for own in found]
+        for slow, fast in ((fp32, bf32), (stock, fp32)):
+            columns.append(f"{statistics.median(s / f for s, f in zip(slow, fast)):.2f}")
+        print(f"| {name} | {' | '.join(columns)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -12,11 +12,15 @@ import ipex
 from ipex import FP32MathMode
 from support import assert_same, fallback_reasons
 
-INPUTS, OUTPUTS = 700, 661  # the last tile is not full
+INPUTS, OUTPUTS = 1100, 1001  # the last tile is not full
 
 
 def linear(bias: bool = True) -> nn.Linear:
     return nn.Linear(INPUTS, OUTPUTS, bias).eval()
+
+
+def smaller_linear() -> nn.Linear:
+    return nn.Linear(700, 661).eval()
 
 
 def rounded(model: nn.Linear) -> nn.Linear:
@@ -49,7 +53,12 @@ def test_the_weight_is_rounded_and_nothing_else(sizes, bias):
 
 @pytest.mark.parametrize(
     ("rows", "inputs", "mode"),
-    [(5, INPUTS, FP32MathMode.BF32), (1, 64, FP32MathMode.BF32), (1, INPUTS, FP32MathMode.FP32)],
+    [
+        (5, INPUTS, FP32MathMode.BF32),
+        (4, 700, FP32MathMode.BF32),
+        (1, 64, FP32MathMode.BF32),
+        (1, INPUTS, FP32MathMode.FP32),
+    ],
 )
 def test_the_others_are_in_float32(rows, inputs, mode):
     model, x = nn.Linear(inputs, OUTPUTS).eval(), torch.randn(rows, inputs)
@@ -65,12 +74,13 @@ def test_post_ops_follow():
         def forward(self, x: Tensor, y: Tensor) -> Tensor:
             return torch.relu(self.inner(x) + y)
 
-    model, x, y = linear(), torch.randn(2, INPUTS), torch.randn(2, OUTPUTS)
+    model, x, y = smaller_linear(), torch.randn(2, 700), torch.randn(2, 661)
     residual = Residual(model).eval()
     optimized = ipex.jit_optimize(torch.jit.trace(residual, (x, y)), fp32_math_mode=FP32MathMode.BF32)
     # Two post-ops need a larger weight than this one to make up for them.
     assert_same(optimized(x, y), residual(x, y))
 
+    model, x = linear(), torch.randn(2, INPUTS)
     activated = nn.Sequential(model, nn.ReLU()).eval()
     optimized = optimized_for(activated, x)
     assert_same(optimized(x), torch.relu(rounded(model)(x)))

@@ -139,7 +139,7 @@ def test_activations_of_special_values(name):
     model = Then(ACTIVATIONS[name])
     model.linear.weight.zero_()
     special = [float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e-40, 5e37, -5e37, 88.5, -88.5, 100.0, -100.0]
-    numbers = torch.tensor(special + [-10.0, -6.0, -3.0, 3.0, 6.0, 10.0, 20.0, -20.0, 1e-6, -1e-6, 0.5, -0.5])
+    numbers = torch.tensor([*special, -10.0, -6.0, -3.0, 3.0, 6.0, 10.0, 20.0, -20.0, 1e-6, -1e-6, 0.5, -0.5])
     model.linear.bias[: len(numbers)] = numbers
     x = torch.zeros(1, 40)
     expected, actual = model(x), optimized_for(model, x)(x)
