@@ -35,8 +35,8 @@ bool Bf16Weight::is_worth_it(int64_t rows, int64_t elements, size_t post_ops) {
   // What is gained with fewer than these is lost in a call, or in two: to aten for each post-op. With more rows than two
   // the arithmetic, which is the same in float32, hides the time of all but memory itself.
   constexpr int64_t elements_of_a_call = 1 << 17;
-  const int64_t least = elements_of_a_call * static_cast<int64_t>(1 + 2 * post_ops) * (rows > 2 ? 8 : 1);
-  return rows <= most_rows_of_bf16_product && elements >= least;
+  const int64_t calls = (rows > 2 ? 8 : 1) + 2 * static_cast<int64_t>(post_ops);
+  return rows <= most_rows_of_bf16_product && elements >= elements_of_a_call * calls;
 }
 
 void Bf16Weight::multiply(const at::Tensor& input, const at::Tensor& bias, const at::Tensor& result) const {

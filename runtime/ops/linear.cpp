@@ -12,6 +12,7 @@
 #include <ipex/isa.h>
 #include <torch/library.h>
 
+#include "isa/isa.h"
 #include "ops/bf16_weight.h"
 #include "ops/few_rows.h"
 #include "ops/packed_op.h"
@@ -87,10 +88,11 @@ class LinearContext final : public PackedOp {
     if (dtype() != at::kFloat || rows > most_few_rows) return {};
     const bool may_round = math_mode_now(math_mode()) == FP32MathMode::BF32;
     const bool rounds = may_round && Bf16Weight::is_worth_it(rows, input_width() * output_width(), post_ops().size());
-    // From so many rows on, oneDNN rounds where the CPU has AMX, which is faster than anything in float32.
+    // From so many rows on oneDNN rounds too, with AMX, and that is faster than anything in float32.
     constexpr int64_t rows_for_amx = 8;
+    const bool is_for_amx = may_round && rows >= rows_for_amx && isa::is_in_use(isa::Level::AMX);
     const auto& panels = weight()->panels();
-    if (!rounds && !(panels && few_rows_.can_multiply_by(*panels) && !(may_round && rows >= rows_for_amx))) return {};
+    if (!rounds && (is_for_amx || !panels || !few_rows_.can_multiply_by(*panels))) return {};
 
     const auto source = input.expect_contiguous();
     // What at::empty ends up with for a plain input, without its way there.
