@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "isa/isa.h"
+#include "memory_pages.h"
 
 namespace ipex::runtime {
 namespace {
@@ -113,8 +114,30 @@ bool skip_reference_implementations(dnnl::primitive_desc& desc) {
 PackedWeight::PackedWeight(const at::Tensor& plain, dnnl::memory::desc plain_desc,
                            const dnnl::memory::desc& packed_desc)
     : plain_desc_(std::move(plain_desc)), desc_(packed_desc), bytes_(bytes(desc_.get_size())) {
-  reorder(plain_desc_, plain.data_ptr(), desc_, bytes_.data_ptr());
+  if (desc_.get_ndims() == 2 && plain_desc_.get_strides() == dnnl::memory::dims{1, plain_desc_.get_dims()[0]}) {
+    pack_in_pieces(plain);
+  } else {
+    reorder(plain_desc_, plain.data_ptr(), desc_, bytes_.data_ptr());
+  }
   panels_ = panels_of(desc_, bytes_);
+}
+
+void PackedWeight::pack_in_pieces(const at::Tensor& plain) {
+  using dims = dnnl::memory::dims;
+  const int64_t depth = desc_.get_dims()[0], columns = desc_.get_dims()[1];
+  const dims blocks = desc_.get_inner_blks(), dimensions = desc_.get_inner_idxs();
+  int64_t block = 1;
+  for (size_t i = 0; i < blocks.size(); ++i) block *= dimensions[i] == 1 ? blocks[i] : 1;
+  constexpr int64_t elements_at_once = 4 << 20;
+  const int64_t step = std::max<int64_t>(1, elements_at_once / depth / block) * block;
+  const bool is_ours = is_ours_alone(plain);
+  for (int64_t first = 0; first < columns; first += step) {
+    const dims piece{depth, std::min(step, columns - first)};
+    char* source = static_cast<char*>(plain.data_ptr()) + first * depth * plain.itemsize();
+    reorder({piece, plain_desc_.get_data_type(), plain_desc_.get_strides()}, source,
+            desc_.submemory_desc(piece, {0, first}), bytes_.data_ptr());
+    if (is_ours) forget(source, source + piece[0] * piece[1] * plain.itemsize());
+  }
 }
 
 void PackedWeight::unpack_into(const at::Tensor& plain) const {

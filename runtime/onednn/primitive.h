@@ -46,7 +46,8 @@ struct Panels {
   int64_t size;  // elements from one panel to the next
 };
 
-// A weight in the layout that oneDNN asked for. Held once; the plain one is made again from it.
+// A weight in the layout that oneDNN asked for. Held once; the plain one is made again from it. A matrix is packed piece
+// by piece, and where nobody else can read the plain one its memory is given back as quickly: what it holds is lost.
 class PackedWeight {
  public:
   PackedWeight(const at::Tensor& plain, dnnl::memory::desc plain_desc, const dnnl::memory::desc& packed_desc);
@@ -61,6 +62,8 @@ class PackedWeight {
   at::Tensor in_layout(const dnnl::memory::desc& wanted) const;
 
  private:
+  void pack_in_pieces(const at::Tensor& plain);
+
   dnnl::memory::desc plain_desc_;
   dnnl::memory::desc desc_;
   at::Tensor bytes_;

@@ -12,21 +12,29 @@ int64_t columns_of_a_tile() { return kernels().bf16_product.columns_of_a_tile; }
 
 }  // namespace
 
-Bf16Weight::Bf16Weight(const at::Tensor& weight)
-    : outputs_(weight.size(0)),
-      inputs_(weight.size(1)),
+Bf16Weight::Bf16Weight(const Panels& weight, int64_t outputs, int64_t inputs)
+    : outputs_(outputs),
+      inputs_(inputs),
       tiles_((outputs_ + columns_of_a_tile() - 1) / columns_of_a_tile()),
       // Zeros, as the last tile need not be full.
       data_(std::make_unique<uint32_t[]>(tiles_ * inputs_ * columns_of_a_tile() / 2)) {
-  const at::Tensor rounded = weight.to(at::kBFloat16);
   const int64_t width = columns_of_a_tile() / 2;
-  at::parallel_for(0, tiles_, 1, [&](int64_t first, int64_t last) {
-    for (int64_t output = first * 2 * width; output < std::min(outputs_, last * 2 * width); ++output) {
-      const at::BFloat16* row = rounded.const_data_ptr<at::BFloat16>() + output * inputs_;
-      const int64_t column = output % (2 * width);
-      const int shift = column < width ? 0 : 16;
-      uint32_t* words = data_.get() + output / (2 * width) * inputs_ * width + column % width;
-      for (int64_t k = 0; k < inputs_; ++k) words[k * width] |= uint32_t{row[k].x} << shift;
+  constexpr int64_t rows_in_cache = 256;
+  const auto round = [&](int64_t output, int64_t first, int64_t last) {
+    const float* from = weight.data + output / weight.columns * weight.size + output % weight.columns;
+    const int64_t column = output % (2 * width);
+    const int shift = column < width ? 0 : 16;
+    uint32_t* words = data_.get() + output / (2 * width) * inputs_ * width + column % width;
+    for (int64_t k = first; k < last; ++k) {
+      words[k * width] |= uint32_t{at::BFloat16(from[k * weight.columns]).x} << shift;
+    }
+  };
+  at::parallel_for(0, tiles_, 1, [&](int64_t first_tile, int64_t last_tile) {
+    for (int64_t tile = first_tile; tile < last_tile; ++tile) {
+      const int64_t first = tile * 2 * width, last = std::min(outputs_, first + 2 * width);
+      for (int64_t k = 0; k < inputs_; k += rows_in_cache) {
+        for (int64_t output = first; output < last; ++output) round(output, k, std::min(inputs_, k + rows_in_cache));
+      }
     }
   });
 }

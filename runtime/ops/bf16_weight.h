@@ -5,12 +5,14 @@
 
 #include <memory>
 
+#include "onednn/primitive.h"
+
 namespace ipex::runtime {
 
 class Bf16Weight {
  public:
-  // Rounds a dense [outputs, inputs] weight.
-  explicit Bf16Weight(const at::Tensor& weight);
+  // Rounds a weight whose columns are the outputs. A dense [outputs, inputs] one has panels of a single column.
+  Bf16Weight(const Panels& weight, int64_t outputs, int64_t inputs);
 
   // Whether the product of an input with this many rows and a weight of this many elements waits for memory, so long
   // that it makes up for post-ops that are not fused.

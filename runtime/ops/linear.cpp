@@ -98,7 +98,11 @@ class LinearContext final : public PackedOp {
     // What at::empty ends up with for a plain input, without its way there.
     at::Tensor result = at::detail::empty_cpu(result_sizes(input), at::kFloat);
     if (rounds) {
-      std::call_once(rounded_once_, [&] { rounded_weight_ = std::make_unique<const Bf16Weight>(plain_weight()); });
+      std::call_once(rounded_once_, [&] {
+        const at::Tensor plain = panels ? at::Tensor() : plain_weight();
+        const Panels source = panels ? *panels : Panels{plain.const_data_ptr<float>(), 1, input_width()};
+        rounded_weight_ = std::make_unique<const Bf16Weight>(source, output_width(), input_width());
+      });
       rounded_weight_->multiply(*source, bias(), result);
       if (!post_ops().empty()) remember("post-ops: the kernel for bfloat16 weights applies none");
       return result;

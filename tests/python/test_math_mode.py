@@ -103,7 +103,7 @@ def test_optimize_passes_it_on():
 ENVIRONMENT = """
 import os, torch, ipex
 
-model, x = torch.nn.Linear(4, 3).eval(), torch.randn(2, 4)
+model, x = torch.nn.Linear(4, 3).eval(), torch.randn(32, 4)
 traced = torch.jit.trace(model, x)
 follows = ipex.jit_optimize(traced)  # does not ask
 own = ipex.jit_optimize(traced, fp32_math_mode=ipex.FP32MathMode.FP32)

@@ -1,0 +1,14 @@
+// Memory that is done with before it can be freed.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace ipex::runtime {
+
+// Whether nobody else can read what the tensor holds, and it was allocated as torch allocates.
+bool is_ours_alone(const at::Tensor& tensor);
+
+// Gives the whole pages between two addresses back to the system. What they held is lost.
+void forget(void* begin, void* end);
+
+}  // namespace ipex::runtime
