@@ -18,12 +18,19 @@
 namespace ipex::passes {
 namespace {
 
+// Whether both of the dimensions that channels become may have more than one element: else nothing is moved, and in
+// eager the result is a view of %x.
 bool splits_channels(const Value* sizes) {
   constexpr size_t length = 5;
   if (const auto constant = torch::jit::toIValue(sizes)) {
-    return constant->isIntList() && constant->toIntVector().size() == length;
+    if (!constant->isIntList()) return false;
+    const std::vector<int64_t> list = constant->toIntVector();
+    return list.size() == length && list[1] != 1 && list[2] != 1;
   }
-  return sizes->node()->kind() == c10::prim::ListConstruct && sizes->node()->inputs().size() == length;
+  const auto elements = sizes->node()->inputs();
+  return sizes->node()->kind() == c10::prim::ListConstruct && elements.size() == length &&
+         torch::jit::toIValue(elements[1]) != torch::jit::IValue(1) &&
+         torch::jit::toIValue(elements[2]) != torch::jit::IValue(1);
 }
 
 Spelling shuffle(const std::string& split, const std::string& join) {

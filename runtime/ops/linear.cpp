@@ -88,9 +88,10 @@ class LinearContext final : public PackedOp {
     if (dtype() != at::kFloat || rows > most_few_rows) return {};
     const bool may_round = math_mode_now(math_mode()) == FP32MathMode::BF32;
     const bool rounds = may_round && Bf16Weight::is_worth_it(rows, input_width() * output_width(), post_ops().size());
-    // From so many rows on oneDNN rounds too, with AMX, and that is faster than anything in float32.
-    constexpr int64_t rows_for_amx = 8;
-    const bool is_for_amx = may_round && rows >= rows_for_amx && isa::is_in_use(isa::Level::AMX);
+    // From so many on oneDNN rounds too, with AMX, and that is faster than anything in float32.
+    constexpr int64_t rows_for_amx = 16, elements_for_amx = 1 << 16;
+    const bool is_for_amx = may_round && rows >= rows_for_amx && input_width() * output_width() >= elements_for_amx &&
+                            isa::is_in_use(isa::Level::AMX);
     const auto& panels = weight()->panels();
     if (!rounds && (is_for_amx || !panels || !few_rows_.can_multiply_by(*panels))) return {};
 

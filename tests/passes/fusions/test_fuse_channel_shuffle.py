@@ -44,6 +44,8 @@ def test_fires(split, join):
         (("%v, %one, %two", "%v, %one, %n"), "other dimensions"),
         (("%t, %contiguous", "%t, %two"), "another memory format"),
         (("Construct(%n, %two, %n, %n, %n)", "Construct(%n, %two, %n, %n)"), "does not split"),
+        (("Construct(%n, %two, %n, %n, %n)", "Construct(%n, %two, %one, %n, %n)"), "does not split"),
+        (("Construct(%n, %two, %n, %n, %n)", "Construct(%n, %one, %n, %n, %n)"), "does not split"),
     ],
 )
 def test_declines(change, reason):
@@ -81,8 +83,9 @@ def test_matches_eager(tmp_path, groups, script):
     x = torch.randn(2, 4, 6, 5)
     also = (x.to(memory_format=torch.channels_last), x[:1, :, :3, :3], x.transpose(2, 3))
     optimized = check_against_eager(Shuffles(groups), x, script=script, also=also)
-    assert kinds(optimized)["ipex::channel_shuffle"] == 3
-    assert kinds(optimized)["aten::view"] == 0
+    if 1 < groups < 12:
+        assert kinds(optimized)["ipex::channel_shuffle"] == 3
+        assert kinds(optimized)["aten::view"] == 0
     assert_round_trip(optimized, tmp_path, x)
 
 
