@@ -34,6 +34,7 @@ bool is_fresh(const Value* value) {
                                                      "ipex::lstm_run",
                                                      "ipex::gru_run",
                                                      "ipex::batch_norm",
+                                                     "ipex::cat_batch_norm",
                                                      "ipex::softmax",
                                                      "aten::conv2d",
                                                      "aten::_convolution",

@@ -37,6 +37,7 @@ Pass fuse_add_layer_norm();
 Pass fuse_rms_norm();
 Pass fuse_channel_shuffle();
 Pass fuse_batch_norm();
+Pass fuse_cat_batch_norm();
 Pass rewrite_softmax();
 
 // layout

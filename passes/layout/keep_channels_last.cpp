@@ -63,6 +63,7 @@ bool hands_layout_on(const Node* node) {
                                                      "aten::softplus",
                                                      "aten::batch_norm",
                                                      "ipex::batch_norm",
+                                                     "ipex::cat_batch_norm",
                                                      "aten::max_pool2d",
                                                      "aten::avg_pool2d",
                                                      "aten::max_pool3d",

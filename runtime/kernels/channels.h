@@ -13,8 +13,9 @@ struct ChannelKernels {
   bool (*scales_and_shifts)(const float* weight, const float* bias, const float* mean, const float* variance, float eps,
                             int64_t channels, float* scale, float* shift);
   // y = x * scale + shift, and relu of it if so: pixels with their channels side by side, and one channel of an image.
+  // A pixel of y may have more channels, `pitch` of them, of which these are some.
   void (*scale_pixels)(const float* x, const float* scale, const float* shift, int64_t pixels, int64_t channels,
-                       bool relu, float* y);
+                       bool relu, float* y, int64_t pitch);
   void (*scale_plane)(const float* x, float scale, float shift, int64_t size, bool relu, float* y);
 };
 

@@ -1,0 +1,35 @@
+// fuse_cat_batch_norm: tensors are joined along their channels and normalised in one pass over memory.
+//
+//   before   %c = aten::cat(%tensors, %dimension=1)
+//            %y = ipex::batch_norm(%c, %weight, %bias, %mean, %var, %eps, %relu)
+//   after    %y = ipex::cat_batch_norm(%tensors, %weight, %bias, %mean, %var, %eps, %relu)
+//
+// So in DenseNet, each of whose layers begins with this. What the kernel does not take is joined first when it runs.
+// Declines when another dimension is joined, when the concatenation has another reader, and when somebody else has the
+// list: it might grow before the batch_norm.
+// Runs after fuse_batch_norm.
+#include "passes.h"
+#include "spelling.h"
+
+namespace ipex::passes {
+namespace {
+
+bool is_list_of_its_own(const Value* list) {
+  return list->node()->kind() == c10::prim::ListConstruct && list->uses().size() == 1;
+}
+
+bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
+  static const std::vector<Spelling> spellings{
+      Spelling("%c = aten::cat(%tensors, %dimension)\n"
+               "%y = ipex::batch_norm(%c, %weight, %bias, %mean, %var, %eps, %relu)")
+          .when("dimension", equals(1), "it does not join channels")
+          .when("tensors", is_list_of_its_own, "its list may have other readers")
+          .becomes("ipex::cat_batch_norm", {"tensors", "weight", "bias", "mean", "var", "eps", "relu"})};
+  return rewrite_spellings(graph, recorder, spellings);
+}
+
+}  // namespace
+
+Pass fuse_cat_batch_norm() { return {"fuse_cat_batch_norm", run}; }
+
+}  // namespace ipex::passes
