@@ -18,11 +18,11 @@ def fuzz(*arguments):
 
 
 def test_random_models_match_eager(tmp_path):
-    done = fuzz("--cases", "200", "--jobs", "2", "--failures", tmp_path)
+    done = fuzz("--cases", "500", "--jobs", "2", "--failures", tmp_path)
     programs = [path.read_text() for path in tmp_path.iterdir()]
     print(f"IPEX_FUZZ_SEED={SEED}\n", done.stdout, *programs, sep="\n")
     assert done.returncode == 0
-    assert "200 cases" in done.stdout
+    assert "500 cases" in done.stdout
 
 
 @pytest.fixture(scope="module")
