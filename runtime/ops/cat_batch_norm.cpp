@@ -42,7 +42,7 @@ const char* reason_for_two_steps(at::TensorList tensors, at::MemoryFormat format
   for (const at::Tensor& tensor : tensors) {
     if (!is_plain_cpu_float(tensor)) return "a tensor is not a float32 CPU tensor";
     if (wants_gradient(tensor)) return "a tensor requires a gradient";
-    if (tensor.dim() < 2 || tensor.numel() == 0) return "a tensor is empty";
+    if (tensor.dim() < 2 || tensor.numel() == 0) return "a tensor is empty, or without channels";
     if (!differ_in_channels_only(tensor, tensors.front())) return "the tensors do not fit together";
     if (!tensor.is_contiguous(format)) return "a tensor is not dense, or laid out differently";
   }
