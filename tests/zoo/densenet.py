@@ -1,4 +1,7 @@
-"""DenseNet: batch_norm and relu come before each convolution, and every layer reads all earlier ones."""
+"""DenseNet: batch_norm and relu come before each convolution, and every layer reads all earlier ones.
+
+The blocks are those of the benchmark; the network is smaller.
+"""
 
 from __future__ import annotations
 
@@ -6,32 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-
-class DenseLayer(nn.Module):
-    """A bottleneck to `growth` new channels."""
-
-    def __init__(self, width_in: int, growth: int) -> None:
-        super().__init__()
-        self.norm1, self.conv1 = nn.BatchNorm2d(width_in), nn.Conv2d(width_in, 4 * growth, 1, bias=False)
-        self.norm2, self.conv2 = nn.BatchNorm2d(4 * growth), nn.Conv2d(4 * growth, growth, 3, padding=1, bias=False)
-
-    def forward(self, features: list[Tensor]) -> Tensor:
-        y = self.conv1(F.relu(self.norm1(torch.cat(features, 1))))
-        return self.conv2(F.relu(self.norm2(y), inplace=True))
-
-
-class DenseBlock(nn.Module):
-    """Layers of which each adds to the features that the next ones read."""
-
-    def __init__(self, layers: int, width_in: int, growth: int) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(DenseLayer(width_in + i * growth, growth) for i in range(layers))
-
-    def forward(self, x: Tensor) -> Tensor:
-        features = [x]
-        for layer in self.layers:
-            features.append(layer(features))
-        return torch.cat(features, 1)
+from ipex.bench.models.convolutional import DenseBlock
 
 
 def transition(width_in: int, width: int) -> list[nn.Module]:
