@@ -134,8 +134,14 @@ void PackedWeight::pack_in_pieces(const at::Tensor& plain) {
   for (int64_t first = 0; first < columns; first += step) {
     const dims piece{depth, std::min(step, columns - first)};
     char* source = static_cast<char*>(plain.data_ptr()) + first * depth * plain.itemsize();
-    reorder({piece, plain_desc_.get_data_type(), plain_desc_.get_strides()}, source,
-            desc_.submemory_desc(piece, {0, first}), bytes_.data_ptr());
+    try {
+      reorder({piece, plain_desc_.get_data_type(), plain_desc_.get_strides()}, source,
+              desc_.submemory_desc(piece, {0, first}), bytes_.data_ptr());
+    } catch (const dnnl::error& error) {
+      // Whoever catches oneDNN's error goes on with the plain weight, of which the beginning is gone by now.
+      TORCH_CHECK(first == 0 || !is_ours, "ipex: oneDNN failed while a weight was packed: ", error.what());
+      throw;
+    }
     if (is_ours) forget(source, source + piece[0] * piece[1] * plain.itemsize());
   }
 }
