@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "kernels/elementwise.h"
+
 namespace ipex::runtime {
 
 // In registers.
@@ -17,50 +19,15 @@ constexpr int64_t most_few_rows = 16;
 // Panels are computed in groups of this many, always in the same ones, so that threads do not change a result.
 constexpr int64_t panels_of_a_group(int64_t rows) { return rows == 1 ? 4 : 2; }
 
-// What becomes of a sum y. `other` is an element of an operand.
-enum class Elementwise {
-  relu,
-  leaky_relu,
-  clip,
-  linear,
-  abs,
-  square,
-  hardsigmoid,
-  hardswish,
-  sigmoid,
-  silu,
-  tanh,
-  gelu_erf,
-  gelu_tanh,
-  // These have an operand.
-  add,
-  sub,
-  mul,
-  div
-};
-
-// How an operand is spread over the result: it has the result's shape, or one element per column, or one for all.
-enum class OperandSpread { full, column, all };
-
-struct FewRowsStep {
-  Elementwise operation;
-  float alpha, beta;  // of the operations that have numbers
-  const float* operand;
-  OperandSpread spread;
-};
-
 struct FewRowsProduct {
   const float* rows;  // dense
   int64_t row_count;  // 1 to most_few_rows
   int64_t depth;
   const float* panels;
-  int64_t panel_columns;  // a multiple of the register's width
-  int64_t panel_size;     // elements from one panel to the next
-  const float* bias;      // one per column, added to the sums; null for none
-  const FewRowsStep* steps;
-  int64_t step_count;
-  float* result;  // dense
-  int64_t columns;
+  int64_t panel_columns;   // a multiple of the register's width
+  int64_t panel_size;      // elements from one panel to the next
+  ElementwiseSteps steps;  // what becomes of the sums
+  float* result;           // dense
 };
 
 struct FewRowsKernels {

@@ -9,6 +9,7 @@
 #include "kernels/norms.h"
 #include "kernels/recurrent.h"
 #include "kernels/softmax.h"
+#include "kernels/winograd.h"
 
 namespace ipex::runtime {
 
@@ -21,6 +22,7 @@ struct Kernels {
   FewRowsKernels few_rows;
   ChannelKernels channels;
   SoftmaxKernels softmax;
+  WinogradKernels winograd;
 };
 
 namespace portable {

@@ -7,6 +7,7 @@
 
 #include "isa/isa.h"
 #include "memory_pages.h"
+#include "scratch.h"
 
 namespace ipex::runtime {
 namespace {
@@ -17,16 +18,6 @@ dnnl::stream& stream() {
 }
 
 at::Tensor bytes(size_t count) { return at::empty({static_cast<int64_t>(count)}, at::kByte); }
-
-// Scratch memory: one buffer per thread, reused by every primitive that runs on it. What exceeds the bound is
-// allocated for the call and given back.
-at::Tensor scratch(size_t size) {
-  constexpr size_t kept_at_most = size_t{8} << 20;
-  thread_local at::Tensor kept;
-  if (size > kept_at_most) return bytes(size);
-  if (!kept.defined() || static_cast<size_t>(kept.numel()) < size) kept = bytes(size);
-  return kept;
-}
 
 void reorder(const dnnl::memory::desc& from, void* source, const dnnl::memory::desc& to, void* target) {
   thread_count();

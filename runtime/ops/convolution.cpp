@@ -11,8 +11,11 @@
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
+#include "isa/isa.h"
+#include "ops/kernel_steps.h"
 #include "ops/memory_format.h"
 #include "ops/packed_op.h"
+#include "ops/winograd.h"
 
 namespace ipex::runtime {
 namespace {
@@ -36,7 +39,8 @@ class ConvolutionContext final : public PackedOp {
   ConvolutionContext(const Spec& spec, Geometry geometry)
       : PackedOp(spec, static_cast<int64_t>(geometry.stride.size()) + 2, output_channels(spec.weight, geometry)),
         geometry_(std::move(geometry)),
-        channels_last_(channels_last_of(geometry_.spatial_rank)) {
+        channels_last_(channels_last_of(geometry_.spatial_rank)),
+        steps_(post_ops()) {
     TORCH_CHECK(spec.weight.size(0) % geometry_.groups == 0, op_name, ": expected channels divisible by groups, got ",
                 spec.weight.size(0), " and ", geometry_.groups, ". The model file is damaged: save it again.");
   }
@@ -153,6 +157,33 @@ class ConvolutionContext final : public PackedOp {
     }
     return transposed ? at::conv_transpose3d(x, w, b, stride, padding, output_padding, groups, dilation)
                       : at::conv3d(x, w, b, stride, padding, dilation, groups);
+  }
+
+  Tensor run_own_kernel(const Tensor& input, const std::vector<Tensor>& operands, bool eager_layout,
+                        size_t& done) const override {
+    if (!is_winograds() ||
+        !Winograd::is_worth_it(input_channels(), output_channels(), kernel_result_sizes(batched(input).sizes()))) {
+      return {};
+    }
+    std::call_once(transformed_once_, [&] { winograd_ = std::make_unique<const Winograd>(plain_weight()); });
+    const Fused fused = fuse_into_result(input, operands, eager_layout, KernelSteps::applies);
+    const Tensor source = kernel_view(input), result = allocate(source);
+    KernelSteps::Room room;
+    const ElementwiseSteps steps = steps_.of_call(fused, bias(), output_channels(), room);
+    if (!winograd_->convolve(source, geometry_.begin[0], geometry_.begin[1], steps, result)) return {};
+    done = fused.count;
+    return user_view(result, input, eager_layout);
+  }
+
+  // Whether some images of the right size may be convolved so. With AMX, oneDNN is faster where it may round.
+  bool is_winograds() const {
+    const auto is_all = [](const Ints& values, int64_t wanted) {
+      return std::all_of(values.begin(), values.end(), [&](int64_t value) { return value == wanted; });
+    };
+    return geometry_.spatial_rank == 2 && dtype() == at::kFloat && geometry_.groups == 1 && !geometry_.transposed &&
+           weight_sizes()[2] == 3 && weight_sizes()[3] == 3 && is_all(geometry_.stride, 1) &&
+           is_all(geometry_.dilation, 1) && steps_.has_all() && Winograd::has(input_channels(), output_channels()) &&
+           !(math_mode_now(math_mode()) == FP32MathMode::BF32 && isa::is_in_use(isa::Level::AMX));
   }
 
   Tensor divided(const Tensor& weight, const Tensor& divisor) const override {
@@ -314,6 +345,9 @@ class ConvolutionContext final : public PackedOp {
 
   Geometry geometry_;
   at::MemoryFormat channels_last_;
+  KernelSteps steps_;
+  mutable std::once_flag transformed_once_;
+  mutable std::unique_ptr<const Winograd> winograd_;
 };
 
 c10::intrusive_ptr<ConvolutionContext> convolution_prepack(

@@ -15,6 +15,7 @@
 #include "isa/isa.h"
 #include "ops/bf16_weight.h"
 #include "ops/few_rows.h"
+#include "ops/kernel_steps.h"
 #include "ops/packed_op.h"
 
 namespace ipex::runtime {
@@ -28,7 +29,7 @@ class LinearContext final : public PackedOp {
  public:
   explicit LinearContext(const Spec& spec)
       : PackedOp(spec, 2, spec.weight.defined() && spec.weight.dim() > 0 ? spec.weight.size(0) : 0),
-        few_rows_(post_ops()) {}
+        steps_(post_ops()) {}
 
   State state() const { return save(spec(), {}); }
 
@@ -82,7 +83,7 @@ class LinearContext final : public PackedOp {
     return std::make_unique<PackedWeight>(weight, plain_weight_desc(), preferred_weight_desc());
   }
 
-  at::Tensor run_own_kernel(const at::Tensor& input, const std::vector<at::Tensor>& operands,
+  at::Tensor run_own_kernel(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
                             size_t& done) const override {
     const int64_t rows = row_count(input);
     if (dtype() != at::kFloat || rows > most_few_rows) return {};
@@ -93,7 +94,7 @@ class LinearContext final : public PackedOp {
     const bool is_for_amx = may_round && rows >= rows_for_amx && input_width() * output_width() >= elements_for_amx &&
                             isa::is_in_use(isa::Level::AMX);
     const auto& panels = weight()->panels();
-    if (!rounds && (is_for_amx || !panels || !few_rows_.can_multiply_by(*panels))) return {};
+    if (!rounds && (is_for_amx || !panels || !steps_.has_all() || !can_multiply_few_rows(*panels))) return {};
 
     const auto source = input.expect_contiguous();
     // What at::empty ends up with for a plain input, without its way there.
@@ -109,12 +110,13 @@ class LinearContext final : public PackedOp {
       return result;
     }
     Fused fused;
-    if (few_rows_.applies_all()) {
+    if (steps_.applies_all()) {
       fused.count = post_ops().size();
     } else {
-      fused = fuse_into_result(input, operands, /*eager_layout=*/true, FewRows::applies);
+      fused = fuse_into_result(input, operands, eager_layout, KernelSteps::applies);
     }
-    few_rows_.multiply(*source, *panels, bias(), fused, result);
+    KernelSteps::Room room;
+    multiply_few_rows(*source, *panels, steps_.of_call(fused, bias(), output_width(), room), result);
     done = fused.count;
     return result;
   }
@@ -149,7 +151,7 @@ class LinearContext final : public PackedOp {
                                         attributes(mode, fused, result, /*channel=*/1), /*allow_empty=*/true);
   }
 
-  const FewRows few_rows_;
+  const KernelSteps steps_;
   mutable std::once_flag rounded_once_;
   mutable std::unique_ptr<const Bf16Weight> rounded_weight_;
 };

@@ -126,7 +126,7 @@ class PackedOp::CallResult final : public FusedOp::Result {
 
 at::Tensor PackedOp::run_primitive(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
                                    size_t& done) const {
-  if (at::Tensor result = run_own_kernel(input, operands, done); result.defined()) return result;
+  if (at::Tensor result = run_own_kernel(input, operands, eager_layout, done); result.defined()) return result;
   const at::Tensor source = kernel_view(input);
   Fused fused = fuse_into_result(input, operands, eager_layout);
   std::shared_ptr<const Prepared> prepared = prepare(source, fused);

@@ -115,7 +115,7 @@ class PackedOp : public FusedOp {
   // The anchor computed by a kernel of our own, with the first `done` post-ops, as the caller gets it. Undefined where
   // oneDNN's is to be taken.
   virtual at::Tensor run_own_kernel(const at::Tensor& /*input*/, const std::vector<at::Tensor>& /*operands*/,
-                                    size_t& /*done*/) const {
+                                    bool /*eager_layout*/, size_t& /*done*/) const {
     return {};
   }
   // fuse() for the result of a call.

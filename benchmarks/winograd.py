@@ -1,0 +1,96 @@
+"""Times 3x3 convolutions with ReLU as ipex and as aten compute them on channels-last images, called in turn.
+
+aten's are oneDNN's direct convolutions. The errors are root mean squares, against float64, relative to the results'.
+With --models: the largest error of whole models instead, relative to the largest output. Prints Markdown:
+
+    OMP_NUM_THREADS=1 python benchmarks/winograd.py [--models]
+
+The figures of docs/decisions/0012-winograd-convolutions.md come from here.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import ipex
+from ipex.bench.models import MODELS
+
+LAYERS = [  # side of the image, channels, columns
+    (14, 32, 32),
+    (14, 64, 64),
+    (28, 16, 32),
+    (28, 32, 32),
+    (28, 64, 64),
+    (28, 128, 32),
+    (28, 128, 128),
+    (56, 32, 32),
+    (56, 64, 64),
+    (56, 128, 32),
+    (56, 128, 128),
+    (56, 256, 256),
+    (112, 64, 64),
+    (112, 128, 128),
+    (224, 64, 64),
+]
+SECONDS_PER_LAYER = 2.0
+
+
+def times(*calls: object) -> list[list[float]]:
+    """Milliseconds of each call, taken in turn."""
+    found: list[list[float]] = [[] for _ in calls]
+    end = time.perf_counter() + SECONDS_PER_LAYER
+    while time.perf_counter() < end:
+        for call, own in zip(calls, found):
+            start = time.perf_counter()
+            call()
+            own.append(1e3 * (time.perf_counter() - start))
+    return [own[3:] for own in found]
+
+
+def error(actual: Tensor, exact: Tensor) -> float:
+    """Root mean square, relative."""
+    return float(((actual - exact).pow(2).mean() / exact.pow(2).mean()).sqrt())
+
+
+def layers() -> None:
+    """A row per layer."""
+    print("| image, channels | aten, ms | ipex, ms | aten / ipex | ipex, direct GFLOP/s | error, aten | error, ipex |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
+    for side, channels, columns in LAYERS:
+        convolution = nn.Conv2d(channels, columns, 3, padding=1).eval()
+        x = torch.randn(1, channels, side, side).relu().to(memory_format=torch.channels_last)
+        optimized = ipex.jit_optimize(torch.jit.trace(nn.Sequential(convolution, nn.ReLU()).eval(), x))
+        stock = nn.Conv2d(channels, columns, 3, padding=1).to(memory_format=torch.channels_last)
+        stock.load_state_dict(convolution.state_dict())
+        aten, ours = times(lambda: F.relu_(stock(x)), lambda: optimized(x))
+        exact = convolution.double()(x.double()).relu()
+        errors = [f"{error(result, exact):.1e}" for result in (F.relu(stock(x)), optimized(x))]
+        ratio = statistics.median(a / b for a, b in zip(aten, ours))
+        rate = 18e-6 * side * side * channels * columns / statistics.median(ours)
+        columns_of_row = [f"{statistics.median(own):.3f}" for own in (aten, ours)] + [f"{ratio:.2f}", f"{rate:.0f}"]
+        print(f"| {side}x{side}, {channels} to {columns} | {' | '.join(columns_of_row + errors)} |", flush=True)
+
+
+def models() -> None:
+    """A row per model."""
+    print("| model | eager | ipex |")
+    print("|---|---:|---:|")
+    for name in ("resnet50", "densenet121", "unet", "vgg16"):
+        model, inputs = MODELS[name].make(1)
+        eager = model(*inputs)
+        optimized = ipex.jit_optimize(torch.jit.trace(model, inputs, check_trace=False))(*inputs)
+        exact = model.double()(*(x.double() for x in inputs))
+        errors = [f"{float((result - exact).abs().max() / exact.abs().max()):.1e}" for result in (eager, optimized)]
+        print(f"| {MODELS[name].title} | {' | '.join(errors)} |", flush=True)
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    with torch.inference_mode():
+        models() if "--models" in sys.argv[1:] else layers()

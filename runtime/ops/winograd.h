@@ -1,0 +1,30 @@
+// Convolutions by Winograd's way: see kernels/winograd.h, and docs/decisions/0012-winograd-convolutions.md for where it
+// is taken and why.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "kernels/elementwise.h"
+
+namespace ipex::runtime {
+
+// A transformed weight, four times as large as the plain one.
+class Winograd {
+ public:
+  // `weight` is [columns, channels, 3, 3] of float32, with numbers of channels that the kernel has.
+  explicit Winograd(const at::Tensor& weight);
+
+  // Whether the kernel has these numbers of channels.
+  static bool has(int64_t channels, int64_t columns);
+  // Whether an image of so many results is worth transforming the weight, and keeping it.
+  static bool is_worth_it(int64_t channels, int64_t columns, at::IntArrayRef result_sizes);
+
+  // For dense channels-last tensors. False when a sum is not finite: then `result` is not what a sum of products gives.
+  bool convolve(const at::Tensor& image, int64_t padding_top, int64_t padding_left, const ElementwiseSteps& steps,
+                const at::Tensor& result) const;
+
+ private:
+  at::Tensor transformed_;
+};
+
+}  // namespace ipex::runtime

@@ -1,0 +1,230 @@
+"""3x3 convolutions of many channels run by Winograd's way: as accurate as a sum of products, and NaN stays in its place.
+
+That no primitive was made is how a test sees that it was taken.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import ipex
+from ipex import FP32MathMode
+from support import assert_round_trip, assert_same, check_against_eager, contexts, fallback_reasons
+
+CHANNELS = 64
+SIDE = 16  # 16 tiles
+
+
+@pytest.fixture(autouse=True)
+def _no_gradients():
+    with torch.no_grad():
+        yield
+
+
+def optimized_for(model: nn.Module, *inputs: Tensor, mode: FP32MathMode | None = None) -> torch.jit.ScriptModule:
+    return ipex.jit_optimize(torch.jit.trace(model.eval(), inputs), fp32_math_mode=mode)
+
+
+def primitive_count(optimized: torch.jit.ScriptModule) -> int:
+    (context,) = contexts(optimized)
+    return context.cached_primitives()
+
+
+def convolution(channels: int = CHANNELS, columns: int = CHANNELS, **kwargs) -> nn.Conv2d:
+    return nn.Conv2d(channels, columns, 3, **{"padding": 1, **kwargs})
+
+
+def image(channels: int = CHANNELS, height: int = SIDE, width: int = SIDE, batch: int = 1) -> Tensor:
+    return torch.randn(batch, channels, height, width)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("padding", [0, 1, 2, (0, 1), (2, 0)])
+@pytest.mark.parametrize(("height", "width"), [(16, 16), (17, 16), (18, 21), (19, 23), (15, 40), (3, 200)])
+def test_sizes(height, width, padding, bias):
+    x = image(height=height, width=width)
+    optimized = check_against_eager(convolution(padding=padding, bias=bias), x)
+    assert primitive_count(optimized) == 0
+    assert fallback_reasons(optimized) == []
+
+
+@pytest.mark.parametrize("columns", [32, 64, 96, 160, 256])
+@pytest.mark.parametrize("channels", [32, 48, 64, 208])
+def test_numbers_of_channels(channels, columns):
+    x = image(channels, 57, 60)
+    also = image(channels, 57, 61)
+    optimized = check_against_eager(convolution(channels, columns), x, also=(also,))
+    assert primitive_count(optimized) == 0
+
+
+def test_padding_that_differs_at_the_ends():
+    class Padded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convolution = convolution(padding=0)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.convolution(F.pad(x, (0, 1, 2, 1)))
+
+    optimized = check_against_eager(Padded(), image())
+    assert primitive_count(optimized) == 0
+
+
+def test_unbatched_and_channels_last_images():
+    x = image()
+    optimized = check_against_eager(convolution(), x, also=(x[0], x.to(memory_format=torch.channels_last)))
+    assert primitive_count(optimized) == 0
+
+
+class Residual(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = convolution()
+        self.norm = nn.BatchNorm2d(CHANNELS)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.norm(self.convolution(x)) + x)
+
+
+def test_post_ops():
+    x = image(batch=2)
+    optimized = check_against_eager(Residual(), x)
+    assert primitive_count(optimized) == 0
+    for activation in (nn.ReLU6(), nn.Hardswish(), nn.SiLU(), nn.GELU(), nn.LeakyReLU(0.1), nn.Sigmoid()):
+        optimized = check_against_eager(nn.Sequential(convolution(), activation), x)
+        assert primitive_count(optimized) == 0
+
+
+def test_the_caller_keeps_the_image():
+    x = image()
+    before = x.clone()
+    optimized_for(Residual(), x)(x)
+    assert torch.equal(x, before)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        convolution(stride=2),
+        convolution(dilation=2),
+        convolution(groups=2),
+        convolution(16, 16),
+        nn.Conv2d(CHANNELS, CHANNELS, (3, 1)),
+        nn.Conv2d(CHANNELS, CHANNELS, 5),
+        nn.ConvTranspose2d(CHANNELS, CHANNELS, 3),
+    ],
+    ids=str,
+)
+def test_others_are_left_to_onednn(model):
+    x = image(model.in_channels, 20, 20)
+    optimized = check_against_eager(model, x)
+    assert primitive_count(optimized) == 1
+
+
+def test_a_small_image_does_not_pay_for_a_weight():
+    model = convolution(256, 256)
+    optimized = check_against_eager(model, image(256))
+    assert primitive_count(optimized) == 1  # 9 MiB for 16 tiles
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_accuracy(seed):
+    torch.manual_seed(seed)
+    model = convolution(256, 64)
+    x = image(256, 24, 24).relu()
+    actual = optimized_for(model, x)(x)
+    expected = nn.functional.conv2d(x.double(), model.weight.double(), model.bias.double(), padding=1)
+    eager_error = (model(x) - expected).pow(2).mean().sqrt()
+    error = (actual - expected).pow(2).mean().sqrt()
+    # What eager rounds depends on the CPU; 6e-7 is what its sums round here.
+    assert error < 2.5 * max(eager_error, 4e-7 * expected.pow(2).mean().sqrt())
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), 3e38])
+def test_what_is_not_finite_stays_in_its_place(value):
+    x = image()
+    model = convolution()
+    optimized = optimized_for(model, x)
+    assert_same(optimized(x), model(x))
+    assert primitive_count(optimized) == 0
+    for place in ((0, 3, 5, 5), (0, 0, 0, 0), (0, CHANNELS - 1, SIDE - 1, SIDE - 1)):
+        bad = x.clone()
+        bad[place] = value
+        assert_same(optimized(bad), model(bad))
+    assert primitive_count(optimized) == 1
+
+
+def test_nan_is_seen_behind_a_post_op_that_hides_it():
+    x = image()
+    x[0, 0, 6, 6] = float("-inf")
+    model = nn.Sequential(convolution(), nn.Hardtanh(-1, 1))
+    optimized = optimized_for(model, x)
+    assert_same(optimized(x), model(x))
+    assert primitive_count(optimized) == 1
+
+
+def test_nan_in_the_weight_or_in_the_bias():
+    x = image()
+    model = convolution()
+    model.weight[3, 4, 1, 1] = float("inf")
+    model.bias[5] = float("nan")
+    assert_same(optimized_for(model, x)(x), model(x))
+
+
+def test_nothing_comes_from_nothing():
+    x = image()
+    x[:, :, :8] = 0
+    model = convolution(bias=False)
+    actual = optimized_for(model, x)(x)
+    assert torch.equal(actual[:, :, :7], torch.zeros_like(actual[:, :, :7]))
+
+
+def test_threads_do_not_change_a_bit():
+    x = image(height=30, width=30, batch=3)
+    optimized = optimized_for(Residual(), x)
+    before = torch.get_num_threads()
+    try:
+        results = []
+        for threads in (1, 2, 5):
+            torch.set_num_threads(threads)
+            results.append(optimized(x))
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(result, results[0]) for result in results)
+
+
+def test_many_callers_at_the_first_call():
+    x = image(height=30, width=30)
+    model = convolution()
+    expected = model(x)
+    optimized = optimized_for(model, x)
+
+    def call(_: int) -> Tensor:
+        with torch.no_grad():
+            return optimized(x)
+
+    with ThreadPoolExecutor(4) as pool:
+        for result in pool.map(call, range(8)):
+            assert_same(result, expected)
+
+
+def test_save_and_load(tmp_path):
+    x = image()
+    model = Residual().eval()
+    optimized = optimized_for(model, x)
+    optimized(x)
+    assert_round_trip(optimized, tmp_path, x)
+
+
+def test_the_weight_that_is_saved_is_the_plain_one():
+    x = image()
+    model = convolution()
+    optimized = optimized_for(model, x)
+    optimized(x)
+    (context,) = contexts(optimized)
+    assert torch.equal(context.__getstate__()[0][1]["weight"], model.weight)
