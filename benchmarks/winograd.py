@@ -13,6 +13,7 @@ from __future__ import annotations
 import statistics
 import sys
 import time
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -41,7 +42,7 @@ LAYERS = [  # side of the image, channels, columns
 SECONDS_PER_LAYER = 2.0
 
 
-def times(*calls: object) -> list[list[float]]:
+def times(*calls: Callable[[], Tensor]) -> list[list[float]]:
     """Milliseconds of each call, taken in turn."""
     found: list[list[float]] = [[] for _ in calls]
     end = time.perf_counter() + SECONDS_PER_LAYER
@@ -68,7 +69,7 @@ def layers() -> None:
         optimized = ipex.jit_optimize(torch.jit.trace(nn.Sequential(convolution, nn.ReLU()).eval(), x))
         stock = nn.Conv2d(channels, columns, 3, padding=1).to(memory_format=torch.channels_last)
         stock.load_state_dict(convolution.state_dict())
-        aten, ours = times(lambda: F.relu_(stock(x)), lambda: optimized(x))
+        aten, ours = times(lambda stock=stock, x=x: F.relu_(stock(x)), lambda run=optimized, x=x: run(x))
         exact = convolution.double()(x.double()).relu()
         errors = [f"{error(result, exact):.1e}" for result in (F.relu(stock(x)), optimized(x))]
         ratio = statistics.median(a / b for a, b in zip(aten, ours))

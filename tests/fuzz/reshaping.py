@@ -101,6 +101,19 @@ def join(p: Program, v: Value) -> Value | None:
     return p.let(f"torch.cat([{', '.join(o.name for o in parts)}], {dimension})", shape, v.dtype)
 
 
+@other(3)
+def dense_join(p: Program, v: Value) -> Value | None:
+    """A concatenation that only a batch_norm with relu reads."""
+    if len(v.shape) != 4 or v.dtype != "float32":
+        return None
+    fits = [o for o in p.values if len(o.shape) == 4 and o.dtype == v.dtype]
+    fits = [o for o in fits if (o.shape[0], *o.shape[2:]) == (v.shape[0], *v.shape[2:])]
+    parts = [v, *(p.choose.pick(fits) for _ in range(p.choose.integer(1, 2)))]
+    shape = (v.shape[0], sum(o.shape[1] for o in parts), *v.shape[2:])
+    norm = p.member("m", f"nn.BatchNorm2d({shape[1]})")
+    return p.let(f"F.relu({norm}(torch.cat([{', '.join(o.name for o in parts)}], 1)))", shape)
+
+
 @other(4)
 def split(p: Program, v: Value) -> Value | None:
     """Views of one tensor, of which some may later be written."""

@@ -1,4 +1,4 @@
-"""3x3 convolutions of many channels run by Winograd's way: as accurate as a sum of products, and NaN stays in its place.
+"""3x3 convolutions of many channels run by Winograd's way: as accurate as sums of products, and NaN stays in its place.
 
 That no primitive was made is how a test sees that it was taken.
 """
