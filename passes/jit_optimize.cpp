@@ -1,7 +1,6 @@
 #include <ipex/jit_optimize.h>
 
 #include "finalize/pack_weights.h"
-#include "finalize/pin_math_mode.h"
 #include "frontend.h"
 #include "pipeline.h"
 
@@ -37,7 +36,6 @@ torch::jit::Module jit_optimize(const torch::jit::Module& module, const Options&
   for (const auto& method : optimized.get_methods()) {
     const auto graph = method.graph();
     passes::optimize(graph, options, report);
-    if (mode) passes::pin_math_mode(graph, *mode, report);
     passes::pack_into_attributes(graph, optimized);
   }
   attach(report, optimized);

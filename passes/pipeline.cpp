@@ -7,6 +7,7 @@
 #include <iostream>
 
 #include "finalize/lower_precision.h"
+#include "finalize/pin_math_mode.h"
 #include "fusion_rule.h"
 #include "passes.h"
 
@@ -68,7 +69,12 @@ const std::vector<Phase>& phases() {
 
 // After lower_precision, where a dtype is asked for: fold_casts stops where anything is overwritten.
 const std::vector<Phase>& last_phases() {
-  static const std::vector<Phase> phases{{{restore_in_place_activations()}}, {{explain_leftovers()}}};
+  static const std::vector<Phase> phases{
+      {{restore_in_place_activations()}},
+      // After all that edits the nodes of a linear, its dtype and its math mode included.
+      {{chain_linears()}},
+      {{explain_leftovers()}},
+  };
   return phases;
 }
 
@@ -136,6 +142,7 @@ void optimize(const std::shared_ptr<Graph>& graph, const Options& options, Repor
     lower_precision(graph, *options.dtype, report);
     run_one(fold_casts(), graph, options, report);
   }
+  if (options.fp32_math_mode) pin_math_mode(graph, *options.fp32_math_mode, report);
   run_all(last_phases());
 }
 

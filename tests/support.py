@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import re
 from collections import Counter
 from pathlib import Path
@@ -152,10 +153,12 @@ def assert_round_trip(optimized: torch.jit.ScriptModule, folder: Path, *inputs: 
 
 def contexts(optimized: torch.jit.ScriptModule) -> list[Any]:
     """The packed ops of this module, in the order of the graph."""
-    found = []
-    while hasattr(optimized, f"packed_{len(found)}"):
-        found.append(getattr(optimized, f"packed_{len(found)}"))
-    return found
+    found: list[Any] = []
+    for i in itertools.count():
+        packed = getattr(optimized, f"packed_{i}", None)
+        if packed is None:
+            return found
+        found += packed.layers() if hasattr(packed, "layers") else [packed]
 
 
 def packed_post_ops(optimized: torch.jit.ScriptModule) -> list[list[str]]:

@@ -11,9 +11,37 @@ namespace {
 using torch::jit::IValue;
 using torch::jit::WithInsertPoint;
 
+bool is_prepack(const Node* node) { return kind_of(node).starts_with("ipex::") && kind_of(node).ends_with("_prepack"); }
+
+// The layers of a chain: see chain_linears.
+bool is_list_of_contexts(const Node* node) {
+  return node->kind() == c10::prim::ListConstruct && !node->inputs().empty() && is_prepack(node->input(0)->node());
+}
+
+bool is_in_list(const Node* prepack) {
+  const auto& uses = prepack->output()->uses();
+  return !uses.empty() && is_list_of_contexts(uses[0].user);
+}
+
+IValue execute(const Node* prepack);
+
+// Each plain weight goes before the next one is packed.
+IValue execute_all(Node* list) {
+  c10::impl::GenericList contexts(list->output()->type()->containedType(0));
+  while (!list->inputs().empty()) {
+    contexts.push_back(execute(list->input(0)->node()));
+    list->removeInput(0);
+    torch::jit::EliminateDeadCode(list->owningGraph()->block(), false);
+  }
+  return contexts;
+}
+
 IValue execute(const Node* prepack) {
   torch::jit::Stack stack;
-  for (const Value* input : prepack->inputs()) stack.push_back(*torch::jit::toIValue(input));
+  for (const Value* input : prepack->inputs()) {
+    auto* node = const_cast<Node*>(input->node());
+    stack.push_back(is_list_of_contexts(node) ? execute_all(node) : *torch::jit::toIValue(input));
+  }
   prepack->getOperation()(stack);
   return stack.back();
 }
@@ -22,8 +50,7 @@ IValue execute(const Node* prepack) {
 template <typename Store>
 void pack(const std::shared_ptr<Graph>& graph, Store&& store) {
   for_each_node(graph->block(), [&](Node* node) {
-    const std::string kind = node->kind().toQualString();
-    if (kind.rfind("ipex::", 0) != 0 || !kind.ends_with("_prepack")) return;
+    if (!is_prepack(node) || is_in_list(node)) return;
     const IValue context = execute(node);
     const WithInsertPoint guard(node);
     Value* stored = store(context);

@@ -2,8 +2,6 @@
 // smallest for the calls around them: this reads the weight that oneDNN's primitives read, and makes no primitive.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include "kernels/few_rows.h"
 #include "onednn/primitive.h"
 
@@ -12,8 +10,8 @@ namespace ipex::runtime {
 // Whether the kernel reads such panels.
 bool can_multiply_few_rows(const Panels& panels);
 
-// result = steps(input . panels), for dense tensors.
-void multiply_few_rows(const at::Tensor& input, const Panels& panels, const ElementwiseSteps& steps,
-                       const at::Tensor& result);
+// result = steps(rows . panels). `rows` and `result` are dense; a row has `depth` elements.
+void multiply_few_rows(const float* rows, int64_t row_count, int64_t depth, const Panels& panels,
+                       const ElementwiseSteps& steps, float* result);
 
 }  // namespace ipex::runtime

@@ -7,16 +7,15 @@
 // of float32 are multiplied by kernels of our own. One reads the packed weight: see
 // docs/decisions/0010-few-rows-on-a-kernel-of-our-own.md. In math mode BF32 the other reads a copy of a large weight in
 // bfloat16, made at the first such call: see docs/decisions/0008-bf16-weights-for-few-rows.md.
+#include "ops/linear.h"
+
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
 #include <ipex/isa.h>
 #include <torch/library.h>
 
 #include "isa/isa.h"
-#include "ops/bf16_weight.h"
 #include "ops/few_rows.h"
-#include "ops/kernel_steps.h"
-#include "ops/packed_op.h"
 
 namespace ipex::runtime {
 namespace {
@@ -25,136 +24,133 @@ using dnnl::memory;
 
 constexpr const char* op_name = "ipex::linear_run";
 
-class LinearContext final : public PackedOp {
- public:
-  explicit LinearContext(const Spec& spec)
-      : PackedOp(spec, 2, spec.weight.defined() && spec.weight.dim() > 0 ? spec.weight.size(0) : 0),
-        steps_(post_ops()) {}
+}  // namespace
 
-  State state() const { return save(spec(), {}); }
+LinearContext::LinearContext(const Spec& spec)
+    : PackedOp(spec, 2, spec.weight.defined() && spec.weight.dim() > 0 ? spec.weight.size(0) : 0), steps_(post_ops()) {}
 
-  static c10::intrusive_ptr<LinearContext> load(const State& state) {
-    return c10::make_intrusive<LinearContext>(StateReader(op_name, state).spec());
-  }
+c10::intrusive_ptr<LinearContext> LinearContext::load(const State& state) {
+  return c10::make_intrusive<LinearContext>(StateReader(op_name, state).spec());
+}
 
- private:
-  int64_t input_width() const { return weight_sizes()[1]; }
-  int64_t output_width() const { return weight_sizes()[0]; }
-  int64_t batch_rank() const override { return 2; }
-  int64_t channel_dimension(int64_t rank) const override { return rank - 1; }
+void LinearContext::check_input(const at::Tensor& input) const {
+  TORCH_CHECK(fits(input), op_name, ": expected input with last dimension ", input_width(), " (weight is ",
+              weight_sizes(), "), got ", input.sizes(), ".");
+}
 
-  void check_input(const at::Tensor& input) const override {
-    TORCH_CHECK(input.dim() >= 1 && input.size(-1) == input_width(), op_name, ": expected input with last dimension ",
-                input_width(), " (weight is ", weight_sizes(), "), got ", input.sizes(), ".");
-  }
+at::Tensor LinearContext::reference(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) const {
+  return at::linear(input, weight, bias);
+}
 
-  at::Tensor reference(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) const override {
-    return at::linear(input, weight, bias);
-  }
+at::Tensor LinearContext::divided(const at::Tensor& weight, const at::Tensor& divisor) const {
+  return weight / divisor.unsqueeze(1);
+}
 
-  at::Tensor divided(const at::Tensor& weight, const at::Tensor& divisor) const override {
-    return weight / divisor.unsqueeze(1);
-  }
+at::Tensor LinearContext::allocate(const at::Tensor& source) const {
+  return at::empty(result_sizes(source), source.options());
+}
 
-  at::Tensor kernel_view(const at::Tensor& tensor) const override { return tensor.contiguous(); }
+at::DimVector LinearContext::result_sizes(const at::Tensor& input) const {
+  at::DimVector sizes(input.sizes());
+  sizes.back() = output_width();
+  return sizes;
+}
 
-  // All leading dimensions are one to it.
-  at::DimVector kernel_sizes(const at::Tensor& source) const override { return {row_count(source), input_width()}; }
+std::unique_ptr<const PackedWeight> LinearContext::pack(const at::Tensor& weight) const {
+  return std::make_unique<PackedWeight>(weight, plain_weight_desc(), preferred_weight_desc());
+}
 
-  int64_t row_count(const at::Tensor& input) const { return input.numel() / input_width(); }
+bool LinearContext::has_kernel_for_few_rows() const {
+  const auto& panels = weight()->panels();
+  return panels && steps_.has_all() && can_multiply_few_rows(*panels);
+}
 
-  at::Tensor allocate(const at::Tensor& source) const override {
-    return at::empty(result_sizes(source), source.options());
-  }
+bool LinearContext::is_for_few_rows(int64_t rank, int64_t rows) const {
+  return rows <= most_few_rows && dtype() == at::kFloat && !is_folded_for_another_rank(rank) && steps_.applies_all() &&
+         weight() && has_kernel_for_few_rows() && math_mode_now(math_mode()) != FP32MathMode::BF32;
+}
 
-  at::Tensor user_view(const at::Tensor& result, const at::Tensor&, bool) const override { return result; }
+void LinearContext::multiply_few_rows(const float* input, int64_t rows, float* result) const {
+  Fused all;
+  all.count = post_ops().size();
+  multiply_few_rows(input, rows, all, result);
+}
 
-  at::DimVector result_sizes(const at::Tensor& input) const override {
-    at::DimVector sizes(input.sizes());
-    sizes.back() = output_width();
-    return sizes;
-  }
+void LinearContext::multiply_few_rows(const float* input, int64_t rows, const Fused& fused, float* result) const {
+  KernelSteps::Room room;
+  runtime::multiply_few_rows(input, rows, input_width(), *weight()->panels(),
+                             steps_.of_call(fused, bias(), output_width(), room), result);
+}
 
-  bool laid_out_as_result(const at::Tensor& tensor, const at::Tensor&, bool) const override {
-    return tensor.is_contiguous();
-  }
+at::Tensor LinearContext::run_own_kernel(const at::Tensor& input, const std::vector<at::Tensor>& operands,
+                                         bool eager_layout, size_t& done) const {
+  const int64_t rows = row_count(input);
+  if (dtype() != at::kFloat || rows > most_few_rows) return {};
+  const bool may_round = math_mode_now(math_mode()) == FP32MathMode::BF32;
+  const bool rounds = may_round && Bf16Weight::is_worth_it(rows, input_width() * output_width(), post_ops().size());
+  // From so many on oneDNN rounds too, with AMX, and that is faster than anything in float32.
+  constexpr int64_t rows_for_amx = 16, elements_for_amx = 1 << 16;
+  const bool is_for_amx = may_round && rows >= rows_for_amx && input_width() * output_width() >= elements_for_amx &&
+                          isa::is_in_use(isa::Level::AMX);
+  if (!rounds && (is_for_amx || !has_kernel_for_few_rows())) return {};
 
-  std::unique_ptr<const PackedWeight> pack(const at::Tensor& weight) const override {
-    return std::make_unique<PackedWeight>(weight, plain_weight_desc(), preferred_weight_desc());
-  }
-
-  at::Tensor run_own_kernel(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
-                            size_t& done) const override {
-    const int64_t rows = row_count(input);
-    if (dtype() != at::kFloat || rows > most_few_rows) return {};
-    const bool may_round = math_mode_now(math_mode()) == FP32MathMode::BF32;
-    const bool rounds = may_round && Bf16Weight::is_worth_it(rows, input_width() * output_width(), post_ops().size());
-    // From so many on oneDNN rounds too, with AMX, and that is faster than anything in float32.
-    constexpr int64_t rows_for_amx = 16, elements_for_amx = 1 << 16;
-    const bool is_for_amx = may_round && rows >= rows_for_amx && input_width() * output_width() >= elements_for_amx &&
-                            isa::is_in_use(isa::Level::AMX);
-    const auto& panels = weight()->panels();
-    if (!rounds && (is_for_amx || !panels || !steps_.has_all() || !can_multiply_few_rows(*panels))) return {};
-
-    const auto source = input.expect_contiguous();
-    // What at::empty ends up with for a plain input, without its way there.
-    at::Tensor result = at::detail::empty_cpu(result_sizes(input), at::kFloat);
-    if (rounds) {
-      std::call_once(rounded_once_, [&] {
-        const at::Tensor plain = panels ? at::Tensor() : plain_weight();
-        const Panels source = panels ? *panels : Panels{plain.const_data_ptr<float>(), 1, input_width()};
-        rounded_weight_ = std::make_unique<const Bf16Weight>(source, output_width(), input_width());
-      });
-      rounded_weight_->multiply(*source, bias(), result);
-      if (!post_ops().empty()) remember("post-ops: the kernel for bfloat16 weights applies none");
-      return result;
-    }
-    Fused fused;
-    if (steps_.applies_all()) {
-      fused.count = post_ops().size();
-    } else {
-      fused = fuse_into_result(input, operands, eager_layout, KernelSteps::applies);
-    }
-    KernelSteps::Room room;
-    multiply_few_rows(*source, *panels, steps_.of_call(fused, bias(), output_width(), room), result);
-    done = fused.count;
+  const auto source = input.expect_contiguous();
+  // What at::empty ends up with for a plain input, without its way there.
+  at::Tensor result = at::detail::empty_cpu(result_sizes(input), at::kFloat);
+  if (rounds) {
+    std::call_once(rounded_once_, [&] {
+      const auto& panels = weight()->panels();
+      const at::Tensor plain = panels ? at::Tensor() : plain_weight();
+      const Panels source = panels ? *panels : Panels{plain.const_data_ptr<float>(), 1, input_width()};
+      rounded_weight_ = std::make_unique<const Bf16Weight>(source, output_width(), input_width());
+    });
+    rounded_weight_->multiply(*source, bias(), result);
+    if (!post_ops().empty()) remember("post-ops: the kernel for bfloat16 weights applies none");
     return result;
   }
-
-  // oneDNN multiplies by a [in, out] matrix; aten's weight is its transpose.
-  memory::desc plain_weight_desc() const {
-    return {{input_width(), output_width()}, data_type(), memory::format_tag::ba};
+  Fused fused;
+  if (steps_.applies_all()) {
+    fused.count = post_ops().size();
+  } else {
+    fused = fuse_into_result(input, operands, eager_layout, KernelSteps::applies);
   }
+  multiply_few_rows(source->const_data_ptr<float>(), rows, fused, result.data_ptr<float>());
+  done = fused.count;
+  return result;
+}
 
-  memory::desc any_weight_desc() const override {
-    return {{input_width(), output_width()}, data_type(), memory::format_tag::any};
-  }
+// oneDNN multiplies by a [in, out] matrix; aten's weight is its transpose.
+memory::desc LinearContext::plain_weight_desc() const {
+  return {{input_width(), output_width()}, data_type(), memory::format_tag::ba};
+}
 
-  // The number of rows is not known when packing; the layout that matmul asks for does not depend on it.
-  memory::desc preferred_weight_desc() const {
-    // oneDNN 3.7.2 misreads what it packs for these with AVX2, where the sums are long.
-    if (output_width() > 8 && output_width() <= 16 && !isa::has_avx512()) return plain_weight_desc();
-    constexpr int64_t ordinary_rows = 64;
-    auto desc = primitive_desc({ordinary_rows, input_width()}, any_weight_desc(), {}, math_mode_for_packing());
-    return desc && skip_reference_implementations(desc) ? desc.weights_desc() : plain_weight_desc();
-  }
+memory::desc LinearContext::any_weight_desc() const {
+  return {{input_width(), output_width()}, data_type(), memory::format_tag::any};
+}
 
-  dnnl::primitive_desc primitive_desc(const std::vector<int64_t>& source_sizes, const memory::desc& weight_desc,
-                                      const Fused& fused, FP32MathMode mode) const override {
-    const auto row_major = [](int64_t height, int64_t width, memory::data_type type) {
-      return memory::desc({height, width}, type, memory::format_tag::ab);
-    };
-    const memory::desc source = row_major(source_sizes[0], input_width(), data_type());
-    const memory::desc result = row_major(source_sizes[0], output_width(), data_type());
-    const memory::desc bias_desc = bias().defined() ? row_major(1, output_width(), bias_data_type()) : memory::desc();
-    return dnnl::matmul::primitive_desc(engine(), source, weight_desc, bias_desc, result,
-                                        attributes(mode, fused, result, /*channel=*/1), /*allow_empty=*/true);
-  }
+// The number of rows is not known when packing; the layout that matmul asks for does not depend on it.
+memory::desc LinearContext::preferred_weight_desc() const {
+  // oneDNN 3.7.2 misreads what it packs for these with AVX2, where the sums are long.
+  if (output_width() > 8 && output_width() <= 16 && !isa::has_avx512()) return plain_weight_desc();
+  constexpr int64_t ordinary_rows = 64;
+  auto desc = primitive_desc({ordinary_rows, input_width()}, any_weight_desc(), {}, math_mode_for_packing());
+  return desc && skip_reference_implementations(desc) ? desc.weights_desc() : plain_weight_desc();
+}
 
-  const KernelSteps steps_;
-  mutable std::once_flag rounded_once_;
-  mutable std::unique_ptr<const Bf16Weight> rounded_weight_;
-};
+dnnl::primitive_desc LinearContext::primitive_desc(const std::vector<int64_t>& source_sizes,
+                                                   const memory::desc& weight_desc, const Fused& fused,
+                                                   FP32MathMode mode) const {
+  const auto row_major = [](int64_t height, int64_t width, memory::data_type type) {
+    return memory::desc({height, width}, type, memory::format_tag::ab);
+  };
+  const memory::desc source = row_major(source_sizes[0], input_width(), data_type());
+  const memory::desc result = row_major(source_sizes[0], output_width(), data_type());
+  const memory::desc bias_desc = bias().defined() ? row_major(1, output_width(), bias_data_type()) : memory::desc();
+  return dnnl::matmul::primitive_desc(engine(), source, weight_desc, bias_desc, result,
+                                      attributes(mode, fused, result, /*channel=*/1), /*allow_empty=*/true);
+}
+
+namespace {
 
 c10::intrusive_ptr<LinearContext> linear_prepack(const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                                                  std::vector<std::string> post_ops,

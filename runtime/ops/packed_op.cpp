@@ -170,7 +170,7 @@ std::shared_ptr<const Prepared> PackedOp::prepare(const at::Tensor& source, cons
 at::Tensor PackedOp::run_reference(const at::Tensor& input) const {
   // Where aten refuses the dtype of the input, it does so with the batch_norm still in the weight.
   const bool is_refused = input.scalar_type() != dtype_ && !at::autocast::is_autocast_enabled(at::kCPU);
-  if (!is_folded_for_another_rank(input) || is_refused) {
+  if (!is_folded_for_another_rank(input.dim()) || is_refused) {
     // aten wants a bias of the weight's dtype.
     return reference(input, plain_weight(), bias_.defined() ? bias_.to(dtype_) : bias_);
   }
@@ -189,10 +189,6 @@ at::Tensor PackedOp::run_reference(const at::Tensor& input) const {
   return is_16_bit ? result.to(dtype_) : result;
 }
 
-bool PackedOp::is_folded_for_another_rank(const at::Tensor& input) const {
-  return folded_scale_.defined() && input.dim() != batch_rank();
-}
-
 const char* PackedOp::reason_for_aten(const at::Tensor& input, bool eager_layout) const {
   if (input.scalar_type() != dtype_ || !is_plain_cpu(input)) {
     return dtype_ == at::kFloat      ? "the input is not a float32 CPU tensor"
@@ -202,7 +198,7 @@ const char* PackedOp::reason_for_aten(const at::Tensor& input, bool eager_layout
   if (wants_gradient(input)) return "the input requires a gradient";
   if (c10::multiply_integers(result_sizes(input)) == 0 || input.numel() == 0) return "there is nothing to compute";
   if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
-  if (is_folded_for_another_rank(input)) return "a batch_norm was folded that is another one for this rank";
+  if (is_folded_for_another_rank(input.dim())) return "a batch_norm was folded that is another one for this rank";
   if (!weight()) {
     const char* reason = reason_against_dtype(dtype_);
     return reason ? reason : "oneDNN can't pack this weight on this CPU";

@@ -136,17 +136,19 @@ class PackedOp : public FusedOp {
   // The weight, packed at the first call. Null where oneDNN does not compute in its dtype on this CPU: it stays plain.
   const PackedWeight* weight() const;
   at::Tensor plain_weight() const;
+  // Why aten computes all of a call with an input that check_input lets pass. Null when it does not.
+  const char* reason_for_aten(const at::Tensor& input, bool eager_layout) const;
+  // Whether a batch_norm was folded that is another one for inputs of this rank.
+  bool is_folded_for_another_rank(int64_t rank) const { return folded_scale_.defined() && rank != batch_rank(); }
 
  private:
   class CallResult;
 
-  const char* reason_for_aten(const at::Tensor& input, bool eager_layout) const;
   // Runs the anchor, with oneDNN as many leading post-ops as it takes in one go; `done` says how many. Undefined when
   // there is no kernel for it at all.
   at::Tensor run_primitive(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
                            size_t& done) const;
   at::Tensor run_reference(const at::Tensor& input) const;
-  bool is_folded_for_another_rank(const at::Tensor& input) const;
 
   at::ScalarType dtype_;
   std::vector<int64_t> weight_sizes_;

@@ -46,7 +46,7 @@ LIMITS = {
     "DenseNet": (15, 38, 80),
     "U-Net, transposed convolutions": (13, 21, 46),
     "LSTM tagger": (1, 9, 70),
-    "DLRM": (3, 12, 41),
+    "DLRM": (3, 12, 43),
 }
 
 

@@ -1,0 +1,93 @@
+"""How many instructions a warm call of a tiny model takes, which is the same on every day and on every machine.
+
+Valgrind's callgrind counts them, and does not know AVX-512: ipex, torch and oneDNN see a CPU with AVX2.
+Beside a call of a model that computes nothing, in the same process, a number says something about ipex alone.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COUNTS = """
+import ctypes, mmap
+import torch, ipex
+
+# The machine code of valgrind.h that asks valgrind for something, and does nothing on a real CPU.
+CODE = "4889f8 31d2 48c1c703 48c1c70d 48c1c73d 48c1c733 4887db 4889d0 c3"
+page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+page.write(bytes.fromhex(CODE))
+function = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64))
+request = function(ctypes.addressof(ctypes.c_char.from_buffer(page)))
+DUMP, ZERO, START, STOP = (0x43540000 + number for number in (0, 1, 4, 5))
+
+def ask(what):
+    request((ctypes.c_uint64 * 6)(what, 0, 0, 0, 0, 0))
+
+def optimized(*widths):
+    layers = []
+    for width_in, width_out in zip(widths, widths[1:]):
+        layers += [torch.nn.Linear(width_in, width_out), torch.nn.ReLU()]
+    model = torch.nn.Sequential(torch.nn.Identity(), *layers[:-1]).eval()
+    return ipex.jit_optimize(torch.jit.trace(model, torch.randn(1, widths[0]), check_trace=False))
+
+torch.set_grad_enabled(False)
+torch.set_num_threads(1)
+for widths in [(64,), (64, 128, 256, 64), (8, 8, 8), (8, 8, 8, 8, 8, 8)]:
+    model, x = optimized(*widths), torch.randn(1, widths[0])
+    for _ in range(4):
+        model(x)
+    ask(START)
+    model(x)
+    ask(ZERO)
+    for _ in range(10):
+        model(x)
+    ask(DUMP)
+    ask(STOP)
+"""
+
+
+@pytest.fixture(scope="module")
+def counts(tmp_path_factory) -> list[int]:
+    """Of ten calls: nothing, the tiny MLP, two and five linears of 8 x 8."""
+    if not shutil.which("valgrind"):
+        pytest.skip("valgrind is not installed")
+    if platform.machine() != "x86_64":
+        pytest.skip("the request to valgrind is written for x86-64")
+    folder: Path = tmp_path_factory.mktemp("callgrind")
+    done = subprocess.run(
+        [
+            *("valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={folder / 'counted'}"),
+            *(sys.executable, "-W", "ignore", "-c", COUNTS),
+        ],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    if done.returncode == -signal.SIGILL:
+        pytest.skip("this valgrind does not know an instruction that torch uses")
+    assert done.returncode == 0, done.stderr
+    dumps = [(folder / f"counted.{i}").read_text() for i in range(1, 5)]
+    found = [int(re.findall(r"^totals: (\d+)$", dump, re.MULTILINE)[-1]) for dump in dumps]
+    print(found)
+    return found
+
+
+def test_the_tiny_mlp_costs_little_more_than_a_call(counts):
+    """Half of the instructions are the call's, and two thirds of the others are arithmetic."""
+    nothing, tiny, _, _ = counts
+    assert tiny < 2.3 * nothing
+
+
+def test_a_further_linear_costs_next_to_nothing(counts):
+    """As an op of its own it would cost a fifth of the call."""
+    nothing, _, two, five = counts
+    assert (five - two) / 3 < 0.08 * nothing
