@@ -17,6 +17,11 @@ from pathlib import Path
 
 import pytest
 
+import ipex
+
+# What limits the instructions that ipex, torch and oneDNN use.
+CAPS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
+
 COUNTS = """
 import ctypes, mmap
 import torch, ipex
@@ -41,7 +46,7 @@ def optimized(*widths):
 
 torch.set_grad_enabled(False)
 torch.set_num_threads(1)
-for widths in [(64,), (64, 128, 256, 64), (8, 8, 8), (8, 8, 8, 8, 8, 8)]:
+for widths in [(64,), (64, 128, 256, 64), (8, 8, 8, 8, 8, 8)]:
     model, x = optimized(*widths), torch.randn(1, widths[0])
     for _ in range(4):
         model(x)
@@ -57,37 +62,45 @@ for widths in [(64,), (64, 128, 256, 64), (8, 8, 8), (8, 8, 8, 8, 8, 8)]:
 
 @pytest.fixture(scope="module")
 def counts(tmp_path_factory) -> list[int]:
-    """Of ten calls: nothing, the tiny MLP, two and five linears of 8 x 8."""
+    """Of ten calls: nothing, the tiny MLP, five linears of 8 x 8."""
     if not shutil.which("valgrind"):
         pytest.skip("valgrind is not installed")
     if platform.machine() != "x86_64":
         pytest.skip("the request to valgrind is written for x86-64")
+    if not ipex.isa.has_avx2():
+        pytest.skip("without AVX2 there is more to count")
     folder: Path = tmp_path_factory.mktemp("callgrind")
     done = subprocess.run(
         [
             *("valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={folder / 'counted'}"),
             *(sys.executable, "-W", "ignore", "-c", COUNTS),
         ],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"},
+        env={
+            **{name: value for name, value in os.environ.items() if name not in CAPS},
+            **{"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"},
+        },
         stderr=subprocess.PIPE,
         text=True,
     )
     if done.returncode == -signal.SIGILL:
         pytest.skip("this valgrind does not know an instruction that torch uses")
     assert done.returncode == 0, done.stderr
-    dumps = [(folder / f"counted.{i}").read_text() for i in range(1, 5)]
+    dumps = [(folder / f"counted.{i}").read_text() for i in range(1, 4)]
     found = [int(re.findall(r"^totals: (\d+)$", dump, re.MULTILINE)[-1]) for dump in dumps]
     print(found)
     return found
 
 
+# The bounds leave room for other versions of Python and torch, whose calls take more or less.
+
+
 def test_the_tiny_mlp_costs_little_more_than_a_call(counts):
-    """Half of the instructions are the call's, and two thirds of the others are arithmetic."""
-    nothing, tiny, _, _ = counts
-    assert tiny < 2.3 * nothing
+    """Twice what the call takes, and of the rest four fifths are arithmetic."""
+    nothing, tiny, _ = counts
+    assert tiny < 2.5 * nothing
 
 
 def test_a_further_linear_costs_next_to_nothing(counts):
-    """As an op of its own it would cost a fifth of the call."""
-    nothing, _, two, five = counts
-    assert (five - two) / 3 < 0.08 * nothing
+    """1.4 times the call; it would be twice the call if each were an op of its own."""
+    nothing, _, five = counts
+    assert five < 1.7 * nothing
