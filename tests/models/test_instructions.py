@@ -95,9 +95,9 @@ def counts(tmp_path_factory) -> list[int]:
 
 
 def test_the_tiny_mlp_costs_little_more_than_a_call(counts):
-    """Twice what the call takes, and of the rest four fifths are arithmetic."""
+    """Twice what the call takes, and of the rest four fifths are arithmetic. It was 2.35 times with an op per linear."""
     nothing, tiny, _ = counts
-    assert tiny < 2.5 * nothing
+    assert tiny < 2.25 * nothing
 
 
 def test_a_further_linear_costs_next_to_nothing(counts):
