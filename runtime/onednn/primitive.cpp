@@ -71,12 +71,15 @@ bool is_exact(const PostOp& post_op) {
 }
 
 dnnl::primitive_attr attributes(FP32MathMode math_mode, const PostOps& post_ops, size_t count,
-                                const std::vector<Spread>& spreads, const dnnl::memory::desc& dst, int channel) {
+                                const std::vector<Spread>& spreads, const dnnl::memory::desc& dst, int channel,
+                                bool accumulates) {
   dnnl::post_ops list;
   auto spread = spreads.begin();
   for (size_t i = 0; i < count; ++i) {
     for (const Step& step : post_ops[i].steps) {
-      if (step.takes_operand()) {
+      if (accumulates && i == 0) {
+        list.append_sum();
+      } else if (step.takes_operand()) {
         list.append_binary(step.algorithm, operand_desc(*spread++, dst, channel));
       } else {
         list.append_eltwise(step.algorithm, static_cast<float>(step.alpha), static_cast<float>(step.beta));

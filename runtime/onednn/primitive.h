@@ -28,9 +28,11 @@ int thread_count();
 enum class Spread { full, channel, all };
 
 // Attributes that make a primitive compute in this mode and apply the first post-ops, one spread for each operand of
-// theirs, to a result `dst` whose dimension `channel` has the channels.
+// theirs, to a result `dst` whose dimension `channel` has the channels. With `accumulates` the first one adds what lies in
+// the result's memory, and has no operand.
 dnnl::primitive_attr attributes(FP32MathMode math_mode, const PostOps& post_ops, size_t count,
-                                const std::vector<Spread>& spreads, const dnnl::memory::desc& dst, int channel);
+                                const std::vector<Spread>& spreads, const dnnl::memory::desc& dst, int channel,
+                                bool accumulates = false);
 
 // Whether this oneDNN gives aten's result for the post-op, NaN included.
 bool is_exact(const PostOp& post_op);

@@ -206,6 +206,8 @@ class ConvolutionContext final : public PackedOp {
     return at::empty(kernel_result_sizes(source.sizes()), source.options().memory_format(channels_last_));
   }
 
+  at::MemoryFormat kernel_format() const override { return channels_last_; }
+
   Tensor user_view(const Tensor& result, const Tensor& input, bool eager_layout) const override {
     const Tensor laid_out = eager_layout ? with_format(result, format_of_result(result, input)) : result;
     return as_original_image(laid_out, input, geometry_.spatial_rank);
@@ -379,11 +381,6 @@ c10::intrusive_ptr<ConvolutionContext> convolution_prepack(
   return context;
 }
 
-Tensor convolution_run(const Tensor& input, const c10::intrusive_ptr<ConvolutionContext>& context,
-                       const std::vector<Tensor>& operands, bool eager_layout) {
-  return context->run(input, operands, eager_layout);
-}
-
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define_context<ConvolutionContext>(m, "ConvolutionContext");
   m.def(
@@ -394,7 +391,7 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
   m.def(
       "convolution_run(Tensor input, __torch__.torch.classes.ipex.ConvolutionContext context, Tensor[] operands, "
       "bool eager_layout) -> Tensor",
-      convolution_run);
+      torch::CppFunction::makeFromBoxedFunction<run_boxed<ConvolutionContext>>());
 }
 
 }  // namespace

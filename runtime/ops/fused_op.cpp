@@ -18,12 +18,17 @@ std::optional<Spread> spread_of(const at::Tensor& operand, at::IntArrayRef sizes
   return is_per_channel ? std::optional(Spread::channel) : std::nullopt;
 }
 
+bool is_addition(const PostOp& op) {
+  return op.steps.size() == 1 && op.steps.front().algorithm == dnnl::algorithm::binary_add;
+}
+
 }  // namespace
 
 FusedOp::FusedOp(const char* name, const std::vector<std::string>& post_ops, PinnedMathMode math_mode)
     : name_(name),
       post_ops_(parse_post_ops(name, post_ops)),
       operand_count_(operand_count(post_ops_)),
+      begins_with_addition_(!post_ops_.empty() && is_addition(post_ops_.front())),
       math_mode_(math_mode) {}
 
 std::vector<std::string> FusedOp::primitive_math_modes() const {

@@ -23,6 +23,9 @@ struct Fused {
   size_t count = 0;
   std::vector<Spread> spreads;
   std::vector<at::Tensor> operands;
+  // Whether the first post-op, an addition, accumulates into its operand, which is the result then and none of the
+  // operands above.
+  bool accumulates = false;
 };
 
 // The shapes that a primitive is made for, and all else that it depends on. Made at every call: on the stack, as a rule.
@@ -58,11 +61,13 @@ class FusedOp : public torch::CustomClassHolder {
   // other.
   Fused fuse(const std::vector<at::Tensor>& operands, const Result& result,
              bool (*applies)(const PostOp&) = is_exact) const;
+  // Whether the first post-op adds the first operand, and nothing else.
+  bool begins_with_addition() const { return begins_with_addition_; }
   // aten applies the post-ops from `done` on.
   at::Tensor apply_rest(at::Tensor y, const std::vector<at::Tensor>& operands, size_t done) const;
   dnnl::primitive_attr attributes(FP32MathMode mode, const Fused& fused, const dnnl::memory::desc& dst,
                                   int channel) const {
-    return runtime::attributes(mode, post_ops_, fused.count, fused.spreads, dst, channel);
+    return runtime::attributes(mode, post_ops_, fused.count, fused.spreads, dst, channel, fused.accumulates);
   }
   // The primitive for this dtype, key, thread count, math mode and fusion, made by `make(mode)` when there is none. Null
   // when that gives none, or oneDNN fails to make it.
@@ -72,7 +77,7 @@ class FusedOp : public torch::CustomClassHolder {
     // Asked once: it may change at any time. Only float32 has modes.
     const FP32MathMode mode = dtype == at::kFloat ? math_mode_now(math_mode_) : FP32MathMode::FP32;
     for (const int64_t part : {static_cast<int64_t>(dtype), int64_t{thread_count()}, static_cast<int64_t>(mode),
-                               static_cast<int64_t>(fused.count)}) {
+                               static_cast<int64_t>(fused.count), int64_t{fused.accumulates}}) {
       key.push_back(part);
     }
     for (const Spread spread : fused.spreads) key.push_back(static_cast<int64_t>(spread));
@@ -98,6 +103,7 @@ class FusedOp : public torch::CustomClassHolder {
   const char* name_;
   PostOps post_ops_;
   size_t operand_count_;
+  bool begins_with_addition_;
   PinnedMathMode math_mode_;
   mutable LruCache<PrimitiveKey, std::optional<Prepared>> primitives_{16};
   mutable FallbackReasons reasons_;

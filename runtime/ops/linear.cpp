@@ -164,11 +164,6 @@ c10::intrusive_ptr<LinearContext> linear_prepack(const at::Tensor& weight, const
   return context;
 }
 
-at::Tensor linear_run(const at::Tensor& input, const c10::intrusive_ptr<LinearContext>& context,
-                      const std::vector<at::Tensor>& operands, bool eager_layout) {
-  return context->run(input, operands, eager_layout);
-}
-
 // An einsum's first factor as linear takes it: a last dimension of one element is repeated, as einsum does.
 at::Tensor einsum_factor(const at::Tensor& x, int64_t size) {
   if (size == 1 || x.dim() == 0 || x.size(-1) != 1) return x;
@@ -187,7 +182,7 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
   m.def(
       "linear_run(Tensor input, __torch__.torch.classes.ipex.LinearContext context, Tensor[] operands, "
       "bool eager_layout) -> Tensor",
-      linear_run);
+      torch::CppFunction::makeFromBoxedFunction<run_boxed<LinearContext>>());
 }
 
 }  // namespace

@@ -42,6 +42,7 @@ class LinearContext final : public PackedOp {
   at::DimVector kernel_sizes(const at::Tensor& source) const override { return {row_count(source), input_width()}; }
   int64_t row_count(const at::Tensor& input) const { return input.numel() / input_width(); }
   at::Tensor allocate(const at::Tensor& source) const override;
+  at::MemoryFormat kernel_format() const override { return at::MemoryFormat::Contiguous; }
   at::Tensor user_view(const at::Tensor& result, const at::Tensor&, bool) const override { return result; }
   at::DimVector result_sizes(const at::Tensor& input) const override;
   bool laid_out_as_result(const at::Tensor& tensor, const at::Tensor&, bool) const override {

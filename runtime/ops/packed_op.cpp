@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "ops/dead_operand.h"
+
 namespace ipex::runtime {
 namespace {
 
@@ -128,7 +130,15 @@ at::Tensor PackedOp::run_primitive(const at::Tensor& input, const std::vector<at
                                    size_t& done) const {
   if (at::Tensor result = run_own_kernel(input, operands, eager_layout, done); result.defined()) return result;
   const at::Tensor source = kernel_view(input);
+  // Asked before fuse(), which holds the operand too.
+  const bool may_accumulate = begins_with_addition() && is_dead(operands.front());
   Fused fused = fuse_into_result(input, operands, eager_layout);
+  if (may_accumulate && fused.count > 0) {
+    if (at::Tensor result = accumulate(source, operands.front(), fused); result.defined()) {
+      done = fused.count;
+      return user_view(result, input, eager_layout);
+    }
+  }
   std::shared_ptr<const Prepared> prepared = prepare(source, fused);
   if (!prepared && fused.count > 0) {
     fused = {};
@@ -150,6 +160,23 @@ at::Tensor PackedOp::run_primitive(const at::Tensor& input, const std::vector<at
   return user_view(result, input, eager_layout);
 }
 
+at::Tensor PackedOp::accumulate(const at::Tensor& source, const at::Tensor& dead, Fused fused) const {
+  const at::Tensor seen = fused.operands.front();
+  if (seen.const_data_ptr() != dead.const_data_ptr()) return {};  // it is not laid out as the kernel writes
+  fused.accumulates = true;
+  fused.spreads.erase(fused.spreads.begin());
+  fused.operands.erase(fused.operands.begin());
+  const std::shared_ptr<const Prepared> prepared = prepare(source, fused);
+  if (!prepared) return {};
+  at::Tensor result = in_memory_of(dead, seen.sizes(), kernel_format());
+  try {
+    prepared->run(source, *weight(), bias_, result, fused.operands);
+  } catch (const dnnl::error& error) {
+    TORCH_CHECK(false, name(), ": oneDNN failed, and may have overwritten an operand by then: ", error.what());
+  }
+  return result;
+}
+
 Fused PackedOp::fuse_into_result(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
                                  bool (*applies)(const PostOp&)) const {
   return fuse(operands, CallResult(*this, input, eager_layout), applies);
@@ -161,7 +188,9 @@ std::shared_ptr<const Prepared> PackedOp::prepare(const at::Tensor& source, cons
     // With the weight as it is packed or, where no kernel takes that, as one wants it.
     for (const dnnl::memory::desc& weight_desc : {weight()->desc(), any_weight_desc()}) {
       auto desc = primitive_desc({sizes.begin(), sizes.end()}, weight_desc, fused, mode);
-      if (desc && skip_reference_implementations(desc)) return Prepared(desc, bias_.defined());
+      if (!desc || !skip_reference_implementations(desc)) continue;
+      // Accumulating is not worth a second copy of the weight.
+      if (!fused.accumulates || desc.weights_desc() == weight()->desc()) return Prepared(desc, bias_.defined());
     }
     return std::nullopt;
   });

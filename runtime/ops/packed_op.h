@@ -15,6 +15,7 @@
 #include <tuple>
 #include <vector>
 
+#include "ops/dead_operand.h"
 #include "ops/dtype.h"
 #include "ops/fused_op.h"
 
@@ -68,7 +69,8 @@ class PackedOp : public FusedOp {
   PackedOp(const Spec& spec, int64_t weight_rank, int64_t output_channels);
 
   // The whole computation. With `eager_layout` the result has the strides that eager would give, else those that the
-  // kernel writes. `operands` holds one tensor per post-op that takes one, in order; they are only read.
+  // kernel writes. `operands` holds one tensor per post-op that takes one, in order. They are only read, but for a dead
+  // one that is added (ops/dead_operand.h): its memory may become the result's.
   at::Tensor run(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const;
 
   // Packs the weight now rather than at the first call, and warns where the CPU will be slow with it.
@@ -90,6 +92,8 @@ class PackedOp : public FusedOp {
   virtual at::DimVector kernel_sizes(const at::Tensor& source) const { return at::DimVector(source.sizes()); }
   // An uninitialised result with the rank and layout that the kernel writes.
   virtual at::Tensor allocate(const at::Tensor& source) const = 0;
+  // That layout.
+  virtual at::MemoryFormat kernel_format() const = 0;
   // The result with the rank that the caller expects, and with `eager_layout` the strides.
   virtual at::Tensor user_view(const at::Tensor& result, const at::Tensor& input, bool eager_layout) const = 0;
   // The sizes of user_view's result.
@@ -148,6 +152,8 @@ class PackedOp : public FusedOp {
   // there is no kernel for it at all.
   at::Tensor run_primitive(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
                            size_t& done) const;
+  // The same written over a dead operand, the first of `fused`. Undefined where that can't be done.
+  at::Tensor accumulate(const at::Tensor& source, const at::Tensor& dead, Fused fused) const;
   at::Tensor run_reference(const at::Tensor& input) const;
 
   at::ScalarType dtype_;
@@ -162,6 +168,16 @@ class PackedOp : public FusedOp {
   mutable at::Tensor unpacked_;  // until then, or for good
   mutable std::unique_ptr<const PackedWeight> weight_;
 };
+
+// The run op of a context. Boxed, because only the stack tells who else holds the operands.
+template <typename Context>
+void run_boxed(const c10::OperatorHandle&, torch::jit::Stack* stack) {
+  const bool eager_layout = torch::jit::pop(*stack).toBool();
+  const std::vector<at::Tensor> operands = take_tensors(torch::jit::pop(*stack));
+  const auto context = torch::jit::pop(*stack).toCustomClass<Context>();
+  const at::Tensor input = torch::jit::pop(*stack).toTensor();
+  torch::jit::push(*stack, context->run(input, operands, eager_layout));
+}
 
 // Makes a context known to TorchScript, with what a saved model and a curious user need of it.
 template <typename Context>
