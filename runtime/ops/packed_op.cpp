@@ -162,7 +162,8 @@ at::Tensor PackedOp::run_primitive(const at::Tensor& input, const std::vector<at
 
 at::Tensor PackedOp::accumulate(const at::Tensor& source, const at::Tensor& dead, Fused fused) const {
   const at::Tensor seen = fused.operands.front();
-  if (seen.const_data_ptr() != dead.const_data_ptr()) return {};  // it is not laid out as the kernel writes
+  const bool is_laid_out_as_result = seen.const_data_ptr() == dead.const_data_ptr();  // else this is a copy
+  if (fused.spreads.front() != Spread::full || !is_laid_out_as_result) return {};
   fused.accumulates = true;
   fused.spreads.erase(fused.spreads.begin());
   fused.operands.erase(fused.operands.begin());

@@ -102,6 +102,41 @@ void math_mode() {
   require(primitive_math_mode(stays) == "FP32", "it did not keep its own mode");
 }
 
+// A residual that is given away may become the result. One that is kept is not touched, nor is memory that was only lent.
+void residual() {
+  torch::jit::Module module("Model");
+  module.register_parameter("weight", torch::randn({8, 8, 3, 3}), false);
+  module.define(R"(
+    def forward(self, x, residual):
+      return torch.relu(torch.conv2d(x, self.weight, None, [1, 1], [1, 1]) + residual)
+  )");
+  torch::jit::Module optimized = ipex::jit_optimize(module);
+  const torch::NoGradGuard no_gradients;
+  const auto channels_last = at::MemoryFormat::ChannelsLast;
+  const at::Tensor x = torch::randn({2, 8, 5, 6}).contiguous(channels_last);
+  const at::Tensor kept = torch::randn({2, 8, 5, 6}).contiguous(channels_last), copy = kept.clone();
+  const at::Tensor expected = module.forward({x, kept}).toTensor();
+  std::vector<float> buffer(kept.const_data_ptr<float>(), kept.const_data_ptr<float>() + kept.numel());
+  const std::vector<float> lent = buffer;
+  for (int call = 0; call < 4; ++call) {
+    require(optimized.forward({x, kept}).toTensor().allclose(expected, 1e-4, 1e-4), "wrong with one that is kept");
+    require(kept.equal(copy), "one that is kept was overwritten");
+
+    at::Tensor borrowing = at::from_blob(buffer.data(), kept.sizes(), kept.strides());
+    std::vector<c10::IValue> inputs{x, std::move(borrowing)};
+    const at::Tensor second = optimized.forward(std::move(inputs)).toTensor();
+    require(second.allclose(expected, 1e-4, 1e-4), "wrong with memory that was lent");
+    require(buffer == lent && second.const_data_ptr() != buffer.data(), "memory that was lent was overwritten");
+
+    at::Tensor given = kept.clone();
+    const void* memory = given.const_data_ptr();
+    std::vector<c10::IValue> gift{x, std::move(given)};
+    const at::Tensor third = optimized.forward(std::move(gift)).toTensor();
+    require(third.allclose(expected, 1e-4, 1e-4), "wrong with one that was given away");
+    require(third.const_data_ptr() == memory, "one that was given away was not reused");
+  }
+}
+
 bool executed_with_ipex() {
   torch::jit::Module module = linear_relu();
   module.register_attribute("training", c10::BoolType::get(), false);
@@ -122,9 +157,9 @@ void register_passes() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::map<std::string, void (*)()> tests{{"optimise", optimise},   {"training", training},
-                                                {"bad_file", bad_file},   {"limit", limit},
-                                                {"math_mode", math_mode}, {"register", register_passes}};
+  const std::map<std::string, void (*)()> tests{
+      {"optimise", optimise},   {"training", training},        {"bad_file", bad_file}, {"limit", limit},
+      {"math_mode", math_mode}, {"register", register_passes}, {"residual", residual}};
   try {
     require(argc == 2 && tests.count(argv[1]), "usage: consumer TEST");
     tests.at(argv[1])();

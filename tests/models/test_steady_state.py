@@ -41,8 +41,8 @@ for name in sys.argv[1:]:
 # Primitives of oneDNN, allocations, and ops of aten and ipex with those that they call themselves, with
 # torch 2.13.
 LIMITS = {
-    "ResNet-18": (11, 17, 47),
-    "MobileNet V2": (17, 21, 57),
+    "ResNet-18": (11, 13, 43),
+    "MobileNet V2": (17, 19, 55),
     "DenseNet": (15, 38, 80),
     "U-Net, transposed convolutions": (13, 21, 46),
     "LSTM tagger": (1, 9, 70),

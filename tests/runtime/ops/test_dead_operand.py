@@ -126,6 +126,16 @@ def expanded(f: nn.Module, x: Tensor, r: Tensor) -> Any:
     return F.relu(f(x) + f(r)[:1].expand_as(r)), F.relu(f(x) + torch.sigmoid(r)[:, :1].expand_as(r))
 
 
+def smaller(f: nn.Module, x: Tensor, r: Tensor) -> Any:
+    a = f(r)
+    channels = a.mean(dim=-1, keepdim=True)
+    return F.relu(f(x) + a.mean()), F.relu(f(x) + a.sum().view(1)), F.relu(f(x) + channels), F.relu(f(x) + a[0] * 2)
+
+
+def then_something_for_aten(f: nn.Module, x: Tensor, r: Tensor) -> Any:
+    return F.elu(f(x) + f(r)), torch.add(f(x) + f(r), f(r), alpha=2), torch.maximum(f(x) + f(r), f(r))
+
+
 def the_input_too(f: nn.Module, x: Tensor, r: Tensor) -> Any:
     a = f(r)
     return F.relu(f(a) + a)
@@ -183,6 +193,8 @@ CASES = {
         it_is_a_view,
         a_piece_of_something,
         expanded,
+        smaller,
+        then_something_for_aten,
         the_input_too,
         the_input_is_a_view_of_it,
         added_twice,
@@ -223,6 +235,19 @@ def test_nan_and_infinity_are_added(anchor: tuple[nn.Module, Tensor]) -> None:
         row = row[0]
     row[:4] = torch.tensor([torch.nan, torch.inf, -torch.inf, -0.0])
     check(After(module, lambda f, x, r: F.relu(f(x) + (r * 2).abs())), (x, r))
+
+
+@pytest.mark.parametrize("anchor", ["1x1", "linear"])
+def test_one_per_channel_is_not_the_result(anchor: str) -> None:
+    """It may have the memory of a result, with the sizes of another."""
+    module, x = ANCHORS[anchor]
+    small = image(3, 8, 1, 1) if anchor == "1x1" else torch.randn(64, 24)
+
+    def function(f: nn.Module, x: Tensor) -> Any:
+        channels = torch.sigmoid(x[:1] if x.dim() == 4 else x[0])
+        return F.relu(f(x) + channels * 2), F.relu(f(x[:1]) + torch.sigmoid(x[0]))
+
+    check(After(module, function), (small,), (small[:1],), (x.flatten(0, -2) if x.dim() == 3 else x[:1, :, :1, :1],))
 
 
 def test_memory_that_is_only_a_part_is_not_taken() -> None:
