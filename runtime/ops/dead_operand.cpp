@@ -19,10 +19,10 @@ std::vector<at::Tensor> take_tensors(c10::IValue list) {
 }
 
 bool is_dead(const at::Tensor& operand) {
-  if (!operand.defined() || !is_plain_cpu(operand) || !is_ours_alone(operand) || operand.storage_offset() != 0)
-    return false;
+  if (!operand.defined() || !is_plain_cpu(operand) || !is_ours_alone(operand)) return false;
   const at::Storage& storage = operand.storage();
-  const bool is_all = storage.nbytes() == static_cast<size_t>(operand.numel()) * operand.itemsize();
+  const bool is_all =
+      operand.storage_offset() == 0 && storage.nbytes() == static_cast<size_t>(operand.numel()) * operand.itemsize();
   // Others may have held it a moment ago, in other threads: what they read, they read before this.
   std::atomic_thread_fence(std::memory_order_acquire);
   return is_all && storage.resizable();
