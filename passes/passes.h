@@ -39,6 +39,7 @@ Pass fuse_channel_shuffle();
 Pass fuse_batch_norm();
 Pass fuse_cat_batch_norm();
 Pass rewrite_softmax();
+Pass rewrite_max_pool();
 
 // layout
 Pass keep_channels_last();

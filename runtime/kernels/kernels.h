@@ -7,6 +7,7 @@
 #include "kernels/embedding_bag.h"
 #include "kernels/few_rows.h"
 #include "kernels/norms.h"
+#include "kernels/pooling.h"
 #include "kernels/recurrent.h"
 #include "kernels/softmax.h"
 #include "kernels/winograd.h"
@@ -23,6 +24,7 @@ struct Kernels {
   ChannelKernels channels;
   SoftmaxKernels softmax;
   WinogradKernels winograd;
+  PoolingKernels pooling;
 };
 
 namespace portable {

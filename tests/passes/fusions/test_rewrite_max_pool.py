@@ -1,0 +1,56 @@
+import torch
+from torch import nn
+
+import ipex
+from support import assert_rewrites, assert_round_trip, assert_unchanged, check_against_eager, graph_ir, kinds
+
+NAME = "rewrite_max_pool"
+POOL = (
+    "%two : int[] = prim::Constant[value=[2, 2]]()",
+    "%zeros : int[] = prim::Constant[value=[0, 0]]()",
+    "%ones : int[] = prim::Constant[value=[1, 1]]()",
+    "%false : bool = prim::Constant[value=0]()",
+    "%y : Tensor = aten::max_pool2d(%c, %two, %two, %zeros, %ones, %false)",
+)
+CONVERTED = ("%rank : int = prim::Constant[value=2]()", "%c : Tensor = ipex::to_channels_last(%x, %rank)")
+
+
+def test_fires():
+    result = assert_rewrites(NAME, graph_ir("%x : Tensor", *CONVERTED, *POOL, returns="%y"))
+    assert result.count("ipex::max_pool2d") == 1
+    assert result.count("aten::max_pool2d") == 0
+
+
+def test_declines_where_nothing_is_channels_last():
+    assert_unchanged(NAME, graph_ir("%c : Tensor", *POOL, returns="%y"), reason="no image is channels-last")
+
+
+class Stem(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 20, 3), nn.Conv2d(20, 8, 1)
+        self.pool = nn.MaxPool2d(3, 2, padding=1, ceil_mode=True)
+
+    def forward(self, x):
+        return self.second(self.pool(torch.relu(self.first(x)))), self.pool(x)
+
+
+def test_matches_eager(tmp_path):
+    x = torch.randn(2, 3, 20, 21)
+    for script in (False, True):
+        also = (x[:1], x.to(memory_format=torch.channels_last), x * torch.inf, x[0])
+        optimized = check_against_eager(Stem(), x, script=script, also=also)
+        assert kinds(optimized)["ipex::max_pool2d"] == 2
+        assert kinds(optimized)["aten::max_pool2d"] == 0
+        assert_round_trip(optimized, tmp_path, x)
+
+
+def test_indices_are_atens():
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.MaxPool2d(2, return_indices=True))
+    optimized = check_against_eager(model, torch.randn(2, 3, 20, 21))
+    assert kinds(optimized)["ipex::max_pool2d"] == 0
+
+
+def test_can_be_switched_off():
+    module = torch.jit.trace(Stem().eval(), torch.randn(1, 3, 20, 21))
+    assert kinds(ipex.jit_optimize(module, disable=[NAME]))["aten::max_pool2d"] == 2
