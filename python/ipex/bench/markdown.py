@@ -83,13 +83,16 @@ def against_best_peer(results: Results) -> str:
         times = [f"{1e3 * spread(m.round_seconds).median:.3g}" for m in (b.peer, ours)]
         found = f"**{b.ratio.median:.2f}**" if b.ratio.median < BEHIND else f"{b.ratio.median:.2f}"
         quartiles = f"{b.ratio.low:.2f} to {b.ratio.high:.2f}"
-        rows.append([b.cell.title, b.peer.title, str(b.cell.batch), str(b.cell.threads), *times, found, quartiles])
+        where = [b.cell.title, b.peer.title, str(b.cell.batch), str(b.cell.threads)]
+        rows.append([*where, *times, found, quartiles, f"{b.fastest:.2f}"])
     header = ["model", "best peer", "batch", "threads", "best peer, ms", "ipex, ms", "best peer / ipex", "quartiles"]
+    header.append("fastest calls")
     ratios = [b.ratio.median for b in best]
     least = min(best, key=lambda b: b.ratio.median)
     behind = [b for b in best if b.ratio.median < BEHIND]
     summary = [
-        f"- geometric mean over {len(best)} cells: {geometric_mean(ratios):.3f}",
+        f"- geometric mean over {len(best)} cells: {geometric_mean(ratios):.3f}; "
+        f"of the fastest calls: {geometric_mean([b.fastest for b in best]):.3f}",
         f"- least: {least.ratio.median:.2f}, {least.cell.title}, batch {least.cell.batch}, "
         f"{least.cell.threads} threads, against {least.peer.title}",
         f"- under {BEHIND}: {len(behind)} of {len(best)} cells" + (", in bold" if behind else ""),

@@ -28,6 +28,7 @@ class BestPeer:
     cell: Cell
     peer: Measurement
     ratio: Spread
+    fastest: float  # the same of the fastest calls, of whichever peer had it: what the machine did shows least there
 
 
 def spread(values: list[float]) -> Spread:
@@ -51,7 +52,8 @@ def best_peer(cell: Cell) -> BestPeer | None:
         return None
     ratios = [(ratio(peer, ours), peer) for peer in peers]
     least, peer = min(ratios, key=lambda pair: pair[0].median)
-    return BestPeer(cell, peer, least)
+    fastest = min((m.fastest_seconds for m in peers if m.fastest_seconds), default=math.nan)
+    return BestPeer(cell, peer, least, fastest / (ours.fastest_seconds or math.nan))
 
 
 def best_peers(results: Results) -> list[BestPeer]:

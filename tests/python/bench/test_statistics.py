@@ -5,7 +5,8 @@ from ipex.bench.statistics import Spread, best_peer, best_peers, geometric_mean,
 
 
 def times(backend: str, *seconds: float, is_peer: bool = True, status: str = "ok") -> Measurement:
-    return Measurement(backend, backend, is_peer, 1e-4, status=status, round_seconds=list(seconds))
+    own = {"round_seconds": list(seconds), "fastest_seconds": min(seconds, default=None)}
+    return Measurement(backend, backend, is_peer, 1e-4, status=status, **own)
 
 
 def cell(*measurements: Measurement) -> Cell:
@@ -28,11 +29,12 @@ def test_best_peer_is_the_fastest_that_counts():
             times("ipex", 1, 1),
             times("eager", 3, 3),
             times("other", 2, 2),
+            times("restless", 1.5, 9),
             times("wrong", 0.1, 0.1, status="wrong"),
             times("ipex_bf32", 0.2, 0.2, is_peer=False),
         )
     )
-    assert (found.peer.backend, found.ratio.median) == ("other", 2)
+    assert (found.peer.backend, found.ratio.median, found.fastest) == ("other", 2, 1.5)
 
 
 @pytest.mark.parametrize(
