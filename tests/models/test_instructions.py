@@ -95,7 +95,7 @@ def counts(tmp_path_factory) -> list[int]:
 
 
 def test_the_tiny_mlp_costs_little_more_than_a_call(counts):
-    """Twice what the call takes, and of the rest four fifths are arithmetic. With an op per linear it was 2.35 times."""
+    """Twice what the call takes; of the rest, four fifths are arithmetic. With an op per linear it was 2.35 times."""
     nothing, tiny, _ = counts
     assert tiny < 2.25 * nothing
 
