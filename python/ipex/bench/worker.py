@@ -89,15 +89,15 @@ class Worker:
         return {**answer, **self.check(), **self._memory()}
 
     def round(self, seconds: float) -> Answer:
-        """Call for about so long, at least once; return the median of the calls."""
+        """Call for about so long, at least once; return the median of the calls.
+
+        A first call is not counted: while others ran, caches went cold, threads to sleep, and the system may have taken
+        back memory.
+        """
         times: list[float] = []
         with self.backend.context():
+            self.call()
             start = time.perf_counter()
-            first = seconds_of(self.call)
-            if first > seconds / 5:
-                times.append(first)
-            else:  # others ran meanwhile: caches are cold, threads asleep
-                start = time.perf_counter()
             while not times or time.perf_counter() - start + times[-1] / 2 < seconds:
                 times.append(seconds_of(self.call))
         return {"seconds": statistics.median(times), "fastest_seconds": min(times), "calls": len(times)}
