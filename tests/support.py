@@ -6,6 +6,7 @@ import copy
 import itertools
 import re
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -169,6 +170,30 @@ def packed_post_ops(optimized: torch.jit.ScriptModule) -> list[list[str]]:
 def fallback_reasons(optimized: torch.jit.ScriptModule) -> list[str]:
     """Why packed ops of this module left calls to aten."""
     return [reason for context in contexts(optimized) for reason in context.fallback_reasons()]
+
+
+def optimized_for(model: nn.Module, *inputs: Tensor, mode: ipex.FP32MathMode | None = None) -> torch.jit.ScriptModule:
+    """Trace and optimise the model."""
+    return ipex.jit_optimize(torch.jit.trace(model.eval(), inputs), fp32_math_mode=mode)
+
+
+def primitive_count(optimized: torch.jit.ScriptModule) -> int:
+    """How many primitives the one packed op has made: none where kernels of our own computed all calls."""
+    (context,) = contexts(optimized)
+    return int(context.cached_primitives())
+
+
+def why_aten(call: Callable[[], object]) -> str | None:
+    """The reason why an op without a context left a call to aten, if it did."""
+    with torch.profiler.profile() as profile:
+        call()
+    reasons = [event.name.partition("in aten: ")[2] for event in profile.events() if "in aten: " in event.name]
+    return reasons[0] if reasons else None
+
+
+def fast(call: Callable[[], object]) -> bool:
+    """Whether the kernel of an op without a context computes the call."""
+    return why_aten(call) is None
 
 
 def skip_if_aten_has_no_limit(activation: object) -> None:

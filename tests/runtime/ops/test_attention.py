@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 import ipex  # noqa: F401
-from support import assert_same
+from support import assert_same, why_aten
 
 INF = math.inf
 LOWEST = torch.finfo(torch.float32).min
@@ -50,17 +50,9 @@ def ours(
     )
 
 
-def why_aten(*arguments) -> str | None:
-    """The reason why a call was computed step by step, if it was."""
-    with torch.profiler.profile() as profile:
-        ours(*arguments)
-    names = [event.name for event in profile.events() if "in aten: " in event.name]
-    return names[0] if names else None
-
-
 def check(*arguments, reason: str | None = None) -> None:
     assert_same(ours(*arguments), eager(*arguments))
-    said = why_aten(*arguments)
+    said = why_aten(lambda: ours(*arguments))
     assert (said is None) == (reason is None), said
     assert reason is None or reason in str(said)
 

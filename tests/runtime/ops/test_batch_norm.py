@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import ipex  # noqa: F401
-from support import assert_same
+from support import assert_same, fast
 
 EPS = 1e-3
 Parameters = tuple[Tensor, ...]
@@ -24,13 +24,6 @@ def eager(x: Tensor, p: Parameters, *, relu: bool) -> Tensor:
 
 def ours(x: Tensor, p: Parameters, *, relu: bool) -> Tensor:
     return torch.ops.ipex.batch_norm(x, *p, EPS, relu)
-
-
-def fast(call) -> bool:
-    """Whether the kernel computes it."""
-    with torch.profiler.profile() as profile:
-        call()
-    return not any("in aten: " in event.name for event in profile.events())
 
 
 def check(x: Tensor, p: Parameters, *, by_kernel: bool = True) -> None:

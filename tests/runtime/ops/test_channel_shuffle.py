@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 import ipex  # noqa: F401
-from support import assert_same
+from support import assert_same, fast
 
 Sizes = list[int]
 
@@ -27,13 +27,6 @@ def sizes(x: Tensor, groups: int) -> tuple[Sizes, Sizes]:
 
 def channels_last(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last)
-
-
-def fast(call) -> bool:
-    """Whether the kernel computes it."""
-    with torch.profiler.profile() as profile:
-        call()
-    return not any("in aten: " in event.name for event in profile.events())
 
 
 @pytest.mark.parametrize("groups", [2, 3, 4, 5, 6])

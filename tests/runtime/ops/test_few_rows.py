@@ -21,8 +21,9 @@ from support import (
     assert_round_trip,
     assert_same,
     check_against_eager,
-    contexts,
     fallback_reasons,
+    optimized_for,
+    primitive_count,
     skip_if_aten_has_no_limit,
 )
 
@@ -33,15 +34,6 @@ MOST_ROWS = 16
 def _no_gradients():
     with torch.no_grad():
         yield
-
-
-def optimized_for(model: nn.Module, *inputs: Tensor, mode: FP32MathMode | None = None) -> torch.jit.ScriptModule:
-    return ipex.jit_optimize(torch.jit.trace(model.eval(), inputs), fp32_math_mode=mode)
-
-
-def primitive_count(optimized: torch.jit.ScriptModule) -> int:
-    (context,) = contexts(optimized)
-    return context.cached_primitives()
 
 
 @pytest.mark.parametrize("rows", range(1, MOST_ROWS + 2))

@@ -6,9 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.profiler import profile
 
-from support import assert_same
+from support import assert_same, why_aten
 
 
 def pool(
@@ -28,11 +27,7 @@ def image(*shape: int) -> Tensor:
 
 def in_aten(x: Tensor, *arguments: object) -> str | None:
     """Why a call was left to aten."""
-    with profile() as profiled:
-        pool(x, *arguments)  # type: ignore[arg-type]
-    prefix = "ipex::max_pool2d in aten: "
-    reasons = [e.name for e in profiled.events() if e.name.startswith(prefix)]
-    return reasons[0].removeprefix(prefix) if reasons else None
+    return why_aten(lambda: pool(x, *arguments))  # type: ignore[arg-type]
 
 
 WINDOWS = {

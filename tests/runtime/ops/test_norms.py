@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import ipex  # noqa: F401
-from support import assert_same
+from support import assert_same, fast
 
 OPS = torch.ops.ipex
 EPS = 1e-5
@@ -28,13 +28,6 @@ def eager_rms(x: Tensor, weight: Tensor) -> Tensor:
 
 def ours_rms(x: Tensor, weight: Tensor) -> Tensor:
     return OPS.rms_norm(x, weight, EPS, None, None)
-
-
-def fast(call) -> bool:
-    """Whether the call is computed without the aten ops that were spelled out."""
-    with torch.profiler.profile() as profile:
-        call()
-    return not any("in aten: " in event.name for event in profile.events())
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -5,14 +5,7 @@ import torch
 from torch import Tensor
 
 import ipex  # noqa: F401
-from support import assert_same
-
-
-def fast(call) -> bool:
-    """Whether the kernel computes it."""
-    with torch.profiler.profile() as profile:
-        call()
-    return not any("in aten: " in event.name for event in profile.events())
+from support import assert_same, fast
 
 
 def check(x: Tensor, dim: int = -1, dtype: torch.dtype | None = None, *, by_kernel: bool = True) -> None:
