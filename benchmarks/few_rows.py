@@ -11,12 +11,13 @@ here.
 from __future__ import annotations
 
 import statistics
-import time
+from functools import partial
 
 import torch
 from torch import nn
 
 import ipex
+from in_turn import median_ratio, times_in_turn
 
 
 def mlp(*widths: int) -> nn.Module:
@@ -45,20 +46,11 @@ SECONDS_PER_CASE = 2.0
 
 @torch.no_grad()
 def times(model: nn.Module, x: torch.Tensor) -> list[list[float]]:
-    """Microseconds of each call: by mode, then TorchScript's own."""
+    """Of each call, by mode, then TorchScript's own."""
     traced = torch.jit.trace(model.eval(), x)
     optimized = [ipex.jit_optimize(traced, fp32_math_mode=mode) for mode in MODES]
     optimized.append(torch.jit.freeze(traced))
-    for module in optimized * 5:
-        module(x)
-    found: list[list[float]] = [[] for _ in optimized]
-    end = time.perf_counter() + SECONDS_PER_CASE
-    while time.perf_counter() < end:
-        for module, own in zip(optimized, found):
-            start = time.perf_counter()
-            module(x)
-            own.append(1e6 * (time.perf_counter() - start))
-    return found
+    return times_in_turn(SECONDS_PER_CASE, [partial(module, x) for module in optimized])
 
 
 def main() -> None:
@@ -67,9 +59,8 @@ def main() -> None:
     print("|---|---|---|---|---|---|")
     for name, (model, shape) in CASES.items():
         fp32, bf32, stock = found = times(model, torch.randn(shape))
-        columns = [f"{statistics.median(own):.1f}" for own in found]
-        for slow, fast in ((fp32, bf32), (stock, fp32)):
-            columns.append(f"{statistics.median(s / f for s, f in zip(slow, fast)):.2f}")
+        columns = [f"{1e6 * statistics.median(own):.1f}" for own in found]
+        columns += [f"{median_ratio(slow, fast):.2f}" for slow, fast in ((fp32, bf32), (stock, fp32))]
         print(f"| {name} | {' | '.join(columns)} |", flush=True)
 
 

@@ -15,9 +15,9 @@ import os
 import statistics
 import subprocess
 import sys
-import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -25,6 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import ipex
+from in_turn import times_in_turn
 
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "tests")]
@@ -181,19 +182,10 @@ def build(name: str, batch: int, variants: list[str]) -> tuple[nn.Module, Tensor
     return model, x, {variant: VARIANTS[variant](traced, model, x) for variant in variants}
 
 
-def times_in_turn(models: dict[str, torch.jit.ScriptModule], x: Tensor, seconds: float) -> dict[str, float]:
+def medians(models: dict[str, torch.jit.ScriptModule], x: Tensor, seconds: float) -> dict[str, float]:
     """Return the median time of each in milliseconds."""
-    for model in models.values():
-        for _ in range(3):  # TorchScript recompiles after the first calls
-            model(x)
-    times: dict[str, list[float]] = {name: [] for name in models}
-    end = time.perf_counter() + seconds
-    while len(times[next(iter(times))]) < 3 or time.perf_counter() < end:
-        for name, model in models.items():
-            start = time.perf_counter()
-            model(x)
-            times[name].append(time.perf_counter() - start)
-    return {name: 1e3 * statistics.median(measured) for name, measured in times.items()}
+    found = times_in_turn(seconds, [partial(model, x) for model in models.values()])
+    return {name: 1e3 * statistics.median(own) for name, own in zip(models, found)}
 
 
 def reasons_of(module: torch.jit.ScriptModule) -> set[str]:
@@ -222,9 +214,9 @@ def measure(names: list[str], variants: list[str], seconds: float) -> None:
             exact = model(x)
             largest = exact.abs().max()
             off = {v: ((m(x).float() - exact).abs().max() / largest).item() for v, m in models.items()}
-            medians = times_in_turn(models, x, seconds)
-            base = medians["ipex float32"]
-            cells = [f"{medians[v]:.2f} ({base / medians[v]:.2f}x)" if v in medians else "not native" for v in VARIANTS]
+            milliseconds = medians(models, x, seconds)
+            base = milliseconds["ipex float32"]
+            cells = [f"{ms:.2f} ({base / ms:.2f}x)" if ms else "not native" for ms in map(milliseconds.get, VARIANTS)]
             print(row([name, str(batch), *cells]), flush=True)
             errors.append([name, str(batch), *(f"{off[v]:.1e}" if v in off else "" for v in VARIANTS)])
             for variant, module in models.items():

@@ -6,11 +6,12 @@ OMP_NUM_THREADS=1 python benchmarks/max_pool.py
 from __future__ import annotations
 
 import statistics
-import time
+from functools import partial
 
 import torch
 
 import ipex  # noqa: F401  (its ops)
+from in_turn import median_ratio, times_in_turn
 
 CASES = [  # shape, window, stride, padding
     ((1, 64, 112, 112), 3, 2, 1),
@@ -29,15 +30,9 @@ def main() -> None:
     for shape, window, stride, padding in CASES:
         x = torch.randn(shape).to(memory_format=torch.channels_last)
         arguments = (x, [window] * 2, [stride] * 2, [padding] * 2, [1, 1], False)
-        found: tuple[list[float], list[float]] = ([], [])
-        end = time.perf_counter() + SECONDS_PER_CASE
-        while time.perf_counter() < end:
-            for op, own in zip((torch.ops.aten.max_pool2d, torch.ops.ipex.max_pool2d), found):
-                start = time.perf_counter()
-                op(*arguments)
-                own.append(1e3 * (time.perf_counter() - start))
-        ratio = statistics.median(a / b for a, b in zip(*found))
-        columns = [f"{statistics.median(own):.3f}" for own in found] + [f"{ratio:.2f}"]
+        ops = (torch.ops.aten.max_pool2d, torch.ops.ipex.max_pool2d)
+        found = times_in_turn(SECONDS_PER_CASE, [partial(op, *arguments) for op in ops])
+        columns = [f"{1e3 * statistics.median(own):.3f}" for own in found] + [f"{median_ratio(*found):.2f}"]
         print(f"| {'x'.join(map(str, shape))} | {window}, {stride} | {' | '.join(columns)} |", flush=True)
 
 

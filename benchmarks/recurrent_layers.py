@@ -8,13 +8,14 @@ The figures of docs/decisions/0009-bf16-weights-in-recurrent-layers.md come from
 from __future__ import annotations
 
 import statistics
-import time
 import warnings
+from functools import partial
 
 import torch
 from torch import nn
 
 import ipex
+from in_turn import median_ratio, times_in_turn
 
 MODES = (ipex.FP32MathMode.FP32, ipex.FP32MathMode.BF32)
 LAYERS = {"lstm": nn.LSTM, "gru": nn.GRU}
@@ -26,19 +27,10 @@ SECONDS_PER_CASE = 2.0
 
 @torch.no_grad()
 def times(layer: nn.RNNBase, x: torch.Tensor) -> list[list[float]]:
-    """Microseconds of each call per time step, by mode."""
+    """Of each call, by mode."""
     traced = torch.jit.trace(layer.eval(), x)
     optimized = [ipex.jit_optimize(traced, fp32_math_mode=mode) for mode in MODES]
-    for module in optimized * 3:
-        module(x)
-    found: list[list[float]] = [[], []]
-    end = time.perf_counter() + SECONDS_PER_CASE
-    while time.perf_counter() < end or len(found[0]) < 5:
-        for module, own in zip(optimized, found):
-            start = time.perf_counter()
-            module(x)
-            own.append(1e6 / len(x) * (time.perf_counter() - start))
-    return found
+    return times_in_turn(SECONDS_PER_CASE, [partial(module, x) for module in optimized])
 
 
 def main() -> None:
@@ -49,9 +41,9 @@ def main() -> None:
     cases += [("lstm", units, 1, 1) for units in UNITS]  # with these the input projection has a single row, too
     for kind, units, batch, steps in cases:
         fp32, bf32 = times(LAYERS[kind](units, units), torch.randn(steps, batch, units))
-        ratio = statistics.median(f / b for f, b in zip(fp32, bf32))
+        columns = [f"{1e6 / steps * statistics.median(own):.0f}" for own in (fp32, bf32)]
         name = f"{kind} {units}, batch {batch}" + (", one step" if steps == 1 else "")
-        print(f"| {name} | {statistics.median(fp32):.0f} | {statistics.median(bf32):.0f} | {ratio:.2f} |", flush=True)
+        print(f"| {name} | {' | '.join(columns)} | {median_ratio(fp32, bf32):.2f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import statistics
 import sys
-import time
-from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 import ipex
+from in_turn import median_ratio, times_in_turn
 from ipex.bench.models import MODELS
 
 LAYERS = [  # side of the image, channels, columns
@@ -42,18 +41,6 @@ LAYERS = [  # side of the image, channels, columns
 SECONDS_PER_LAYER = 2.0
 
 
-def times(*calls: Callable[[], Tensor]) -> list[list[float]]:
-    """Milliseconds of each call, taken in turn."""
-    found: list[list[float]] = [[] for _ in calls]
-    end = time.perf_counter() + SECONDS_PER_LAYER
-    while time.perf_counter() < end:
-        for call, own in zip(calls, found):
-            start = time.perf_counter()
-            call()
-            own.append(1e3 * (time.perf_counter() - start))
-    return [own[3:] for own in found]
-
-
 def error(actual: Tensor, exact: Tensor) -> float:
     """Root mean square, relative."""
     return float(((actual - exact).pow(2).mean() / exact.pow(2).mean()).sqrt())
@@ -69,12 +56,13 @@ def layers() -> None:
         optimized = ipex.jit_optimize(torch.jit.trace(nn.Sequential(convolution, nn.ReLU()).eval(), x))
         stock = nn.Conv2d(channels, columns, 3, padding=1).to(memory_format=torch.channels_last)
         stock.load_state_dict(convolution.state_dict())
-        aten, ours = times(lambda stock=stock, x=x: F.relu_(stock(x)), lambda run=optimized, x=x: run(x))
+        calls = (lambda stock=stock, x=x: F.relu_(stock(x)), lambda run=optimized, x=x: run(x))
+        aten, ours = times_in_turn(SECONDS_PER_LAYER, calls)
         exact = convolution.double()(x.double()).relu()
         errors = [f"{error(result, exact):.1e}" for result in (F.relu(stock(x)), optimized(x))]
-        ratio = statistics.median(a / b for a, b in zip(aten, ours))
-        rate = 18e-6 * side * side * channels * columns / statistics.median(ours)
-        columns_of_row = [f"{statistics.median(own):.3f}" for own in (aten, ours)] + [f"{ratio:.2f}", f"{rate:.0f}"]
+        rate = 18e-9 * side * side * channels * columns / statistics.median(ours)
+        columns_of_row = [f"{1e3 * statistics.median(own):.3f}" for own in (aten, ours)]
+        columns_of_row += [f"{median_ratio(aten, ours):.2f}", f"{rate:.0f}"]
         print(f"| {side}x{side}, {channels} to {columns} | {' | '.join(columns_of_row + errors)} |", flush=True)
 
 

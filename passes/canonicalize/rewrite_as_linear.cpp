@@ -5,8 +5,9 @@
 //   before   %y = aten::einsum("bij,jk->bik", [%x, %w])             after   %s = ipex::einsum_factor(%x, %rows_of_w)
 //                                                                           %y = aten::linear(%s, %w^T, %none)
 //
-// Declines when the matrix is no constant one of float32, bfloat16 or float16, when a bias is no constant vector, when addmm scales, or when
-// an einsum sums over anything but the last dimension of %x, or over one that it may have to broadcast.
+// Declines when the matrix is no constant one of float32, bfloat16 or float16, when a bias is no constant vector, when
+// addmm scales, or when an einsum sums over anything but the last dimension of %x, or over one that it may have to
+// broadcast.
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/ir/constants.h>
 

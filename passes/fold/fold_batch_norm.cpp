@@ -6,7 +6,8 @@
 //            weight' = weight * s    bias' = (bias - mean) * s + beta    s = gamma / sqrt(var + eps)
 //
 // The channel of batch_norm is dimension 1, the packed op's is the one before the image (convolution) or the last
-// (linear): the same one only for inputs of one rank. The packed op is told what was folded, and undoes it for an input of another rank.
+// (linear): the same one only for inputs of one rank. The packed op is told what was folded, and undoes it for an input
+// of another rank.
 // A 16-bit weight is rounded once more, as it is by torch.jit.freeze; in return %y is not rounded between the two.
 // Declines when %y has another reader, when a statistic is no constant, when training is on, or when a channel's scale
 // is 0 and could not be taken out again.

@@ -4,8 +4,9 @@
 //   after    %z = ipex::convolution_run(%x, %packed', [.., %other])   packed' = packed + post-op add
 //
 // Works after every packed op and in both operand orders. %other may be anything: a graph input, a view, a value that
-// others need. It is only read, unless the packed op finds at the call that nobody else holds it. oneDNN adds one of the same shape, one per channel, or a single one, where it has
-// the result's dtype; aten, called by the packed op, does the rest, as it does with an alpha other than 1.
+// others need. It is only read, unless the packed op finds at the call that nobody else holds it. oneDNN adds one of
+// the same shape, one per channel, or a single one, where it has the result's dtype; aten, called by the packed op,
+// does the rest, as it does with an alpha other than 1.
 // Declines when alpha is not 1 and scales %y, when %y has another reader, or when %other is what gets overwritten
 // (`other += y`): others may be waiting for that write.
 #include "fusion_rule.h"

@@ -11,8 +11,8 @@
 //            %r = ipex::restore_layout(%p, %l)
 //            %f = aten::flatten(%r, ..)
 //
-// Without this pass every convolution_run converts back to what eager would give. A stretch grows from a convolution's input
-// through ops that compute the same in any layout and hand it on. Where its root, the tensor it begins with, is
+// Without this pass every convolution_run converts back to what eager would give. A stretch grows from a convolution's
+// input through ops that compute the same in any layout and hand it on. Where its root, the tensor it begins with, is
 // contiguous, so is all of it in eager: this is what restore_layout gives back. Where the root is channels-last there
 // is nothing to save, and each convolution does as eager does.
 // A slice of channels stays in the stretch; the one that a reader outside gets is cut from the tensor that it gets. So is

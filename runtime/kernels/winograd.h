@@ -2,8 +2,9 @@
 //
 // A tile of 4x4 results comes from 6x6 pixels. Winograd's way takes both into a basis of 36 places, in which the
 // convolution is one product per place and pair of channels instead of 144 for 16 results: so it becomes 36 matrix
-// products, of the transformed pixels of many tiles and the transformed weight. What is computed stays float32, and with
-// these points (0, +-3/4, +-3/2 and infinity) rounds about twice as much as a sum of products does. One thing differs: what is not finite in a tile spreads over the tile. So the kernel says where that happened.
+// products, of the transformed pixels of many tiles and the transformed weight. What is computed stays float32, and
+// with these points (0, +-3/4, +-3/2 and infinity) rounds about twice as much as a sum of products does. One thing
+// differs: what is not finite in a tile spreads over the tile. So the kernel says where that happened.
 //
 //   image    [batch][height][width][channels]
 //   weights  [36][panel][channels][panel_columns]    transformed: see transformed_weight in ops/winograd.cpp
@@ -19,6 +20,9 @@ namespace ipex::runtime {
 constexpr int64_t pixels_of_a_tile_side = 6;
 constexpr int64_t results_of_a_tile_side = 4;
 constexpr int64_t places_of_a_tile = pixels_of_a_tile_side * pixels_of_a_tile_side;
+
+// How many tiles cover a side of the result.
+constexpr int64_t tiles_along(int64_t side) { return (side + results_of_a_tile_side - 1) / results_of_a_tile_side; }
 
 struct WinogradConvolution {
   const float* image;

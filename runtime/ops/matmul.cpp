@@ -4,8 +4,8 @@
 //   ipex::matmul_run(a, context, operands, eager_layout, b) -> Tensor
 //
 // There is nothing to pack; the context holds the post-ops and the primitives. oneDNN computes where both factors have
-// one dtype, float32, bfloat16 or float16, that the CPU computes in, the same rank, at least 2, and the same leading dimensions; transposed ones are read as they lie. aten
-// does the rest. The result is contiguous, as aten.matmul's is.
+// one dtype, float32, bfloat16 or float16, that the CPU computes in, the same rank, at least 2, and the same leading
+// dimensions; transposed ones are read as they lie. aten does the rest. The result is contiguous, as aten.matmul's is.
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>

@@ -58,10 +58,7 @@ at::Tensor transformed_weight(const at::Tensor& weight) {
 }
 
 // Of a result [images, columns, height, width].
-int64_t tile_count(at::IntArrayRef sizes) {
-  constexpr int64_t side = results_of_a_tile_side;
-  return sizes[0] * ((sizes[2] + side - 1) / side) * ((sizes[3] + side - 1) / side);
-}
+int64_t tile_count(at::IntArrayRef sizes) { return sizes[0] * tiles_along(sizes[2]) * tiles_along(sizes[3]); }
 
 }  // namespace
 
