@@ -10,6 +10,8 @@
 #include <ATen/record_function.h>
 #include <torch/library.h>
 
+#include <set>
+
 #include "ops/linear.h"
 
 namespace ipex::runtime {
@@ -45,6 +47,15 @@ class LinearChainContext final : public torch::CustomClassHolder {
     std::string text;
     for (const Layer& layer : layers_) text += (text.empty() ? "" : ", ") + layer->describe();
     return "ipex::linear_chain_run(" + text + ")";
+  }
+
+  // Of all layers, each once.
+  std::vector<std::string> fallback_reasons() const {
+    std::set<std::string> reasons;
+    for (const Layer& layer : layers_) {
+      for (std::string& reason : layer->fallback_reasons()) reasons.insert(std::move(reason));
+    }
+    return {reasons.begin(), reasons.end()};
   }
 
   at::Tensor run(const at::Tensor& input) const {
@@ -96,6 +107,7 @@ at::Tensor linear_chain_run(const at::Tensor& input, const Context& context) { r
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   m.class_<LinearChainContext>("LinearChainContext")
       .def("layers", [](const Context& context) { return context->layers(); })
+      .def("fallback_reasons", [](const Context& context) { return context->fallback_reasons(); })
       .def("describe", [](const Context& context) { return context->describe(); })
       .def("__repr__", [](const Context& context) { return context->describe(); })
       .def_pickle([](const Context& context) { return context->state(); },

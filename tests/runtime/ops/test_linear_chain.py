@@ -59,6 +59,7 @@ def check(model: nn.Module, x: Tensor, at_once: bool, **options: object) -> torc
         assert_same(actual, model(x), tolerance=2**-7 if "fp32_math_mode" in options else 1e-5)
     assert torch.equal(x, before)
     assert fallback_reasons(chained) == fallback_reasons(apart)
+    assert set(chained.packed_0.fallback_reasons()) == set(fallback_reasons(chained))
     assert (layers_one_by_one(chained, x) == 0) == at_once
     return chained
 
