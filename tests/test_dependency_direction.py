@@ -10,7 +10,18 @@ import pytest
 ROOT = Path(__file__).parent.parent
 # What the sources of each layer may include, beside what lies in their own folder.
 MAY_INCLUDE = {
-    "runtime": ["ATen/", "c10/", "torch/", "ipex/", "dnnl.hpp", "cpuid.h", "sys/mman.h", "sys/syscall.h", "unistd.h"],
+    "runtime": [
+        "ATen/",
+        "c10/",
+        "torch/",
+        "ipex/",
+        "dnnl.hpp",
+        "cpuid.h",
+        "immintrin.h",
+        "sys/mman.h",
+        "sys/syscall.h",
+        "unistd.h",
+    ],
     "passes": ["ATen/", "c10/", "torch/csrc/jit/", "ipex/"],
     "python/bindings": ["pybind11/", "ipex/"],
 }

@@ -6,6 +6,7 @@
 #include "kernels/channels.h"
 #include "kernels/embedding_bag.h"
 #include "kernels/few_rows.h"
+#include "kernels/many_rows.h"
 #include "kernels/norms.h"
 #include "kernels/pooling.h"
 #include "kernels/recurrent.h"
@@ -21,6 +22,7 @@ struct Kernels {
   AttentionKernels attention;
   Bf16ProductKernels bf16_product;
   FewRowsKernels few_rows;
+  ManyRowsKernels many_rows;
   ChannelKernels channels;
   SoftmaxKernels softmax;
   WinogradKernels winograd;

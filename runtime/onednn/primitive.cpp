@@ -27,17 +27,23 @@ void reorder(const dnnl::memory::desc& from, void* source, const dnnl::memory::d
   stream().wait();
 }
 
-// Blocks of some rows and columns, one below the other: then neither their height nor where one ends matters.
+// Of a linear's weight: blocks of some rows and columns, one below the other. Then neither their height nor where one ends
+// matters. Of a convolution's whose windows are single pixels: blocks of output channels.
 std::optional<Panels> panels_of(const dnnl::memory::desc& desc, const at::Tensor& bytes) {
   using dims = dnnl::memory::dims;
-  if (desc.get_data_type() != dnnl::memory::data_type::f32 || desc.get_ndims() != 2 ||
-      desc.get_inner_idxs() != dims{0, 1} || desc.get_submemory_offset() != 0) {
-    return std::nullopt;
-  }
+  if (desc.get_data_type() != dnnl::memory::data_type::f32 || desc.get_submemory_offset() != 0) return std::nullopt;
+  const auto* data = static_cast<const float*>(bytes.const_data_ptr());
   const dims block = desc.get_inner_blks(), strides = desc.get_strides(), padded = desc.get_padded_dims();
-  const bool is_one_below_the_other = strides[0] == block[0] * block[1] || padded[0] == block[0];
-  if (!is_one_below_the_other || strides[1] != padded[0] * block[1]) return std::nullopt;
-  return Panels{static_cast<const float*>(bytes.const_data_ptr()), block[1], strides[1]};
+  if (desc.get_ndims() == 2 && desc.get_inner_idxs() == dims{0, 1}) {
+    const bool is_one_below_the_other = strides[0] == block[0] * block[1] || padded[0] == block[0];
+    if (!is_one_below_the_other || strides[1] != padded[0] * block[1]) return std::nullopt;
+    return Panels{data, block[1], strides[1]};
+  }
+  if (desc.get_ndims() == 4 && desc.get_inner_idxs() == dims{0} && padded[2] == 1 && padded[3] == 1 &&
+      strides[1] == block[0] && strides[0] == padded[1] * block[0]) {
+    return Panels{data, block[0], strides[0]};
+  }
+  return std::nullopt;
 }
 
 dnnl::memory::desc operand_desc(Spread spread, const dnnl::memory::desc& dst, int channel) {

@@ -12,9 +12,11 @@
 #include <torch/library.h>
 
 #include "isa/isa.h"
+#include "ops/dead_operand.h"
 #include "ops/kernel_steps.h"
 #include "ops/memory_format.h"
 #include "ops/packed_op.h"
+#include "ops/product.h"
 #include "ops/winograd.h"
 
 namespace ipex::runtime {
@@ -159,8 +161,9 @@ class ConvolutionContext final : public PackedOp {
                       : at::conv3d(x, w, b, stride, padding, dilation, groups);
   }
 
-  Tensor run_own_kernel(const Tensor& input, const std::vector<Tensor>& operands, bool eager_layout,
-                        size_t& done) const override {
+  Tensor run_own_kernel(const Tensor& input, const std::vector<Tensor>& operands, bool may_accumulate,
+                        bool eager_layout, size_t& done) const override {
+    if (is_product(input)) return run_product(input, operands, may_accumulate, eager_layout, done);
     if (!is_winograds() ||
         !Winograd::is_worth_it(input_channels(), output_channels(), kernel_result_sizes(batched(input).sizes()))) {
       return {};
@@ -175,15 +178,49 @@ class ConvolutionContext final : public PackedOp {
     return user_view(result, input, eager_layout);
   }
 
-  // Whether some images of the right size may be convolved so. With AMX, oneDNN is faster where it may round.
-  bool is_winograds() const {
-    const auto is_all = [](const Ints& values, int64_t wanted) {
-      return std::all_of(values.begin(), values.end(), [&](int64_t value) { return value == wanted; });
-    };
+  // Windows of a single pixel: a product of pixels and weight.
+  Tensor run_product(const Tensor& input, const std::vector<Tensor>& operands, bool may_accumulate, bool eager_layout,
+                     size_t& done) const {
+    const Fused fused = fuse_into_result(input, operands, eager_layout, KernelSteps::applies);
+    const Tensor source = kernel_view(input);
+    const int64_t channels = input_channels(), pixels = source.numel() / channels;
+    const bool accumulates = may_accumulate && adds_in_place(fused, operands.front());
+    const Tensor result =
+        accumulates ? in_memory_of(operands.front(), fused.operands.front().sizes(), channels_last_) : allocate(source);
+    KernelSteps::Room room;
+    multiply(source.const_data_ptr<float>(), pixels, channels, *weight()->panels(),
+             steps_.of_call(fused, bias(), output_channels(), room), result.data_ptr<float>());
+    done = fused.count;
+    return user_view(result, input, eager_layout);
+  }
+
+  bool is_product(const Tensor& input) const {
+    return is_worth_multiplying(input.numel() / input_channels()) && has_windows_of(1) && is_all(geometry_.begin, 0) &&
+           is_all(geometry_.end, 0) && weight()->panels() && can_multiply(*weight()->panels());
+  }
+
+  // With less to multiply, memory is what counts, and oneDNN knows more ways through it.
+  bool is_worth_multiplying(int64_t pixels) const {
+    constexpr int64_t least_channels = 24, many_pixels = 1024, channels_for_many_pixels = 128;
+    if (pixels <= most_few_rows) return true;
+    return input_channels() >= (pixels > many_pixels ? channels_for_many_pixels : least_channels) &&
+           output_channels() >= least_channels;
+  }
+
+  // Whether some images of the right size may be convolved so.
+  bool is_winograds() const { return has_windows_of(3) && Winograd::has(input_channels(), output_channels()); }
+
+  // Windows of so many pixels in both directions, that move by one, and all else that kernels of our own want. With AMX,
+  // oneDNN is faster where it may round.
+  bool has_windows_of(int64_t side) const {
     return geometry_.spatial_rank == 2 && dtype() == at::kFloat && geometry_.groups == 1 && !geometry_.transposed &&
-           weight_sizes()[2] == 3 && weight_sizes()[3] == 3 && is_all(geometry_.stride, 1) &&
-           is_all(geometry_.dilation, 1) && steps_.has_all() && Winograd::has(input_channels(), output_channels()) &&
+           weight_sizes()[2] == side && weight_sizes()[3] == side && is_all(geometry_.stride, 1) &&
+           is_all(geometry_.dilation, 1) && steps_.has_all() &&
            !(math_mode_now(math_mode()) == FP32MathMode::BF32 && isa::is_in_use(isa::Level::AMX));
+  }
+
+  static bool is_all(const Ints& values, int64_t wanted) {
+    return std::all_of(values.begin(), values.end(), [&](int64_t value) { return value == wanted; });
   }
 
   Tensor divided(const Tensor& weight, const Tensor& divisor) const override {

@@ -3,10 +3,11 @@
 //   ipex::linear_prepack(weight, bias, post_ops, folded_scale, folded_shift, math_mode) -> LinearContext
 //   ipex::linear_run(input, context, operands, eager_layout) -> Tensor
 //
-// Accepts an input of any rank whose last dimension is the weight's; computes on it flattened to two dimensions. Few rows
-// of float32 are multiplied by kernels of our own. One reads the packed weight: see
-// docs/decisions/0010-few-rows-on-a-kernel-of-our-own.md. In math mode BF32 the other reads a copy of a large weight in
-// bfloat16, made at the first such call: see docs/decisions/0008-bf16-weights-for-few-rows.md.
+// Accepts an input of any rank whose last dimension is the weight's; computes on it flattened to two dimensions. Rows of
+// float32 are multiplied by kernels of our own, which read the packed weight: see
+// docs/decisions/0010-few-rows-on-a-kernel-of-our-own.md and 0015-products-on-a-kernel-of-our-own.md. In math mode BF32
+// few rows are multiplied by a copy of a large weight in bfloat16, made at the first such call: see
+// docs/decisions/0008-bf16-weights-for-few-rows.md.
 #include "ops/linear.h"
 
 #include <ATen/ATen.h>
@@ -15,7 +16,8 @@
 #include <torch/library.h>
 
 #include "isa/isa.h"
-#include "ops/few_rows.h"
+#include "ops/dead_operand.h"
+#include "ops/product.h"
 
 namespace ipex::runtime {
 namespace {
@@ -60,44 +62,44 @@ std::unique_ptr<const PackedWeight> LinearContext::pack(const at::Tensor& weight
   return std::make_unique<PackedWeight>(weight, plain_weight_desc(), preferred_weight_desc());
 }
 
-bool LinearContext::has_kernel_for_few_rows() const {
+bool LinearContext::has_own_kernels() const {
   const auto& panels = weight()->panels();
-  return panels && steps_.has_all() && can_multiply_few_rows(*panels);
+  return panels && steps_.has_all() && can_multiply(*panels);
 }
 
 bool LinearContext::is_for_few_rows(int64_t rank, int64_t rows) const {
   return rows <= most_few_rows && dtype() == at::kFloat && !is_folded_for_another_rank(rank) && steps_.applies_all() &&
-         weight() && has_kernel_for_few_rows() && math_mode_now(math_mode()) != FP32MathMode::BF32;
+         weight() && has_own_kernels() && math_mode_now(math_mode()) != FP32MathMode::BF32;
 }
 
 void LinearContext::multiply_few_rows(const float* input, int64_t rows, float* result) const {
   Fused all;
   all.count = post_ops().size();
-  multiply_few_rows(input, rows, all, result);
+  multiply(input, rows, all, result);
 }
 
-void LinearContext::multiply_few_rows(const float* input, int64_t rows, const Fused& fused, float* result) const {
+void LinearContext::multiply(const float* input, int64_t rows, const Fused& fused, float* result) const {
   KernelSteps::Room room;
-  runtime::multiply_few_rows(input, rows, input_width(), *weight()->panels(),
-                             steps_.of_call(fused, bias(), output_width(), room), result);
+  runtime::multiply(input, rows, input_width(), *weight()->panels(),
+                    steps_.of_call(fused, bias(), output_width(), room), result);
 }
 
 at::Tensor LinearContext::run_own_kernel(const at::Tensor& input, const std::vector<at::Tensor>& operands,
-                                         bool eager_layout, size_t& done) const {
-  const int64_t rows = row_count(input);
-  if (dtype() != at::kFloat || rows > most_few_rows) return {};
+                                         bool may_accumulate, bool eager_layout, size_t& done) const {
+  if (dtype() != at::kFloat) return {};
+  const int64_t rows = row_count(input), elements = input_width() * output_width();
   const bool may_round = math_mode_now(math_mode()) == FP32MathMode::BF32;
-  const bool rounds = may_round && Bf16Weight::is_worth_it(rows, input_width() * output_width(), post_ops().size());
+  const bool rounds = may_round && Bf16Weight::is_worth_it(rows, elements, post_ops().size());
   // From so many on oneDNN rounds too, with AMX, and that is faster than anything in float32.
   constexpr int64_t rows_for_amx = 16, elements_for_amx = 1 << 16;
-  const bool is_for_amx = may_round && rows >= rows_for_amx && input_width() * output_width() >= elements_for_amx &&
+  const bool is_for_amx = may_round &&
+                          (rows > most_few_rows || (rows >= rows_for_amx && elements >= elements_for_amx)) &&
                           isa::is_in_use(isa::Level::AMX);
-  if (!rounds && (is_for_amx || !has_kernel_for_few_rows())) return {};
+  if (!rounds && (is_for_amx || !has_own_kernels())) return {};
 
   const auto source = input.expect_contiguous();
-  // What at::empty ends up with for a plain input, without its way there.
-  at::Tensor result = at::detail::empty_cpu(result_sizes(input), at::kFloat);
   if (rounds) {
+    at::Tensor result = at::detail::empty_cpu(result_sizes(input), at::kFloat);
     std::call_once(rounded_once_, [&] {
       const auto& panels = weight()->panels();
       const at::Tensor plain = panels ? at::Tensor() : plain_weight();
@@ -114,7 +116,11 @@ at::Tensor LinearContext::run_own_kernel(const at::Tensor& input, const std::vec
   } else {
     fused = fuse_into_result(input, operands, eager_layout, KernelSteps::applies);
   }
-  multiply_few_rows(source->const_data_ptr<float>(), rows, fused, result.data_ptr<float>());
+  const bool accumulates = may_accumulate && adds_in_place(fused, operands.front());
+  // The latter is what at::empty ends up with for a plain input, without its way there.
+  at::Tensor result = accumulates ? in_memory_of(operands.front(), result_sizes(input), kernel_format())
+                                  : at::detail::empty_cpu(result_sizes(input), at::kFloat);
+  multiply(source->const_data_ptr<float>(), rows, fused, result.data_ptr<float>());
   done = fused.count;
   return result;
 }

@@ -50,10 +50,10 @@ class LinearContext final : public PackedOp {
   }
 
   std::unique_ptr<const PackedWeight> pack(const at::Tensor& weight) const override;
-  bool has_kernel_for_few_rows() const;
-  void multiply_few_rows(const float* input, int64_t rows, const Fused& fused, float* result) const;
-  at::Tensor run_own_kernel(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
-                            size_t& done) const override;
+  bool has_own_kernels() const;
+  void multiply(const float* input, int64_t rows, const Fused& fused, float* result) const;
+  at::Tensor run_own_kernel(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool may_accumulate,
+                            bool eager_layout, size_t& done) const override;
 
   dnnl::memory::desc plain_weight_desc() const;
   dnnl::memory::desc any_weight_desc() const override;

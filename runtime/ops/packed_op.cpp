@@ -128,12 +128,14 @@ class PackedOp::CallResult final : public FusedOp::Result {
 
 at::Tensor PackedOp::run_primitive(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
                                    size_t& done) const {
-  if (at::Tensor result = run_own_kernel(input, operands, eager_layout, done); result.defined()) return result;
-  const at::Tensor source = kernel_view(input);
   // Asked before fuse(), which holds the operand too.
   const bool may_accumulate = begins_with_addition() && is_dead(operands.front());
+  if (at::Tensor result = run_own_kernel(input, operands, may_accumulate, eager_layout, done); result.defined()) {
+    return result;
+  }
+  const at::Tensor source = kernel_view(input);
   Fused fused = fuse_into_result(input, operands, eager_layout);
-  if (may_accumulate && fused.count > 0) {
+  if (may_accumulate && adds_in_place(fused, operands.front())) {
     if (at::Tensor result = accumulate(source, operands.front(), fused); result.defined()) {
       done = fused.count;
       return user_view(result, input, eager_layout);
@@ -160,10 +162,14 @@ at::Tensor PackedOp::run_primitive(const at::Tensor& input, const std::vector<at
   return user_view(result, input, eager_layout);
 }
 
+bool PackedOp::adds_in_place(const Fused& fused, const at::Tensor& dead) {
+  // What is laid out in another way was copied.
+  return fused.count > 0 && fused.spreads.front() == Spread::full &&
+         fused.operands.front().const_data_ptr() == dead.const_data_ptr();
+}
+
 at::Tensor PackedOp::accumulate(const at::Tensor& source, const at::Tensor& dead, Fused fused) const {
   const at::Tensor seen = fused.operands.front();
-  const bool is_laid_out_as_result = seen.const_data_ptr() == dead.const_data_ptr();  // else this is a copy
-  if (fused.spreads.front() != Spread::full || !is_laid_out_as_result) return {};
   fused.accumulates = true;
   fused.spreads.erase(fused.spreads.begin());
   fused.operands.erase(fused.operands.begin());

@@ -119,9 +119,11 @@ class PackedOp : public FusedOp {
   // The anchor computed by a kernel of our own, with the first `done` post-ops, as the caller gets it. Undefined where
   // oneDNN's is to be taken.
   virtual at::Tensor run_own_kernel(const at::Tensor& /*input*/, const std::vector<at::Tensor>& /*operands*/,
-                                    bool /*eager_layout*/, size_t& /*done*/) const {
+                                    bool /*may_accumulate*/, bool /*eager_layout*/, size_t& /*done*/) const {
     return {};
   }
+  // Whether the first of `fused` adds all of a dead operand, as it lies in memory: then the result may be written over it.
+  static bool adds_in_place(const Fused& fused, const at::Tensor& dead);
   // fuse() for the result of a call.
   Fused fuse_into_result(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
                          bool (*applies)(const PostOp&) = is_exact) const;

@@ -103,7 +103,8 @@ def test_optimize_passes_it_on():
 ENVIRONMENT = """
 import os, torch, ipex
 
-model, x = torch.nn.Linear(4, 3).eval(), torch.randn(32, 4)
+# With mish oneDNN computes: its primitives tell their mode.
+model, x = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Mish()).eval(), torch.randn(32, 4)
 traced = torch.jit.trace(model, x)
 follows = ipex.jit_optimize(traced)  # does not ask
 own = ipex.jit_optimize(traced, fp32_math_mode=ipex.FP32MathMode.FP32)

@@ -27,16 +27,15 @@ class Product(nn.Module):
         return torch.relu(torch.matmul(a, a.transpose(1, 2)))
 
 
-# oneDNN's name for the op, the model, its input.
+# oneDNN's name for the op, the model, its input. Where kernels of our own would be taken, a post-op that they lack.
 OPS = {
     "conv1d": ("convolution", nn.Sequential(nn.Conv1d(16, 32, 3), nn.ReLU()), (2, 16, 20)),
     "conv2d": ("convolution", nn.Sequential(nn.Conv2d(16, 32, 3), nn.ReLU()), (2, 16, 10, 10)),
-    "conv2d_1x1": ("convolution", nn.Sequential(nn.Conv2d(16, 32, 1), nn.ReLU()), (2, 16, 10, 10)),
+    "conv2d_1x1": ("convolution", nn.Sequential(nn.Conv2d(16, 32, 1), nn.Mish()), (2, 16, 10, 10)),
     "conv2d_depthwise": ("convolution", nn.Sequential(nn.Conv2d(16, 16, 3, groups=16), nn.ReLU()), (2, 16, 10, 10)),
     "conv3d": ("convolution", nn.Sequential(nn.Conv3d(16, 32, 3), nn.ReLU()), (2, 16, 6, 6, 6)),
     "conv_transpose2d": ("deconvolution", nn.Sequential(nn.ConvTranspose2d(16, 32, 3), nn.ReLU()), (2, 16, 10, 10)),
-    "linear": ("matmul", nn.Sequential(nn.Linear(64, 32), nn.ReLU()), (32, 64)),
-    # oneDNN's for its post-op only: with others a kernel of our own takes a few rows.
+    "linear": ("matmul", nn.Sequential(nn.Linear(64, 32), nn.Mish()), (32, 64)),
     "linear_one_row": ("matmul", nn.Sequential(nn.Linear(64, 32), nn.Mish()), (1, 64)),
     "matmul": ("matmul", Product(), (2, 16, 32)),
 }

@@ -1,4 +1,4 @@
-"""A float32 linear with few rows runs on a kernel of our own, which reads the weight as oneDNN packed it.
+"""Float32 linears and convolutions of single pixels run on kernels of our own, which read what oneDNN packed.
 
 That no primitive was made is how a test sees which kernel ran.
 """
@@ -27,7 +27,7 @@ from support import (
     skip_if_aten_has_no_limit,
 )
 
-MOST_ROWS = 16
+FEW, MANY = 16, 17  # the most rows of one kernel, the least of the other
 
 
 @pytest.fixture(autouse=True)
@@ -36,11 +36,11 @@ def _no_gradients():
         yield
 
 
-@pytest.mark.parametrize("rows", range(1, MOST_ROWS + 2))
-def test_which_rows_are_few(rows):
+@pytest.mark.parametrize("rows", [*range(1, MANY + 8), 31, 32, 47, 49, 100, 300])
+def test_rows(rows):
     x = torch.randn(rows, 70)
     optimized = check_against_eager(nn.Sequential(nn.Linear(70, 100), nn.ReLU()), x)
-    assert primitive_count(optimized) == (rows > MOST_ROWS)
+    assert primitive_count(optimized) == 0
     assert fallback_reasons(optimized) == []
 
 
@@ -49,15 +49,32 @@ def test_which_rows_are_few(rows):
 @pytest.mark.parametrize("width_in", [1, 3, 8, 9, 64, 65, 300])
 def test_widths(width_in, width_out, bias):
     x = torch.randn(1, width_in)
-    also = tuple(torch.randn(rows, width_in) for rows in (2, 3, 4, 5, 7, 11, 16))
+    also = tuple(torch.randn(rows, width_in) for rows in (2, 3, 4, 5, 7, 11, FEW, MANY, 23, 50))
     optimized = check_against_eager(nn.Linear(width_in, width_out, bias), x, also=also)
+    assert primitive_count(optimized) == 0
+
+
+@pytest.mark.parametrize("width_in", [767, 768, 769, 1537])
+@pytest.mark.parametrize("width_out", [1, 40, 50, 200])
+def test_depths(width_in, width_out):
+    """With many rows, long sums are computed in pieces."""
+    model = nn.Sequential(nn.Linear(width_in, width_out), nn.GELU(), nn.ReLU())
+    optimized = check_against_eager(model, torch.randn(30, width_in))
+    assert primitive_count(optimized) == 0
+
+
+def test_blocks_of_rows():
+    """They are cut where they would leave the cache."""
+    optimized = check_against_eager(nn.Linear(768, 40), torch.randn(500, 768))
     assert primitive_count(optimized) == 0
 
 
 @pytest.mark.parametrize("width_out", [9, 12, 15, 16])
 def test_a_weight_that_may_be_plain(width_out):
     """Without AVX-512 these are not packed in panels."""
-    check_against_eager(nn.Linear(100, width_out), torch.randn(1, 100), also=(torch.randn(3, 100),))
+    check_against_eager(
+        nn.Linear(100, width_out), torch.randn(1, 100), also=(torch.randn(3, 100), torch.randn(30, 100))
+    )
 
 
 def test_any_rank_and_layout():
@@ -65,6 +82,10 @@ def test_any_rank_and_layout():
     also = (
         x[0],
         torch.randn(2, 3, 64),
+        torch.randn(2, 9, 64),
+        torch.randn(64, 40).t(),
+        torch.randn(40, 128)[:, ::2],
+        torch.randn(1, 64).expand(40, 64),
         torch.randn(1, 2, 1, 3, 64),
         torch.randn(64, 6).t(),
         torch.randn(5, 2, 64).transpose(0, 1),
@@ -126,7 +147,7 @@ class Then(nn.Module):
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
-@pytest.mark.parametrize("rows", [1, 6])
+@pytest.mark.parametrize("rows", [1, 6, 22])
 def test_activations(name, rows):
     model, x = Then(ACTIVATIONS[name]), torch.randn(rows, 40) * 4
     optimized = check_against_eager(model, x)
@@ -136,14 +157,15 @@ def test_activations(name, rows):
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_activations_of_special_values(name):
+@pytest.mark.parametrize("rows", [1, MANY])
+def test_activations_of_special_values(name, rows):
     skip_if_aten_has_no_limit(name)
     model = Then(ACTIVATIONS[name])
     model.linear.weight.zero_()
     special = [float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e-40, 5e37, -5e37, 88.5, -88.5, 100.0, -100.0]
     numbers = torch.tensor([*special, -10.0, -6.0, -3.0, 3.0, 6.0, 10.0, 20.0, -20.0, 1e-6, -1e-6, 0.5, -0.5])
     model.linear.bias[: len(numbers)] = numbers
-    x = torch.zeros(1, 40)
+    x = torch.zeros(rows, 40)
     expected, actual = model(x), optimized_for(model, x)(x)
     torch.testing.assert_close(actual, expected, rtol=2e-6, atol=3e-7, equal_nan=True)
 
@@ -165,9 +187,10 @@ def test_activations_everywhere():
 
 
 @pytest.mark.parametrize("name", BINARY)
-@pytest.mark.parametrize("sizes", [(3, 30), (30,), (1, 30), (1,), (1, 1)])
-def test_operands(name, sizes):
-    model, x, other = Then(BINARY[name]), torch.randn(3, 40), torch.rand(sizes) + 0.5
+@pytest.mark.parametrize("sizes", [(None, 30), (30,), (1, 30), (1,), (1, 1)])
+@pytest.mark.parametrize("rows", [3, 22])
+def test_operands(name, sizes, rows):
+    model, x, other = Then(BINARY[name]), torch.randn(rows, 40), torch.rand([size or rows for size in sizes]) + 0.5
     optimized = check_against_eager(model, x, other)
     assert optimized.packed_0.__getstate__()[0][3] != []
     assert primitive_count(optimized) == 0
@@ -203,24 +226,24 @@ def test_a_post_op_that_neither_has():
 
 
 def test_nan_and_infinity_stay_where_they_are():
-    model, x = nn.Linear(70, 65), torch.randn(5, 70)
+    model, x = nn.Linear(70, 65), torch.randn(25, 70)
     model.weight[5, 7], model.weight[6, 8], model.weight[64, 9] = float("nan"), float("inf"), 0
     x[1, 9] = float("inf")
     x[2, 0] = float("nan")
     x[3, 8] = 0
-    for rows in (x, x[1:2], x[2:3], x[3:4]):
+    for rows in (x, x[:5], x[1:2], x[2:3], x[3:4]):
         actual, expected = optimized_for(model, x)(rows), model(rows)
         assert torch.equal(actual.isnan(), expected.isnan())
         assert_same(actual, expected)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 5])
+@pytest.mark.parametrize("rows", [1, 2, 5, 50, 2000])
 def test_neither_calls_nor_threads_change_a_bit(rows):
     x = torch.randn(rows, 600)
-    optimized = optimized_for(nn.Sequential(nn.Linear(600, 1000), nn.GELU()), x)
+    optimized = optimized_for(nn.Sequential(nn.Linear(600, 1000 if rows < 100 else 70), nn.GELU()), x)
     expected, before = optimized(x), torch.get_num_threads()
     try:
-        for threads in (1, 2, 3):
+        for threads in (1, 2, 3, 7):
             torch.set_num_threads(threads)
             assert all(torch.equal(optimized(x), expected) for _ in range(3))
     finally:
@@ -230,13 +253,13 @@ def test_neither_calls_nor_threads_change_a_bit(rows):
     assert primitive_count(optimized) == 0
 
 
-@pytest.mark.parametrize(("rows", "outputs"), [(1, 1024), (15, 1024), (16, 40), (16, 1024)])
+@pytest.mark.parametrize(("rows", "outputs"), [(1, 1024), (15, 1024), (16, 40), (16, 1024), (MANY, 40)])
 def test_math_mode_bf32(rows, outputs):
-    """A weight too small for bfloat16 stays in float32, unless oneDNN rounds it: many rows, with AMX."""
+    """A weight too small for bfloat16 stays in float32, unless oneDNN rounds it, with AMX."""
     model, x = nn.Linear(64, outputs), torch.randn(rows, 64)
     optimized = optimized_for(model, x, mode=FP32MathMode.BF32)
     optimized(x)
-    is_for_onednn = rows == 16 and outputs == 1024 and ipex.isa.has_amx()
+    is_for_onednn = ipex.isa.has_amx() and (rows > FEW or (rows == FEW and outputs == 1024))
     assert primitive_count(optimized) == is_for_onednn
     assert_same(optimized(x), model(x), BF32_TOLERANCE if is_for_onednn else FP32_TOLERANCE)
 
@@ -255,17 +278,102 @@ def test_saved_and_copied(tmp_path):
         assert primitive_count(again) == 0
 
 
-def test_few_rows_and_many_read_the_same_weight():
-    model, few, many = nn.Linear(64, 100).eval(), torch.randn(2, 64), torch.randn(40, 64)
-    optimized = optimized_for(model, few)
-    for x in (few, many, few):
-        assert_same(optimized(x), model(x))
-    assert primitive_count(optimized) == 1
-
-
 def test_inference_tensors():
     model, x = nn.Linear(64, 40).eval(), torch.randn(2, 64)
     optimized = optimized_for(model, x)
     with torch.inference_mode():
         assert optimized(x).is_inference()
     assert not optimized(x).is_inference()
+
+
+def image(*shape: int) -> Tensor:
+    return torch.randn(shape).to(memory_format=torch.channels_last)
+
+
+LEAST_CHANNELS = 24  # for more pixels than a few
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("channels_out", [1, 7, 8, 16, 24, 30, 64, 100])
+@pytest.mark.parametrize("channels_in", [1, 3, 8, 20, 64, 800])
+def test_single_pixels(channels_in, channels_out, bias):
+    """Few pixels and many, in all layouts, batched or not."""
+    also = (
+        image(3, channels_in, 5, 5),
+        image(1, channels_in, 1, 1),
+        torch.randn(1, channels_in, 4, 4),
+        torch.randn(channels_in, 5, 6),
+        torch.randn(2, 2 * channels_in, 9, 7)[:, ::2, 1:, ::2],
+    )
+    model = nn.Sequential(nn.Conv2d(channels_in, channels_out, 1, bias=bias), nn.ReLU())
+    optimized = check_against_eager(model, image(1, channels_in, 7, 9), also=also)
+    assert primitive_count(optimized) == 0 or min(channels_in, channels_out) < LEAST_CHANNELS
+    assert fallback_reasons(optimized) == []
+
+
+def test_single_pixels_of_a_sequence():
+    """One image high is what becomes of them."""
+    optimized = check_against_eager(nn.Conv1d(20, 30, 1), torch.randn(2, 20, 50))
+    assert fallback_reasons(optimized) == []
+
+
+def test_few_pixels_of_few_channels():
+    optimized = check_against_eager(nn.Conv2d(8, 4, 1), image(2, 8, 1, 1), also=(image(1, 8, 4, 4),))
+    assert primitive_count(optimized) == 0
+    optimized(image(1, 8, 4, 5))
+    assert primitive_count(optimized) == 1
+
+
+@pytest.mark.parametrize(("channels", "by_onednn"), [(127, True), (128, False)])
+def test_many_pixels(channels, by_onednn):
+    optimized = check_against_eager(nn.Conv2d(channels, 30, 1), image(3, channels, 20, 20))
+    assert primitive_count(optimized) == by_onednn
+
+
+NOT_PRODUCTS = {
+    "stride": {"stride": 2},
+    "padding": {"padding": 1},
+    "groups": {"groups": 4},
+}
+
+
+@pytest.mark.parametrize("name", NOT_PRODUCTS)
+def test_other_single_pixels_are_onednns(name):
+    model = nn.Sequential(nn.Conv2d(32, 32, 1, **NOT_PRODUCTS[name]), nn.ReLU())
+    optimized = check_against_eager(model, image(2, 32, 8, 9))
+    in_a_corner = ["in this corner oneDNN's kernels read what they should not"] if name == "padding" else []
+    assert fallback_reasons(optimized) == in_a_corner
+    assert primitive_count(optimized) == (not in_a_corner)
+
+
+@pytest.mark.parametrize("name", ["add", "radd", "mul", "add_relu"])
+@pytest.mark.parametrize("sizes", [(2, 24, 6, 7), (24, 1, 1), (1,)])
+def test_operands_of_single_pixels(name, sizes):
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(32, 24, 1)
+
+        def forward(self, x: Tensor, other: Tensor) -> Tensor:
+            return BINARY[name](self.conv(x), other)
+
+    other = image(*sizes) if len(sizes) == 4 else torch.randn(sizes)
+    optimized = check_against_eager(Model(), image(2, 32, 6, 7), other)
+    assert primitive_count(optimized) == 0
+    assert fallback_reasons(optimized) == []
+
+
+def test_single_pixels_saved_and_copied(tmp_path):
+    x = image(2, 32, 6, 7)
+    optimized = optimized_for(nn.Conv2d(32, 24, 1), x)
+    for again in (assert_round_trip(optimized, tmp_path, x), copy.deepcopy(optimized)):
+        assert torch.equal(again(x), optimized(x))
+        assert primitive_count(again) == 0
+
+
+def test_single_pixels_in_bf32():
+    model, x = nn.Conv2d(64, 64, 1), image(1, 64, 14, 14)
+    optimized = optimized_for(model, x, mode=FP32MathMode.BF32)
+    optimized(x)
+    assert primitive_count(optimized) == ipex.isa.has_amx()
+    assert_same(optimized(x), model(x), BF32_TOLERANCE if ipex.isa.has_amx() else FP32_TOLERANCE)

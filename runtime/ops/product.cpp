@@ -1,0 +1,94 @@
+#include "ops/product.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+
+#include "kernels/kernels.h"
+
+namespace ipex::runtime {
+namespace {
+
+int64_t rounded_up(int64_t count, int64_t parts) { return (count + parts - 1) / parts; }
+
+void multiply_few_rows(const float* rows, int64_t row_count, int64_t depth, const Panels& panels,
+                       const ElementwiseSteps& steps, float* result) {
+  const FewRowsProduct work{.rows = rows,
+                            .row_count = row_count,
+                            .depth = depth,
+                            .panels = panels.data,
+                            .panel_columns = panels.columns,
+                            .panel_size = panels.size,
+                            .steps = steps,
+                            .result = result};
+  const int64_t group = panels.columns * panels_of_a_group(row_count);
+  const int64_t groups = rounded_up(steps.columns, group);
+  constexpr int64_t elements_worth_a_thread = 1 << 15;
+  const int64_t grain = elements_worth_a_thread / (depth * group) + 1;
+  const auto multiply = kernels().few_rows.multiply;
+  if (groups <= grain) return multiply(work, 0, groups);
+  at::parallel_for(0, groups, grain, [&](int64_t first, int64_t last) { multiply(work, first, last); });
+}
+
+// How many parts the rows are cut into, and how many the panels: for every thread one of each.
+struct Parts {
+  int64_t rows, panels;
+};
+
+// The slowest thread shall have least to do.
+Parts parts_for(int64_t threads, int64_t row_tiles, int64_t panels) {
+  Parts best{1, 1};
+  int64_t least = row_tiles * panels;
+  for (int64_t panel_parts = 1; panel_parts <= std::min(threads, panels); ++panel_parts) {
+    const int64_t row_parts = std::min(threads / panel_parts, row_tiles);
+    const int64_t most = rounded_up(row_tiles, row_parts) * rounded_up(panels, panel_parts);
+    if (most < least) {
+      best = {row_parts, panel_parts};
+      least = most;
+    }
+  }
+  return best;
+}
+
+void multiply_many_rows(const float* rows, int64_t row_count, int64_t depth, const Panels& panels,
+                        const ElementwiseSteps& steps, float* result) {
+  const ManyRowsProduct work{.rows = rows,
+                             .row_count = row_count,
+                             .depth = depth,
+                             .panels = panels.data,
+                             .panel_columns = panels.columns,
+                             .panel_size = panels.size,
+                             .steps = steps,
+                             .result = result};
+  const auto multiply = kernels().many_rows.multiply;
+  const int64_t panel_count = rounded_up(steps.columns, panels.columns);
+  constexpr int64_t products_worth_a_thread = 1 << 18, rows_of_a_tile = 6;
+  const int64_t threads =
+      std::min<int64_t>(at::get_num_threads(), row_count * depth * steps.columns / products_worth_a_thread + 1);
+  if (threads == 1) return multiply(work, 0, row_count, 0, panel_count);
+  const int64_t tiles = rounded_up(row_count, rows_of_a_tile);
+  const Parts parts = parts_for(threads, tiles, panel_count);
+  const auto first_row = [&](int64_t part) { return std::min(tiles * part / parts.rows * rows_of_a_tile, row_count); };
+  at::parallel_for(0, parts.rows * parts.panels, /*grain_size=*/1, [&](int64_t first, int64_t last) {
+    for (int64_t part = first; part < last; ++part) {
+      const int64_t i = part / parts.panels, j = part % parts.panels;
+      multiply(work, first_row(i), first_row(i + 1), panel_count * j / parts.panels,
+               panel_count * (j + 1) / parts.panels);
+    }
+  });
+}
+
+}  // namespace
+
+bool can_multiply(const Panels& panels) {
+  const int64_t width = kernels().few_rows.width;
+  return panels.columns % width == 0 && panels.columns / width <= most_vectors_of_a_panel;
+}
+
+void multiply(const float* rows, int64_t row_count, int64_t depth, const Panels& panels, const ElementwiseSteps& steps,
+              float* result) {
+  const auto multiply = row_count <= most_few_rows ? multiply_few_rows : multiply_many_rows;
+  multiply(rows, row_count, depth, panels, steps, result);
+}
+
+}  // namespace ipex::runtime
