@@ -33,7 +33,6 @@ CONVOLUTIONS = [  # side of the image, channels, columns
     (14, 256, 1024),
     (14, 1024, 256),
     (28, 512, 128),
-    (56, 256, 64),
 ]
 ELEMENTS_OF_ALL_WEIGHTS = 16 << 20
 SECONDS_PER_CASE = 3.0

@@ -199,12 +199,12 @@ class ConvolutionContext final : public PackedOp {
            is_all(geometry_.end, 0) && weight()->panels() && can_multiply(*weight()->panels());
   }
 
-  // With less to multiply, memory is what counts, and oneDNN knows more ways through it.
+  // With less to multiply for a pixel, or more pixels than the caches hold, memory is what counts, and oneDNN knows more
+  // ways through it.
   bool is_worth_multiplying(int64_t pixels) const {
-    constexpr int64_t least_channels = 24, many_pixels = 1024, channels_for_many_pixels = 128;
-    if (pixels <= most_few_rows) return true;
-    return input_channels() >= (pixels > many_pixels ? channels_for_many_pixels : least_channels) &&
-           output_channels() >= least_channels;
+    constexpr int64_t least_channels = 24, most_pixels = 1024;
+    return pixels <= most_few_rows ||
+           (pixels <= most_pixels && std::min(input_channels(), output_channels()) >= least_channels);
   }
 
   // Whether some images of the right size may be convolved so.

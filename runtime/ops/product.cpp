@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "kernels/kernels.h"
 
@@ -30,21 +31,26 @@ void multiply_few_rows(const float* rows, int64_t row_count, int64_t depth, cons
   at::parallel_for(0, groups, grain, [&](int64_t first, int64_t last) { multiply(work, first, last); });
 }
 
+constexpr int64_t rows_of_a_tile = 6;
+
 // How many parts the rows are cut into, and how many the panels: for every thread one of each.
 struct Parts {
   int64_t rows, panels;
 };
 
-// The slowest thread shall have least to do.
-Parts parts_for(int64_t threads, int64_t row_tiles, int64_t panels) {
+// The thread that has most to multiply and to read shall have least.
+Parts parts_for(int64_t threads, int64_t row_tiles, int64_t panels, int64_t panel_columns) {
+  constexpr int64_t products_worth_a_read = 8;  // about, from the third cache
   Parts best{1, 1};
-  int64_t least = row_tiles * panels;
+  int64_t least = std::numeric_limits<int64_t>::max();
   for (int64_t panel_parts = 1; panel_parts <= std::min(threads, panels); ++panel_parts) {
     const int64_t row_parts = std::min(threads / panel_parts, row_tiles);
-    const int64_t most = rounded_up(row_tiles, row_parts) * rounded_up(panels, panel_parts);
-    if (most < least) {
+    const int64_t rows = rounded_up(row_tiles, row_parts) * rows_of_a_tile;
+    const int64_t columns = rounded_up(panels, panel_parts) * panel_columns;
+    const int64_t cost = rows * columns + products_worth_a_read * (rows + columns);
+    if (cost < least) {
       best = {row_parts, panel_parts};
-      least = most;
+      least = cost;
     }
   }
   return best;
@@ -62,12 +68,12 @@ void multiply_many_rows(const float* rows, int64_t row_count, int64_t depth, con
                              .result = result};
   const auto multiply = kernels().many_rows.multiply;
   const int64_t panel_count = rounded_up(steps.columns, panels.columns);
-  constexpr int64_t products_worth_a_thread = 1 << 18, rows_of_a_tile = 6;
+  constexpr int64_t products_worth_a_thread = 1 << 18;
   const int64_t threads =
       std::min<int64_t>(at::get_num_threads(), row_count * depth * steps.columns / products_worth_a_thread + 1);
   if (threads == 1) return multiply(work, 0, row_count, 0, panel_count);
   const int64_t tiles = rounded_up(row_count, rows_of_a_tile);
-  const Parts parts = parts_for(threads, tiles, panel_count);
+  const Parts parts = parts_for(threads, tiles, panel_count, panels.columns);
   const auto first_row = [&](int64_t part) { return std::min(tiles * part / parts.rows * rows_of_a_tile, row_count); };
   at::parallel_for(0, parts.rows * parts.panels, /*grain_size=*/1, [&](int64_t first, int64_t last) {
     for (int64_t part = first; part < last; ++part) {
