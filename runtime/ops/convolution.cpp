@@ -213,7 +213,7 @@ class ConvolutionContext final : public PackedOp {
   // Windows of so many pixels in both directions, that move by one, and all else that kernels of our own want. With AMX,
   // oneDNN is faster where it may round.
   bool has_windows_of(int64_t side) const {
-    return geometry_.spatial_rank == 2 && dtype() == at::kFloat && geometry_.groups == 1 && !geometry_.transposed &&
+    return geometry_.spatial_rank <= 2 && dtype() == at::kFloat && geometry_.groups == 1 && !geometry_.transposed &&
            weight_sizes()[2] == side && weight_sizes()[3] == side && is_all(geometry_.stride, 1) &&
            is_all(geometry_.dilation, 1) && steps_.has_all() &&
            !(math_mode_now(math_mode()) == FP32MathMode::BF32 && isa::is_in_use(isa::Level::AMX));

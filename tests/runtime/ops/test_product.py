@@ -313,9 +313,12 @@ def test_single_pixels(channels_in, channels_out, bias):
     assert fallback_reasons(optimized) == []
 
 
-def test_single_pixels_of_a_sequence():
-    """One image high is what becomes of them."""
-    optimized = check_against_eager(nn.Conv1d(20, 30, 1), torch.randn(2, 20, 50))
+def test_single_elements_of_a_sequence():
+    """They are pixels of an image one pixel high."""
+    also = (torch.randn(1, 40, 3), torch.randn(40, 30), torch.randn(2, 50, 40).transpose(1, 2))
+    model = nn.Sequential(nn.Conv1d(40, 30, 1), nn.ReLU())
+    optimized = check_against_eager(model, torch.randn(2, 40, 50), also=also)
+    assert primitive_count(optimized) == 0
     assert fallback_reasons(optimized) == []
 
 
