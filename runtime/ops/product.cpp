@@ -12,20 +12,11 @@ namespace {
 
 int64_t rounded_up(int64_t count, int64_t parts) { return (count + parts - 1) / parts; }
 
-void multiply_few_rows(const float* rows, int64_t row_count, int64_t depth, const Panels& panels,
-                       const ElementwiseSteps& steps, float* result) {
-  const FewRowsProduct work{.rows = rows,
-                            .row_count = row_count,
-                            .depth = depth,
-                            .panels = panels.data,
-                            .panel_columns = panels.columns,
-                            .panel_size = panels.size,
-                            .steps = steps,
-                            .result = result};
-  const int64_t group = panels.columns * panels_of_a_group(row_count);
-  const int64_t groups = rounded_up(steps.columns, group);
+void multiply_few_rows(const RowsProduct& work) {
+  const int64_t group = work.panel_columns * panels_of_a_group(work.row_count);
+  const int64_t groups = rounded_up(work.steps.columns, group);
   constexpr int64_t elements_worth_a_thread = 1 << 15;
-  const int64_t grain = elements_worth_a_thread / (depth * group) + 1;
+  const int64_t grain = elements_worth_a_thread / (work.depth * group) + 1;
   const auto multiply = kernels().few_rows.multiply;
   if (groups <= grain) return multiply(work, 0, groups);
   at::parallel_for(0, groups, grain, [&](int64_t first, int64_t last) { multiply(work, first, last); });
@@ -56,24 +47,15 @@ Parts parts_for(int64_t threads, int64_t row_tiles, int64_t panels, int64_t pane
   return best;
 }
 
-void multiply_many_rows(const float* rows, int64_t row_count, int64_t depth, const Panels& panels,
-                        const ElementwiseSteps& steps, float* result) {
-  const ManyRowsProduct work{.rows = rows,
-                             .row_count = row_count,
-                             .depth = depth,
-                             .panels = panels.data,
-                             .panel_columns = panels.columns,
-                             .panel_size = panels.size,
-                             .steps = steps,
-                             .result = result};
+void multiply_many_rows(const RowsProduct& work) {
   const auto multiply = kernels().many_rows.multiply;
-  const int64_t panel_count = rounded_up(steps.columns, panels.columns);
+  const int64_t row_count = work.row_count, panel_count = rounded_up(work.steps.columns, work.panel_columns);
   constexpr int64_t products_worth_a_thread = 1 << 18;
-  const int64_t threads =
-      std::min<int64_t>(at::get_num_threads(), row_count * depth * steps.columns / products_worth_a_thread + 1);
+  const int64_t threads = std::min<int64_t>(at::get_num_threads(),
+                                            row_count * work.depth * work.steps.columns / products_worth_a_thread + 1);
   if (threads == 1) return multiply(work, 0, row_count, 0, panel_count);
   const int64_t tiles = rounded_up(row_count, rows_of_a_tile);
-  const Parts parts = parts_for(threads, tiles, panel_count, panels.columns);
+  const Parts parts = parts_for(threads, tiles, panel_count, work.panel_columns);
   const auto first_row = [&](int64_t part) { return std::min(tiles * part / parts.rows * rows_of_a_tile, row_count); };
   at::parallel_for(0, parts.rows * parts.panels, /*grain_size=*/1, [&](int64_t first, int64_t last) {
     for (int64_t part = first; part < last; ++part) {
@@ -93,8 +75,15 @@ bool can_multiply(const Panels& panels) {
 
 void multiply(const float* rows, int64_t row_count, int64_t depth, const Panels& panels, const ElementwiseSteps& steps,
               float* result) {
-  const auto multiply = row_count <= most_few_rows ? multiply_few_rows : multiply_many_rows;
-  multiply(rows, row_count, depth, panels, steps, result);
+  const RowsProduct work{.rows = rows,
+                         .row_count = row_count,
+                         .depth = depth,
+                         .panels = panels.data,
+                         .panel_columns = panels.columns,
+                         .panel_size = panels.size,
+                         .steps = steps,
+                         .result = result};
+  row_count <= most_few_rows ? multiply_few_rows(work) : multiply_many_rows(work);
 }
 
 }  // namespace ipex::runtime
