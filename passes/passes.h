@@ -13,6 +13,7 @@ Pass remove_in_place_activations();
 inline Symbol was_in_place() { return Symbol::attr("was_in_place"); }
 Pass simplify_embedding_bag();
 Pass rewrite_activation_spellings();
+Pass move_activations();
 
 // prepack
 Pass prepack_convolution();
@@ -39,7 +40,7 @@ Pass fuse_channel_shuffle();
 Pass fuse_batch_norm();
 Pass fuse_cat_batch_norm();
 Pass rewrite_softmax();
-Pass rewrite_max_pool();
+Pass rewrite_pooling();
 
 // layout
 Pass keep_channels_last();

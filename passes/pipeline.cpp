@@ -44,6 +44,8 @@ const std::vector<Phase>& phases() {
           simplify_embedding_bag(),
           // After dropout is gone, which may stand inside a spelling; before the fusions, which know the ops only.
           rewrite_activation_spellings(),
+          // Knows linears and activations by one name each.
+          move_activations(),
       }},
       // Prepack before folding: constants fold into any packed op, whichever it is, and the packed op can carry the
       // condition under which the folding is right. Nothing is packed yet.
@@ -70,7 +72,7 @@ const std::vector<Phase>& phases() {
 // After lower_precision, where a dtype is asked for: fold_casts stops where anything is overwritten.
 const std::vector<Phase>& last_phases() {
   static const std::vector<Phase> phases{
-      {{restore_in_place_activations(), rewrite_max_pool()}},
+      {{restore_in_place_activations(), rewrite_pooling()}},
       // After all that edits the nodes of a linear, its dtype and its math mode included.
       {{chain_linears()}},
       {{explain_leftovers()}},

@@ -7,8 +7,11 @@
 //
 // `spatial_rank` is that of the convolutions in the stretch. What is no image of that rank stays as it is.
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <torch/library.h>
 
+#include "kernels/kernels.h"
+#include "ops/call_conditions.h"
 #include "ops/memory_format.h"
 
 namespace ipex::runtime {
@@ -18,10 +21,30 @@ bool is_image(const at::Tensor& x, int64_t spatial_rank) {
   return x.layout() == at::kStrided && (x.dim() == spatial_rank + 1 || x.dim() == spatial_rank + 2);
 }
 
+// Images of few channels, as most models get. aten copies them element by element.
+bool has_few_channels(const at::Tensor& image) {
+  return image.size(1) > 1 && image.size(1) <= 4 && image.numel() > 0 && image.is_contiguous() &&
+         is_plain_cpu_float(image) && !wants_gradient(image);
+}
+
+at::Tensor with_channels_interleaved(const at::Tensor& image, at::MemoryFormat format) {
+  const at::Tensor y = at::empty(image.sizes(), image.options().memory_format(format));
+  const float* from = image.const_data_ptr<float>();
+  float* to = y.mutable_data_ptr<float>();
+  const int64_t size = image.numel() / image.size(0), channels = image.size(1);
+  constexpr int64_t elements_worth_a_thread = 32768;
+  at::parallel_for(0, image.size(0), elements_worth_a_thread / size + 1, [&](int64_t begin, int64_t end) {
+    kernels().channels.shuffle(from + begin * size, end - begin, channels, size / channels, to + begin * size);
+  });
+  return y;
+}
+
 at::Tensor to_channels_last(const at::Tensor& x, int64_t spatial_rank) {
   if (!is_image(x, spatial_rank)) return x;
   const at::Tensor image = as_batched_image(x, spatial_rank);
-  const at::Tensor converted = image.contiguous(channels_last_of(spatial_rank));
+  const at::MemoryFormat format = channels_last_of(spatial_rank);
+  const bool interleaves = has_few_channels(image) && !image.is_contiguous(format);
+  const at::Tensor converted = interleaves ? with_channels_interleaved(image, format) : image.contiguous(format);
   return converted.is_same(image) ? x : as_original_image(converted, x, spatial_rank);
 }
 

@@ -1,10 +1,11 @@
-// rewrite_max_pool: a max_pool2d among packed convolutions is computed by our kernel for channels-last images.
+// rewrite_pooling: pooling among packed convolutions is computed by our kernels for channels-last images.
 //
 //   before   %y = aten::max_pool2d(%x, %kernel_size, %stride, %padding, %dilation, %ceil_mode)
 //   after    %y = ipex::max_pool2d(%x, %kernel_size, %stride, %padding, %dilation, %ceil_mode)
 //
-// Runs last, so that other passes need to know one max_pool2d only. The op looks at the layout that it gets, and leaves
-// any other to aten. Declines in a graph where no image is channels-last.
+// and adaptive_avg_pool2d, of which the kernel averages whole images. Runs last, so that other passes need to know one of
+// each only. The ops look at the layout that they get, and leave any other to aten. Declines in a graph where no image is
+// channels-last.
 #include "graph_walk.h"
 #include "passes.h"
 #include "spelling.h"
@@ -21,14 +22,18 @@ bool has_images_channels_last(const std::shared_ptr<Graph>& graph) {
 bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
   static const std::vector<Spelling> spellings{
       Spelling("%y = aten::max_pool2d(%x, %kernel_size, %stride, %padding, %dilation, %ceil_mode)")
-          .becomes("ipex::max_pool2d", {"x", "kernel_size", "stride", "padding", "dilation", "ceil_mode"})};
+          .becomes("ipex::max_pool2d", {"x", "kernel_size", "stride", "padding", "dilation", "ceil_mode"}),
+      Spelling("%y = aten::adaptive_avg_pool2d(%x, %output_size)")
+          .becomes("ipex::adaptive_avg_pool2d", {"x", "output_size"})};
   if (has_images_channels_last(graph)) return rewrite_spellings(graph, recorder, spellings);
-  for_each(graph, "aten::max_pool2d", [&](Node* node) { recorder.declined(node, "no image is channels-last"); });
+  for (const char* kind : {"aten::max_pool2d", "aten::adaptive_avg_pool2d"}) {
+    for_each(graph, kind, [&](Node* node) { recorder.declined(node, "no image is channels-last"); });
+  }
   return false;
 }
 
 }  // namespace
 
-Pass rewrite_max_pool() { return {"rewrite_max_pool", run}; }
+Pass rewrite_pooling() { return {"rewrite_pooling", run}; }
 
 }  // namespace ipex::passes

@@ -1,10 +1,11 @@
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import ipex
 from support import assert_rewrites, assert_round_trip, assert_unchanged, check_against_eager, graph_ir, kinds
 
-NAME = "rewrite_max_pool"
+NAME = "rewrite_pooling"
 POOL = (
     "%two : int[] = prim::Constant[value=[2, 2]]()",
     "%zeros : int[] = prim::Constant[value=[0, 0]]()",
@@ -25,6 +26,18 @@ def test_declines_where_nothing_is_channels_last():
     assert_unchanged(NAME, graph_ir("%c : Tensor", *POOL, returns="%y"), reason="no image is channels-last")
 
 
+AVERAGE = (
+    "%one : int[] = prim::Constant[value=[1, 1]]()",
+    "%y : Tensor = aten::adaptive_avg_pool2d(%c, %one)",
+)
+
+
+def test_fires_for_averages():
+    result = assert_rewrites(NAME, graph_ir("%x : Tensor", *CONVERTED, *AVERAGE, returns="%y"))
+    assert result.count("ipex::adaptive_avg_pool2d") == 1
+    assert_unchanged(NAME, graph_ir("%c : Tensor", *AVERAGE, returns="%y"), reason="no image is channels-last")
+
+
 class Stem(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -32,7 +45,8 @@ class Stem(nn.Module):
         self.pool = nn.MaxPool2d(3, 2, padding=1, ceil_mode=True)
 
     def forward(self, x):
-        return self.second(self.pool(torch.relu(self.first(x)))), self.pool(x)
+        y = self.second(self.pool(torch.relu(self.first(x))))
+        return y, self.pool(x), F.adaptive_avg_pool2d(y, 1)
 
 
 def test_matches_eager(tmp_path):
@@ -42,6 +56,7 @@ def test_matches_eager(tmp_path):
         optimized = check_against_eager(Stem(), x, script=script, also=also)
         assert kinds(optimized)["ipex::max_pool2d"] == 2
         assert kinds(optimized)["aten::max_pool2d"] == 0
+        assert kinds(optimized)["ipex::adaptive_avg_pool2d"] == 1
         assert_round_trip(optimized, tmp_path, x)
 
 

@@ -1,4 +1,4 @@
-"""max_pool2d of channels-last images: aten's values, layouts, refusals and errors."""
+"""Pooling of channels-last images: aten's values, layouts, refusals and errors."""
 
 from __future__ import annotations
 
@@ -134,3 +134,51 @@ def test_threads_give_the_same():
         assert_same(pool(x, *PLAIN), one, tolerance=0)
     finally:
         torch.set_num_threads(before)
+
+
+average = torch.ops.ipex.adaptive_avg_pool2d
+average_of = F.adaptive_avg_pool2d
+
+
+@pytest.mark.parametrize("channels", [2, 3, 8, 17, 64, 67, 200])
+def test_averages_match_aten(channels):
+    for shape in ((2, channels, 14, 13), (1, channels, 1, 7), (3, channels, 112, 113)):
+        x = image(*shape)
+        assert why_aten(lambda: average(x, [1, 1])) is None  # noqa: B023
+        assert_same(average(x, [1, 1]), average_of(x, 1))
+
+
+def test_averages_of_large_images_are_accurate():
+    x = (torch.rand(1, 16, 500, 500) + 100).to(memory_format=torch.channels_last)
+    assert_same(average(x, [1, 1]).double(), average_of(x.double(), 1), tolerance=1e-6)
+
+
+@pytest.mark.parametrize("channels", [5, 16, 64])
+def test_averages_of_nan_and_infinity(channels):
+    for special in (torch.nan, torch.inf, -torch.inf):
+        x = image(2, channels, 7, 7)
+        x[0, channels // 2, 3, 3] = special
+        assert_same(average(x, [1, 1]), average_of(x, 1))
+
+
+@pytest.mark.parametrize("case", LEFT_TO_ATEN.values(), ids=LEFT_TO_ATEN.keys())
+def test_other_averages_are_left_to_aten(case):
+    x, reason = case
+    assert reason in why_aten(lambda: average(x, [1, 1]))
+    assert_same(average(x, [1, 1]).detach(), average_of(x, 1).detach(), tolerance=0)
+
+
+def test_averages_of_parts_are_left_to_aten():
+    x = image(2, 8, 9, 7)
+    assert why_aten(lambda: average(x, [2, 1])) == "its result is not one pixel"
+    assert_same(average(x, [2, 1]), average_of(x, (2, 1)), tolerance=0)
+
+
+@pytest.mark.parametrize("size", [[], [1], [1, 1, 1], [-1, 1]])
+def test_averages_that_aten_refuses(size):
+    x = image(2, 8, 7, 7)
+    with pytest.raises(RuntimeError) as expected:
+        torch.ops.aten.adaptive_avg_pool2d(x, size)
+    with pytest.raises(RuntimeError) as actual:
+        average(x, size)
+    assert str(actual.value).splitlines()[0] == str(expected.value).splitlines()[0]

@@ -1,9 +1,11 @@
-// max_pool2d of images that are channels-last, in vectors of channels.
+// Pooling of images that are channels-last, in vectors of channels.
 //
 //   ipex::max_pool2d(x, kernel_size, stride, padding, dilation, ceil_mode) -> Tensor
+//   ipex::adaptive_avg_pool2d(x, output_size) -> Tensor
 //
-// The kernel takes float32 without gradients, and computes no indices, which aten computes and drops. All else is left to
-// aten, also what aten refuses; a profiler shows it, with the reason, under the name of the op.
+// The kernels take float32 without gradients. That of max_pool2d computes no indices, which aten computes and drops; that
+// of adaptive_avg_pool2d averages whole images. All else is left to aten, also what aten refuses; a profiler shows it,
+// with the reason, under the name of the op.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
@@ -17,6 +19,8 @@
 
 namespace ipex::runtime {
 namespace {
+
+constexpr int64_t elements_worth_a_thread = 32768;
 
 // Of dimension `i` of two, as the op spells it: one number may stand for both.
 Windows windows_of(int64_t i, int64_t pixels, at::IntArrayRef size, at::IntArrayRef stride, at::IntArrayRef padding,
@@ -75,7 +79,6 @@ at::Tensor max_pool2d(const at::Tensor& x, at::IntArrayRef kernel_size, at::IntA
   const float* from = x.const_data_ptr<float>();
   float* to = y.mutable_data_ptr<float>();
   const int64_t image = x.numel() / x.size(0), row = pooling.result_width * pooling.channels;
-  constexpr int64_t elements_worth_a_thread = 32768;
   const int64_t work = row * pooling.vertical.size * pooling.horizontal.size;
   at::parallel_for(0, x.size(0) * height, std::max<int64_t>(1, elements_worth_a_thread / work),
                    [&](int64_t begin, int64_t end) {
@@ -86,10 +89,31 @@ at::Tensor max_pool2d(const at::Tensor& x, at::IntArrayRef kernel_size, at::IntA
   return y;
 }
 
+at::Tensor adaptive_avg_pool2d(const at::Tensor& x, at::IntArrayRef output_size) {
+  const char* reason = reason_for_aten(x);
+  if (!reason && output_size != at::IntArrayRef{1, 1}) reason = "its result is not one pixel";
+  if (reason) {
+    RECORD_FUNCTION(c10::str("ipex::adaptive_avg_pool2d in aten: ", reason), {});
+    return at::adaptive_avg_pool2d(x, output_size);
+  }
+  const int64_t channels = x.size(1), image = x.numel() / x.size(0);
+  const at::Tensor y =
+      at::empty({x.size(0), channels, 1, 1}, x.options().memory_format(at::MemoryFormat::ChannelsLast));
+  const float* from = x.const_data_ptr<float>();
+  float* to = y.mutable_data_ptr<float>();
+  at::parallel_for(0, x.size(0), elements_worth_a_thread / image + 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      kernels().pooling.average(from + i * image, x.size(2), x.size(3), channels, to + i * channels);
+    }
+  });
+  return y;
+}
+
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   m.def(
       "max_pool2d(Tensor x, int[] kernel_size, int[] stride, int[] padding, int[] dilation, bool ceil_mode) -> Tensor",
       max_pool2d);
+  m.def("adaptive_avg_pool2d(Tensor x, int[] output_size) -> Tensor", adaptive_avg_pool2d);
 }
 
 }  // namespace
