@@ -2,6 +2,8 @@
 
 #include <c10/core/CPUAllocator.h>
 
+#include "result_memory.h"
+
 #ifdef __linux__
 #include <sys/mman.h>
 #include <unistd.h>
@@ -10,8 +12,9 @@
 namespace ipex::runtime {
 
 bool is_ours_alone(const at::Tensor& tensor) {
+  const c10::DeleterFnPtr deleter = tensor.storage().data_ptr().get_deleter();
   return tensor.use_count() == 1 && tensor.storage().use_count() == 1 &&
-         tensor.storage().data_ptr().get_deleter() == c10::GetDefaultCPUAllocator()->raw_deleter();
+         (deleter == c10::GetDefaultCPUAllocator()->raw_deleter() || gives_back_result_memory(deleter));
 }
 
 void forget([[maybe_unused]] void* begin, [[maybe_unused]] void* end) {

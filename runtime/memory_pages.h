@@ -5,7 +5,7 @@
 
 namespace ipex::runtime {
 
-// Whether nobody else can read what the tensor holds, and it was allocated as torch allocates.
+// Whether nobody else can read what the tensor holds, and it was allocated as torch or we allocate.
 bool is_ours_alone(const at::Tensor& tensor);
 
 // Gives the whole pages between two addresses back to the system. What they held is lost.

@@ -18,6 +18,7 @@
 
 #include "kernels/kernels.h"
 #include "ops/call_conditions.h"
+#include "result_memory.h"
 
 namespace ipex::runtime {
 namespace {
@@ -89,7 +90,7 @@ at::Tensor batch_norm(const at::Tensor& x, const BatchNorm& norm) {
   const at::Tensor scales = norm.scales_and_shifts();
   if (!scales.defined()) return in_aten("a parameter is very large", x, norm);
   const int64_t channels = x.size(1), size = x.numel() / (x.size(0) * channels);
-  const at::Tensor y = at::empty(x.sizes(), x.options().memory_format(*format_of(x)));
+  const at::Tensor y = empty_result(x.sizes(), x.options().memory_format(*format_of(x)));
   const float *scale = scales.const_data_ptr<float>(), *shift = scale + channels, *from = x.const_data_ptr<float>();
   float* to = y.mutable_data_ptr<float>();
   const bool is_contiguous = *format_of(x) == at::MemoryFormat::Contiguous && size > 1;

@@ -16,6 +16,7 @@
 #include "kernels/kernels.h"
 #include "ops/batch_norm.h"
 #include "ops/call_conditions.h"
+#include "result_memory.h"
 
 namespace ipex::runtime {
 namespace {
@@ -111,7 +112,7 @@ at::Tensor cat_batch_norm(at::TensorList tensors, const OptionalTensor& weight, 
   // What is both, of a single pixel or channel, batch_norm takes for contiguous.
   const bool is_pixel = c10::multiply_integers(sizes.begin() + 2, sizes.end()) == 1;
   const auto format = is_pixel || sizes[1] == 1 ? at::MemoryFormat::Contiguous : joined;
-  const at::Tensor y = at::empty(sizes, tensors.front().options().memory_format(format));
+  const at::Tensor y = empty_result(sizes, tensors.front().options().memory_format(format));
   const float *scale = scales.const_data_ptr<float>(), *shift = scale + sizes[1];
   const bool has_planes = format == at::MemoryFormat::Contiguous && !is_pixel;
   (has_planes ? join_planes : join_pixels)(tensors, scale, shift, relu, y);

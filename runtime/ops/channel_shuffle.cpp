@@ -17,6 +17,7 @@
 #include "kernels/kernels.h"
 #include "ops/call_conditions.h"
 #include "ops/memory_format.h"
+#include "result_memory.h"
 
 namespace ipex::runtime {
 namespace {
@@ -60,7 +61,7 @@ at::Tensor channel_shuffle(const at::Tensor& x, at::IntArrayRef split, at::IntAr
     return y.dim() == spatial_rank + 2 ? y.contiguous(channels_last_of(spatial_rank)) : y;
   }
   const at::Tensor image = x.contiguous(channels_last_of(spatial_rank));
-  const at::Tensor y = at::empty(x.sizes(), x.options().memory_format(channels_last_of(spatial_rank)));
+  const at::Tensor y = empty_result(x.sizes(), x.options().memory_format(channels_last_of(spatial_rank)));
   constexpr int64_t elements_worth_a_thread = 16384;
   const int64_t channels = x.size(1), pixels = x.numel() / channels;
   const float* from = image.const_data_ptr<float>();

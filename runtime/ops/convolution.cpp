@@ -18,6 +18,7 @@
 #include "ops/packed_op.h"
 #include "ops/product.h"
 #include "ops/winograd.h"
+#include "result_memory.h"
 
 namespace ipex::runtime {
 namespace {
@@ -240,7 +241,7 @@ class ConvolutionContext final : public PackedOp {
   Tensor kernel_view(const Tensor& tensor) const override { return batched(tensor).contiguous(channels_last_); }
 
   Tensor allocate(const Tensor& source) const override {
-    return at::empty(kernel_result_sizes(source.sizes()), source.options().memory_format(channels_last_));
+    return empty_result(kernel_result_sizes(source.sizes()), source.options().memory_format(channels_last_));
   }
 
   at::MemoryFormat kernel_format() const override { return channels_last_; }

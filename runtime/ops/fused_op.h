@@ -15,6 +15,7 @@
 #include "onednn/primitive.h"
 #include "ops/call_conditions.h"
 #include "post_op.h"
+#include "result_memory.h"
 
 namespace ipex::runtime {
 
@@ -106,6 +107,7 @@ class FusedOp : public torch::CustomClassHolder {
   bool begins_with_addition_;
   PinnedMathMode math_mode_;
   mutable LruCache<PrimitiveKey, std::optional<Prepared>> primitives_{16};
+  KeepsResultMemory keeps_result_memory_;
   mutable FallbackReasons reasons_;
 };
 

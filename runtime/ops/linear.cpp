@@ -18,6 +18,7 @@
 #include "isa/isa.h"
 #include "ops/dead_operand.h"
 #include "ops/product.h"
+#include "result_memory.h"
 
 namespace ipex::runtime {
 namespace {
@@ -49,7 +50,7 @@ at::Tensor LinearContext::divided(const at::Tensor& weight, const at::Tensor& di
 }
 
 at::Tensor LinearContext::allocate(const at::Tensor& source) const {
-  return at::empty(result_sizes(source), source.options());
+  return empty_result(result_sizes(source), source.options());
 }
 
 at::DimVector LinearContext::result_sizes(const at::Tensor& input) const {

@@ -12,6 +12,7 @@
 
 #include "ops/fused_op.h"
 #include "ops/packed_op.h"
+#include "result_memory.h"
 
 namespace ipex::runtime {
 namespace {
@@ -49,7 +50,7 @@ class MatmulContext final : public FusedOp {
     }
     const Product product(a, b);
     Fused fused = fuse(operands, product);
-    Tensor result = at::empty(product.sizes(), a.options());
+    Tensor result = empty_result(product.sizes(), a.options());
     const Tensor left = readable(a), right = readable(b);
     std::shared_ptr<const Prepared> primitive = prepare(left, right, result, fused);
     if (!primitive && fused.count > 0) {

@@ -20,6 +20,7 @@
 
 #include "kernels/kernels.h"
 #include "ops/call_conditions.h"
+#include "result_memory.h"
 
 namespace ipex::runtime {
 namespace {
@@ -87,8 +88,8 @@ std::tuple<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& a, const at:
   }
   if (!reason) {
     const int64_t width = scale.numel(), period = small.numel() / width;
-    const at::Tensor y = at::empty(large.sizes(), large.options());
-    const at::Tensor sum = keep_sum ? at::empty(large.sizes(), large.options()) : y;
+    const at::Tensor y = empty_result(large.sizes(), large.options());
+    const at::Tensor sum = keep_sum ? empty_result(large.sizes(), large.options()) : y;
     const float *from_large = large.const_data_ptr<float>(), *from_small = small.const_data_ptr<float>();
     const float *from_scale = scale.const_data_ptr<float>(), *from_shift = shift.const_data_ptr<float>();
     float *to_sum = sum.mutable_data_ptr<float>(), *to_y = y.mutable_data_ptr<float>();
@@ -116,7 +117,7 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, s
   }
   if (!reason) {
     const int64_t width = weight.numel();
-    const at::Tensor y = at::empty(x.sizes(), x.options());
+    const at::Tensor y = empty_result(x.sizes(), x.options());
     const float *from_x = x.const_data_ptr<float>(), *from_weight = weight.const_data_ptr<float>();
     float* to_y = y.mutable_data_ptr<float>();
     const auto rms_norm_row = kernels().norms.rms_norm_row;

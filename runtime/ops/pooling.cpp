@@ -16,6 +16,7 @@
 
 #include "kernels/kernels.h"
 #include "ops/call_conditions.h"
+#include "result_memory.h"
 
 namespace ipex::runtime {
 namespace {
@@ -74,8 +75,8 @@ at::Tensor max_pool2d(const at::Tensor& x, at::IntArrayRef kernel_size, at::IntA
   pooling.result_width = count_of(pooling.horizontal, ceil_mode);
   if (height < 1 || pooling.result_width < 1) return in_aten("its input is smaller than a window");
 
-  const at::Tensor y = at::empty({x.size(0), x.size(1), height, pooling.result_width},
-                                 x.options().memory_format(at::MemoryFormat::ChannelsLast));
+  const at::Tensor y = empty_result({x.size(0), x.size(1), height, pooling.result_width},
+                                    x.options().memory_format(at::MemoryFormat::ChannelsLast));
   const float* from = x.const_data_ptr<float>();
   float* to = y.mutable_data_ptr<float>();
   const int64_t image = x.numel() / x.size(0), row = pooling.result_width * pooling.channels;

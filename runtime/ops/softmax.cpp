@@ -15,6 +15,7 @@
 
 #include "kernels/kernels.h"
 #include "ops/call_conditions.h"
+#include "result_memory.h"
 
 namespace ipex::runtime {
 namespace {
@@ -33,7 +34,7 @@ at::Tensor softmax(const at::Tensor& x, int64_t dim, std::optional<at::ScalarTyp
   if (!reason) {
     constexpr int64_t elements_worth_a_thread = 8192;
     const int64_t width = x.size(-1), rows = x.numel() / width;
-    const at::Tensor y = at::empty(x.sizes(), x.options());
+    const at::Tensor y = empty_result(x.sizes(), x.options());
     const float* from = x.const_data_ptr<float>();
     float* to = y.mutable_data_ptr<float>();
     std::atomic<bool> ordinary{true};
