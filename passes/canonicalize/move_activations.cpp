@@ -5,7 +5,8 @@
 //   after    %y = aten::linear(%x, %weight, %bias)    %a = aten::gelu(%y, ..)        %z = aten::view(%a, %sizes)
 //
 // GPT-2's layers are written so: they flatten what they get and give the result its dimensions back. Nothing changes
-// for those who ask %y for its size. Declines when somebody else reads %y or %v, and when a number is no constant.
+// for those who ask %y for its size. Declines when somebody else reads %y or %v, and when an argument is no
+// constant number.
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
@@ -52,9 +53,11 @@ std::string reason_against(const Node* activation, const Node* view) {
   });
   if (!reads_sizes_only) return "the result of the linear has another reader";
   const auto& inputs = activation->inputs();
-  const bool is_constant =
-      std::all_of(inputs.begin() + 1, inputs.end(), [](const Value* v) { return torch::jit::toIValue(v).has_value(); });
-  return is_constant ? "" : "a number is no constant";
+  // A tensor, which clamp may have, is spread over the view's dimensions.
+  const bool are_numbers = std::all_of(inputs.begin() + 1, inputs.end(), [](const Value* v) {
+    return torch::jit::toIValue(v).has_value() && !has_tensor_type(v);
+  });
+  return are_numbers ? "" : "an argument is no constant number";
 }
 
 bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
