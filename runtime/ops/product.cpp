@@ -3,7 +3,9 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
+#include <vector>
 
 #include "kernels/kernels.h"
 
@@ -47,6 +49,8 @@ Parts parts_for(int64_t threads, int64_t row_tiles, int64_t panels, int64_t pane
   return best;
 }
 
+constexpr int64_t least_panels_of_a_piece = 2, pieces_of_a_part = 4;
+
 void multiply_many_rows(const RowsProduct& work) {
   const auto multiply = kernels().many_rows.multiply;
   const int64_t row_count = work.row_count, panel_count = rounded_up(work.steps.columns, work.panel_columns);
@@ -57,11 +61,16 @@ void multiply_many_rows(const RowsProduct& work) {
   const int64_t tiles = rounded_up(row_count, rows_of_a_tile);
   const Parts parts = parts_for(threads, tiles, panel_count, work.panel_columns);
   const auto first_row = [&](int64_t part) { return std::min(tiles * part / parts.rows * rows_of_a_tile, row_count); };
-  at::parallel_for(0, parts.rows * parts.panels, /*grain_size=*/1, [&](int64_t first, int64_t last) {
-    for (int64_t part = first; part < last; ++part) {
-      const int64_t i = part / parts.panels, j = part % parts.panels;
-      multiply(work, first_row(i), first_row(i + 1), panel_count * j / parts.panels,
-               panel_count * (j + 1) / parts.panels);
+  // Every thread takes pieces of its rows, and then of the others': one that is held up has less to do.
+  const int64_t pieces =
+      std::clamp(panel_count / least_panels_of_a_piece, parts.panels, parts.panels * pieces_of_a_part);
+  std::vector<std::atomic<int64_t>> next(parts.rows);
+  at::parallel_for(0, parts.rows * parts.panels, /*grain_size=*/1, [&](int64_t first, int64_t) {
+    for (int64_t turn = 0; turn < parts.rows; ++turn) {
+      const int64_t i = (first / parts.panels + turn) % parts.rows;
+      for (int64_t j = next[i]++; j < pieces; j = next[i]++) {
+        multiply(work, first_row(i), first_row(i + 1), panel_count * j / pieces, panel_count * (j + 1) / pieces);
+      }
     }
   });
 }
