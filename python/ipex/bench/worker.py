@@ -1,6 +1,7 @@
 """A process that does one thing at a time when told to: `python -m ipex.bench.worker`, driven by process.py.
 
-Orders and answers are lines of JSON on stdin and stdout. What libraries print goes to stderr, a log.
+Orders and answers are lines of JSON on stdin and stdout. What libraries print goes to stderr, a log. An answer says
+also that the process is idle, so that another one may be timed.
 """
 
 from __future__ import annotations
@@ -156,6 +157,7 @@ def main() -> None:
                 traceback.print_exc()
                 text = " ".join(str(error).split()) or "no message"
                 answer = {"status": "failed", "note": f"{type(error).__name__}: {text[:200]}"}
+            machine.wait_until_idle()
             answers.write(json.dumps(answer) + "\n")
 
 
