@@ -1,9 +1,9 @@
-// Memory for large results, which is kept between calls.
+// Memory for results, which is kept between calls.
 //
-// malloc takes large blocks from the system one by one and gives them back when they are freed: so a batch of images
-// brings thousands of page faults with every call (docs/decisions/0016-memory-of-large-results-is-kept.md). Here a block
-// that is done with is kept for the next result of about its size. In use and kept there is never more than twice what
-// has been in use at once, and nothing is kept when the last model is gone.
+// malloc takes large blocks from the system one by one and gives them back when they are freed: so calls bring thousands
+// of page faults. And where it puts the next result is by chance, so that a call touches twice the memory it needs, which
+// caches then don't hold. Here results lie in a region, each in the first gap that it fits into: what one is done with
+// the next ones overwrite. docs/decisions/0017-results-lie-in-regions.md
 #pragma once
 
 #include <ATen/core/Tensor.h>
