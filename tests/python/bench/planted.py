@@ -1,6 +1,8 @@
 """Backends that the benchmark must see through."""
 
 import os
+import threading
+import time
 
 from ipex.bench.backends.backend import Backend
 from ipex.bench.backends.stock import Eager
@@ -65,3 +67,27 @@ class Missing(Backend):
 
     name, title = "planted:Missing", "missing"
     packages = ("no_package_has_this_name",)
+
+
+class Spinning(Eager):
+    """Goes on for a while after its last call, and has a file as long as it does."""
+
+    name, title = "planted:Spinning", "spinning"
+
+    def prepare(self, job):
+        file = job.folder / "spinning"
+        call = super().prepare(job)
+
+        def spin():
+            while time.perf_counter() < self.end:
+                pass
+            file.unlink()
+
+        def call_and_spin():
+            self.end = time.perf_counter() + 0.3
+            if not file.exists():
+                file.touch()
+                threading.Thread(target=spin).start()
+            return call()
+
+        return call_and_spin

@@ -1,7 +1,11 @@
+import os
+import sys
 import threading
 import time
+from pathlib import Path
 
 from ipex.bench import machine
+from ipex.bench.process import Process
 
 
 def _spin(seconds: float) -> threading.Thread:
@@ -26,3 +30,14 @@ def test_waits_no_longer_than_the_limit():
     machine.wait_until_idle(limit_seconds=0.1)
     assert thread.is_alive()
     thread.join()
+
+
+def test_an_answer_means_that_the_process_is_idle(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *sys.path]))
+    process = Process(threads=1, folder=tmp_path, log=tmp_path / "log")
+    try:
+        process.ask("reference", 60, name="tiny_mlp", batch=1, inputs=[], folder=str(tmp_path))
+        process.ask("prepare", 60, backend="planted:Spinning", folder=str(tmp_path), threads=1)
+        assert not (tmp_path / "spinning").exists()
+    finally:
+        process.end(at_once=True)
