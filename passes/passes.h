@@ -39,6 +39,7 @@ Pass fuse_rms_norm();
 Pass fuse_channel_shuffle();
 Pass fuse_batch_norm();
 Pass fuse_cat_batch_norm();
+Pass rewrite_cat();
 Pass rewrite_softmax();
 Pass rewrite_pooling();
 

@@ -72,7 +72,7 @@ const std::vector<Phase>& phases() {
 // After lower_precision, where a dtype is asked for: fold_casts stops where anything is overwritten.
 const std::vector<Phase>& last_phases() {
   static const std::vector<Phase> phases{
-      {{restore_in_place_activations(), rewrite_pooling()}},
+      {{restore_in_place_activations(), rewrite_pooling(), rewrite_cat()}},
       // After all that edits the nodes of a linear, its dtype and its math mode included.
       {{chain_linears()}},
       {{explain_leftovers()}},

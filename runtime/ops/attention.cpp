@@ -257,14 +257,15 @@ class Fused {
     if (eager_layout || result.size(1) == 1 || result.size(2) == 1 || result.size(3) == 1) {
       result = with_format(result, at::MemoryFormat::Contiguous);
     } else {
-      result = result.transpose(1, 2).contiguous().transpose(1, 2);  // no copy, unless the query is laid out otherwise
+      result =
+          contiguous_result(result.transpose(1, 2)).transpose(1, 2);  // no copy, unless the query is laid out otherwise
     }
     return rank_ == 3 ? result.squeeze(1) : result;
   }
 
  private:
   static at::Tensor kernel_view(const at::Tensor& tensor) {
-    const at::Tensor dense = tensor.stride(-1) == 1 ? tensor : tensor.contiguous();
+    const at::Tensor dense = tensor.stride(-1) == 1 ? tensor : contiguous_result(tensor);
     return dense.dim() == 3 ? dense.unsqueeze(1) : dense;
   }
 

@@ -16,6 +16,7 @@
 #include "kernels/kernels.h"
 #include "ops/batch_norm.h"
 #include "ops/call_conditions.h"
+#include "ops/memory_format.h"
 #include "result_memory.h"
 
 namespace ipex::runtime {
@@ -25,16 +26,6 @@ constexpr int64_t elements_worth_a_thread = 16384;
 
 bool differ_in_channels_only(const at::Tensor& a, const at::Tensor& b) {
   return a.dim() == b.dim() && a.size(0) == b.size(0) && a.sizes().slice(2) == b.sizes().slice(2);
-}
-
-// The format of what aten makes of them.
-at::MemoryFormat format_of(at::TensorList tensors) {
-  if (tensors.empty()) return at::MemoryFormat::Contiguous;
-  const at::MemoryFormat format = tensors.front().suggest_memory_format();
-  const bool is_common = std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& tensor) {
-    return tensor.suggest_memory_format() == format;
-  });
-  return is_common ? format : at::MemoryFormat::Contiguous;
 }
 
 const char* reason_for_two_steps(at::TensorList tensors, at::MemoryFormat format) {
@@ -100,7 +91,7 @@ at::Tensor in_two_steps(const char* reason, at::TensorList tensors, const BatchN
 at::Tensor cat_batch_norm(at::TensorList tensors, const OptionalTensor& weight, const OptionalTensor& bias,
                           const OptionalTensor& mean, const OptionalTensor& variance, double eps, bool relu) {
   const BatchNorm norm{weight, bias, mean, variance, eps, relu};
-  const at::MemoryFormat joined = format_of(tensors);
+  const at::MemoryFormat joined = common_format(tensors);
   if (const char* reason = reason_for_two_steps(tensors, joined)) return in_two_steps(reason, tensors, norm);
   std::vector<int64_t> sizes = tensors.front().sizes().vec();
   sizes[1] = 0;

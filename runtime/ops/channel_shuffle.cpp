@@ -46,7 +46,7 @@ const char* reason_for_aten(const at::Tensor& x, int64_t groups) {
 
 at::Tensor in_aten(const at::Tensor& x, at::IntArrayRef split, at::IntArrayRef joined, bool split_may_copy) {
   const at::Tensor table = (split_may_copy ? x.reshape(split) : x.view(split)).transpose(1, 2);
-  return table.contiguous().view(joined);
+  return contiguous_result(table).view(joined);
 }
 
 at::Tensor channel_shuffle(const at::Tensor& x, at::IntArrayRef split, at::IntArrayRef joined, bool split_may_copy,
@@ -58,9 +58,9 @@ at::Tensor channel_shuffle(const at::Tensor& x, at::IntArrayRef split, at::IntAr
     RECORD_FUNCTION(c10::str("ipex::channel_shuffle in aten: ", reason), {});
     const at::Tensor seen = eager_input ? x : with_format(x, at::MemoryFormat::Contiguous);
     const at::Tensor y = in_aten(seen, split, joined, split_may_copy);
-    return y.dim() == spatial_rank + 2 ? y.contiguous(channels_last_of(spatial_rank)) : y;
+    return y.dim() == spatial_rank + 2 ? contiguous_result(y, channels_last_of(spatial_rank)) : y;
   }
-  const at::Tensor image = x.contiguous(channels_last_of(spatial_rank));
+  const at::Tensor image = contiguous_result(x, channels_last_of(spatial_rank));
   const at::Tensor y = empty_result(x.sizes(), x.options().memory_format(channels_last_of(spatial_rank)));
   constexpr int64_t elements_worth_a_thread = 16384;
   const int64_t channels = x.size(1), pixels = x.numel() / channels;

@@ -28,7 +28,7 @@ bool has_few_channels(const at::Tensor& image) {
 }
 
 at::Tensor with_channels_interleaved(const at::Tensor& image, at::MemoryFormat format) {
-  const at::Tensor y = at::empty(image.sizes(), image.options().memory_format(format));
+  const at::Tensor y = empty_result(image.sizes(), image.options().memory_format(format));
   const float* from = image.const_data_ptr<float>();
   float* to = y.mutable_data_ptr<float>();
   const int64_t size = image.numel() / image.size(0), channels = image.size(1);
@@ -44,7 +44,8 @@ at::Tensor to_channels_last(const at::Tensor& x, int64_t spatial_rank) {
   const at::Tensor image = as_batched_image(x, spatial_rank);
   const at::MemoryFormat format = channels_last_of(spatial_rank);
   const bool interleaves = has_few_channels(image) && !image.is_contiguous(format);
-  const at::Tensor converted = interleaves ? with_channels_interleaved(image, format) : image.contiguous(format);
+  const at::Tensor converted =
+      interleaves ? with_channels_interleaved(image, format) : contiguous_result(image, format);
   return converted.is_same(image) ? x : as_original_image(converted, x, spatial_rank);
 }
 

@@ -6,6 +6,7 @@
 
 #include "ops/bf16_weight.h"
 #include "ops/kernel_steps.h"
+#include "ops/memory_format.h"
 #include "ops/packed_op.h"
 
 namespace ipex::runtime {
@@ -37,7 +38,7 @@ class LinearContext final : public PackedOp {
   at::Tensor reference(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) const override;
   at::Tensor divided(const at::Tensor& weight, const at::Tensor& divisor) const override;
 
-  at::Tensor kernel_view(const at::Tensor& tensor) const override { return tensor.contiguous(); }
+  at::Tensor kernel_view(const at::Tensor& tensor) const override { return contiguous_result(tensor); }
   // All leading dimensions are one to it.
   at::DimVector kernel_sizes(const at::Tensor& source) const override { return {row_count(source), input_width()}; }
   int64_t row_count(const at::Tensor& input) const { return input.numel() / input_width(); }

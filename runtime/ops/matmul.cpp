@@ -11,6 +11,7 @@
 #include <torch/library.h>
 
 #include "ops/fused_op.h"
+#include "ops/memory_format.h"
 #include "ops/packed_op.h"
 #include "result_memory.h"
 
@@ -30,7 +31,7 @@ Tensor readable(const Tensor& tensor) {
   for (int64_t i = 0; tensor.dim() > 4 && i < tensor.dim() - 2; ++i) {
     reads &= tensor.size(i) == 1 || tensor.stride(i) >= std::max(extent(-1), extent(-2));
   }
-  return reads ? tensor : tensor.contiguous();
+  return reads ? tensor : contiguous_result(tensor);
 }
 
 memory::desc desc_of(const Tensor& tensor) {
@@ -86,7 +87,7 @@ class MatmulContext final : public FusedOp {
     at::IntArrayRef sizes() const override { return sizes_; }
     int64_t channel_dimension() const override { return static_cast<int64_t>(sizes_.size()) - 1; }
     bool is_laid_out_like(const Tensor& tensor) const override { return tensor.is_contiguous(); }
-    Tensor kernel_view(const Tensor& tensor) const override { return tensor.contiguous(); }
+    Tensor kernel_view(const Tensor& tensor) const override { return contiguous_result(tensor); }
 
    private:
     at::ScalarType dtype_;
