@@ -29,6 +29,7 @@ bool is_overwritten_argument(const c10::Argument& argument) {
 
 bool is_fresh(const Value* value) {
   static const std::unordered_set<std::string> kinds{"ipex::convolution_run",
+                                                     "ipex::convolution_chain_run",
                                                      "ipex::linear_run",
                                                      "ipex::linear_chain_run",
                                                      "ipex::matmul_run",

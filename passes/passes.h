@@ -48,6 +48,7 @@ Pass keep_channels_last();
 
 // finalize
 Pass restore_in_place_activations();
+Pass chain_convolutions();
 Pass chain_linears();
 Pass explain_leftovers();
 

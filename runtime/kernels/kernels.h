@@ -4,6 +4,7 @@
 #include "kernels/attention.h"
 #include "kernels/bf16_product.h"
 #include "kernels/channels.h"
+#include "kernels/depthwise.h"
 #include "kernels/embedding_bag.h"
 #include "kernels/few_rows.h"
 #include "kernels/many_rows.h"
@@ -23,6 +24,7 @@ struct Kernels {
   Bf16ProductKernels bf16_product;
   FewRowsKernels few_rows;
   ManyRowsKernels many_rows;
+  DepthwiseKernels depthwise;
   ChannelKernels channels;
   SoftmaxKernels softmax;
   WinogradKernels winograd;

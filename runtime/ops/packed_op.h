@@ -177,8 +177,7 @@ void run_boxed(const c10::OperatorHandle&, torch::jit::Stack* stack) {
   const bool eager_layout = torch::jit::pop(*stack).toBool();
   const std::vector<at::Tensor> operands = take_tensors(torch::jit::pop(*stack));
   const auto context = torch::jit::pop(*stack).toCustomClass<Context>();
-  const at::Tensor input = torch::jit::pop(*stack).toTensor();
-  torch::jit::push(*stack, context->run(input, operands, eager_layout));
+  torch::jit::push(*stack, context->run(torch::jit::pop(*stack).toTensor(), operands, eager_layout));
 }
 
 // Makes a context known to TorchScript, with what a saved model and a curious user need of it.

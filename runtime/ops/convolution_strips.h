@@ -1,0 +1,34 @@
+// A convolution of single pixels, one of each channel by itself, and one of single pixels, as one pass over the image: a
+// few rows at a time, so that what lies between two of them stays in the second cache.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "kernels/depthwise.h"
+#include "onednn/primitive.h"
+
+namespace ipex::runtime {
+
+struct PixelLayer {
+  Panels panels;
+  ElementwiseSteps steps;
+};
+
+// Between them is an image of `channels`, the depthwise one's.
+struct ConvolutionStrips {
+  const float* image;  // dense, channels-last
+  int64_t images, height, width, image_channels;
+  std::optional<PixelLayer> expand;  // else the image has these channels
+  int64_t channels;
+  const float* weights;  // [window_height][window_width][channels]
+  int64_t window_height, window_width, stride_down, stride, padding_top, padding_left;
+  ElementwiseSteps steps;
+  std::optional<PixelLayer> project;  // else the result has them; its steps may have operands
+  float* result;                      // dense, channels-last
+  int64_t result_height, result_width;
+};
+
+void convolve(const ConvolutionStrips& work);
+
+}  // namespace ipex::runtime
