@@ -134,15 +134,17 @@ BINARY = {
     "mul": torch.mul,
     "div": torch.div,
     "add_relu": lambda y, other: F.relu(y + other),
+    "add_sigmoid": lambda y, other: torch.sigmoid(y + other),
+    "add_clamp_gelu": lambda y, other: F.gelu((y + other).clamp(-1, 1)),
 }
 
 
 class Then(nn.Module):
     """A linear with something behind it."""
 
-    def __init__(self, function) -> None:
+    def __init__(self, function, columns: int = 30) -> None:
         super().__init__()
-        self.linear, self.function = nn.Linear(40, 30), function
+        self.linear, self.function = nn.Linear(40, columns), function
 
     def forward(self, x: Tensor, *operands: Tensor) -> Tensor:
         return self.function(self.linear(x), *operands)
@@ -189,10 +191,12 @@ def test_activations_everywhere():
 
 
 @pytest.mark.parametrize("name", BINARY)
-@pytest.mark.parametrize("sizes", [(None, 30), (30,), (1, 30), (1,), (1, 1)])
+@pytest.mark.parametrize("sizes", [("rows", "columns"), ("columns",), (1, "columns"), (1,), (1, 1)])
 @pytest.mark.parametrize("rows", [3, 22])
-def test_operands(name, sizes, rows):
-    model, x, other = Then(BINARY[name]), torch.randn(rows, 40), torch.rand([size or rows for size in sizes]) + 0.5
+@pytest.mark.parametrize("columns", [30, 150])  # in one panel, and in several with a last one that is not full
+def test_operands(name, sizes, rows, columns):
+    model, x = Then(BINARY[name], columns), torch.randn(rows, 40)
+    other = torch.rand([{"rows": rows, "columns": columns}.get(size, size) for size in sizes]) + 0.5
     optimized = check_against_eager(model, x, other)
     assert optimized.packed_0.__getstate__()[0][3] != []
     assert primitive_count(optimized) == 0
