@@ -1,7 +1,6 @@
 #include "result_memory.h"
 
 #include <ATen/EmptyTensor.h>
-#include <ATen/ops/empty.h>
 #include <c10/core/CPUAllocator.h>
 
 #include <algorithm>
@@ -157,7 +156,10 @@ class ResultMemory final : public c10::Allocator {
 
 at::Tensor empty_result(at::IntArrayRef sizes, const at::TensorOptions& options) {
   const auto bytes = static_cast<size_t>(c10::multiply_integers(sizes)) * options.dtype().itemsize();
-  if (bytes < least_bytes) return at::empty(sizes, options);
+  if (bytes < least_bytes) {
+    return at::detail::empty_cpu(sizes, options.dtype().toScalarType(), /*pin_memory=*/false,
+                                 options.memory_format_opt());
+  }
   return at::detail::empty_generic(sizes, &ResultMemory::instance(), c10::DispatchKeySet(c10::DispatchKey::CPU),
                                    options.dtype().toScalarType(), options.memory_format_opt());
 }

@@ -9,8 +9,8 @@ namespace ipex::runtime {
 
 // In registers.
 constexpr int64_t most_vectors_of_a_panel = 4;
-// With more, arithmetic is all that counts.
-constexpr int64_t most_few_rows = 16;
+// With more, many_rows.h is faster, which fetches a panel ahead.
+constexpr int64_t most_few_rows = 6;
 
 // Panels are computed in groups of this many, always in the same ones, so that threads do not change a result.
 constexpr int64_t panels_of_a_group(int64_t rows) { return rows == 1 ? 4 : 2; }

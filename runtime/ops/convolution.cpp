@@ -211,7 +211,7 @@ bool ConvolutionContext::begin(KernelCall& call, const Tensor& input, const std:
 
 bool ConvolutionContext::is_worth_multiplying(int64_t pixels) const {
   constexpr int64_t least_channels = 24, most_pixels = 1024;
-  return pixels <= most_few_rows ||
+  return pixels <= most_rows_of_a_small_product ||
          (pixels <= most_pixels && std::min(input_channels(), output_channels()) >= least_channels);
 }
 

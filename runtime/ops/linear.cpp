@@ -11,7 +11,6 @@
 #include "ops/linear.h"
 
 #include <ATen/ATen.h>
-#include <ATen/EmptyTensor.h>
 #include <ipex/isa.h>
 #include <torch/library.h>
 
@@ -69,8 +68,8 @@ bool LinearContext::has_own_kernels() const {
 }
 
 bool LinearContext::is_for_few_rows(int64_t rank, int64_t rows) const {
-  return rows <= most_few_rows && dtype() == at::kFloat && !is_folded_for_another_rank(rank) && steps_.applies_all() &&
-         weight() && has_own_kernels() && math_mode_now(math_mode()) != FP32MathMode::BF32;
+  return rows <= most_rows_of_a_small_product && dtype() == at::kFloat && !is_folded_for_another_rank(rank) &&
+         steps_.applies_all() && weight() && has_own_kernels() && math_mode_now(math_mode()) != FP32MathMode::BF32;
 }
 
 void LinearContext::multiply_few_rows(const float* input, int64_t rows, float* result) const {
@@ -93,14 +92,14 @@ at::Tensor LinearContext::run_own_kernel(const at::Tensor& input, const std::vec
   const bool rounds = may_round && Bf16Weight::is_worth_it(rows, elements, post_ops().size());
   // From so many on oneDNN rounds too, with AMX, and that is faster than anything in float32.
   constexpr int64_t rows_for_amx = 16, elements_for_amx = 1 << 16;
-  const bool is_for_amx = may_round &&
-                          (rows > most_few_rows || (rows >= rows_for_amx && elements >= elements_for_amx)) &&
-                          isa::is_in_use(isa::Level::AMX);
+  const bool is_for_amx =
+      may_round && (rows > most_rows_of_a_small_product || (rows >= rows_for_amx && elements >= elements_for_amx)) &&
+      isa::is_in_use(isa::Level::AMX);
   if (!rounds && (is_for_amx || !has_own_kernels())) return {};
 
   const auto source = input.expect_contiguous();
   if (rounds) {
-    at::Tensor result = at::detail::empty_cpu(result_sizes(input), at::kFloat);
+    at::Tensor result = empty_result(result_sizes(input), at::kFloat);
     std::call_once(rounded_once_, [&] {
       const auto& panels = weight()->panels();
       const at::Tensor plain = panels ? at::Tensor() : plain_weight();
@@ -118,9 +117,8 @@ at::Tensor LinearContext::run_own_kernel(const at::Tensor& input, const std::vec
     fused = fuse_into_result(input, operands, eager_layout, KernelSteps::applies);
   }
   const bool accumulates = may_accumulate && adds_in_place(fused, operands.front());
-  // The latter is what at::empty ends up with for a plain input, without its way there.
   at::Tensor result = accumulates ? in_memory_of(operands.front(), result_sizes(input), kernel_format())
-                                  : at::detail::empty_cpu(result_sizes(input), at::kFloat);
+                                  : empty_result(result_sizes(input), at::kFloat);
   multiply(source->const_data_ptr<float>(), rows, fused, result.data_ptr<float>());
   done = fused.count;
   return result;

@@ -8,6 +8,9 @@
 
 namespace ipex::runtime {
 
+// With more rows, arithmetic is all that counts.
+constexpr int64_t most_rows_of_a_small_product = 16;
+
 // Whether the kernels read such panels.
 bool can_multiply(const Panels& panels);
 
