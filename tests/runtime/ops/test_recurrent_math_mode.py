@@ -198,6 +198,12 @@ MANY_ROWS = {
 }
 
 
+def largest_sum(layer: nn.LSTM | nn.GRU, x: Tensor) -> float:
+    """Of what goes into the gates from outside: of these sums the factors are rounded, and tanh makes them smaller."""
+    weights = [parameter for name, parameter in layer.named_parameters() if name.startswith("weight_ih_l0")]
+    return max(float((x @ weight.t()).abs().max()) for weight in weights)
+
+
 @pytest.mark.parametrize("case", MANY_ROWS)
 def test_onednn_projects_many_rows_where_there_is_amx(case, tmp_path):
     make, sizes = MANY_ROWS[case]
@@ -210,7 +216,7 @@ def test_onednn_projects_many_rows_where_there_is_amx(case, tmp_path):
     optimized.save(tmp_path / "model.pt")
     for again in (optimized, ipex.load(tmp_path / "model.pt")):
         with ipex.fp32_math_mode(BF32):
-            assert_same(again(x), expected, BF32_TOLERANCE)
+            assert_same(again(x), expected, BF32_TOLERANCE * largest_sum(layer, x))
         assert set(again.packed_0.primitive_math_modes()) == ({"BF32"} if ipex.isa.has_amx() else set())
         assert again.packed_0.cached_primitives() <= 8
     assert fallback_reasons(optimized) == []
