@@ -11,8 +11,7 @@
 #include <ATen/record_function.h>
 #include <torch/library.h>
 
-#include <set>
-
+#include "ops/chain.h"
 #include "ops/convolution.h"
 #include "ops/convolution_strips.h"
 #include "result_memory.h"
@@ -20,56 +19,27 @@
 namespace ipex::runtime {
 namespace {
 
-using Layer = c10::intrusive_ptr<ConvolutionContext>;
-
 // Where the image between the layers is smaller than this, it stays in the caches anyway; where the weights are larger,
 // reading them again for every strip costs more than it saves.
 constexpr int64_t least_elements_between = 128 * 1024, most_weight_elements = 128 * 1024;
 
-class ConvolutionChainContext final : public torch::CustomClassHolder {
+class ConvolutionChainContext final : public Chain<ConvolutionContext> {
  public:
-  explicit ConvolutionChainContext(std::vector<Layer> layers) : layers_(std::move(layers)) {
-    TORCH_CHECK(layers_.size() > 1, "ipex::convolution_chain_run: expected at least two layers, got ", layers_.size(),
-                ".");
-  }
-
-  // Of each layer.
-  std::vector<State> state() const {
-    std::vector<State> states;
-    for (const Layer& layer : layers_) states.push_back(layer->state());
-    return states;
-  }
-
-  static c10::intrusive_ptr<ConvolutionChainContext> load(const std::vector<State>& states) {
-    std::vector<Layer> layers;
-    for (const State& state : states) layers.push_back(ConvolutionContext::load(state));
-    return c10::make_intrusive<ConvolutionChainContext>(std::move(layers));
-  }
-
-  const std::vector<Layer>& layers() const { return layers_; }
-
-  std::string describe() const {
-    std::string text;
-    for (const Layer& layer : layers_) text += (text.empty() ? "" : ", ") + layer->describe();
-    return "ipex::convolution_chain_run(" + text + ")";
-  }
-
-  // Of all layers, each once.
-  std::vector<std::string> fallback_reasons() const {
-    std::set<std::string> reasons;
-    for (const Layer& layer : layers_) {
-      for (std::string& reason : layer->fallback_reasons()) reasons.insert(std::move(reason));
+  explicit ConvolutionChainContext(std::vector<Layer> own) : Chain("ipex::convolution_chain_run", std::move(own)) {
+    for (size_t i = 1; i < layers().size(); ++i) {
+      const int64_t made = layers()[i - 1]->output_channels(), taken = layers()[i]->input_channels();
+      TORCH_CHECK(made == taken, "ipex::convolution_chain_run: expected layers that fit together, got one of ", made,
+                  " channels before one for ", taken, ". The model file is damaged: save it again.");
     }
-    return {reasons.begin(), reasons.end()};
   }
 
   // `operands` are the last layer's.
   at::Tensor run(at::Tensor y, const std::vector<at::Tensor>& operands, bool eager_layout) const {
     if (at::Tensor result = run_at_once(y, operands, eager_layout); result.defined()) return result;
     const std::vector<at::Tensor> none;
-    for (const Layer& layer : layers_) {
+    for (const Layer& layer : layers()) {
       RECORD_FUNCTION("ipex::convolution_run", {});
-      y = layer->run(y, layer == layers_.back() ? operands : none, eager_layout);
+      y = layer->run(y, layer == layers().back() ? operands : none, eager_layout);
     }
     return y;
   }
@@ -83,7 +53,7 @@ class ConvolutionChainContext final : public torch::CustomClassHolder {
   // None where kernels of our own do not do that.
   std::optional<Roles> roles() const {
     Roles roles;
-    for (const Layer& layer : layers_) {
+    for (const Layer& layer : layers()) {
       const ConvolutionContext*& role = layer->is_depthwise() ? roles.depthwise
                                         : roles.depthwise     ? roles.project
                                                               : roles.expand;
@@ -116,13 +86,13 @@ class ConvolutionChainContext final : public torch::CustomClassHolder {
   // Undefined where a layer would go another way, or it is not worth it.
   at::Tensor run_at_once(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const {
     const auto found = roles();
-    if (!found || !layers_.front()->accepts(input, eager_layout) || !is_worth_it(*found, input)) return {};
+    if (!found || !layers().front()->accepts(input, eager_layout) || !is_worth_it(*found, input)) return {};
     const auto& [expand, depthwise, project] = *found;
     at::DimVector sizes(input.sizes());
     sizes[1] = depthwise->input_channels();
     const at::Tensor expanded = image_of(sizes), convolved = image_of(depthwise->kernel_result_sizes(sizes));
     sizes = convolved.sizes();
-    sizes[1] = layers_.back()->output_channels();
+    sizes[1] = layers().back()->output_channels();
     for (const at::Tensor& image : {input, expanded, convolved, image_of(sizes)}) {
       if (!is_channels_last(image)) return {};
     }
@@ -161,24 +131,16 @@ class ConvolutionChainContext final : public torch::CustomClassHolder {
                                .result_width = result.size(3)});
     return result;
   }
-
-  const std::vector<Layer> layers_;
 };
 
 using Context = c10::intrusive_ptr<ConvolutionChainContext>;
 
-Context convolution_chain_prepack(std::vector<Layer> layers) {
+Context convolution_chain_prepack(std::vector<ConvolutionChainContext::Layer> layers) {
   return c10::make_intrusive<ConvolutionChainContext>(std::move(layers));
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  m.class_<ConvolutionChainContext>("ConvolutionChainContext")
-      .def("layers", [](const Context& context) { return context->layers(); })
-      .def("fallback_reasons", [](const Context& context) { return context->fallback_reasons(); })
-      .def("describe", [](const Context& context) { return context->describe(); })
-      .def("__repr__", [](const Context& context) { return context->describe(); })
-      .def_pickle([](const Context& context) { return context->state(); },
-                  [](const std::vector<State>& states) { return ConvolutionChainContext::load(states); });
+  define_chain<ConvolutionChainContext>(m, "ConvolutionChainContext");
   m.def(
       "convolution_chain_prepack(__torch__.torch.classes.ipex.ConvolutionContext[] layers) -> "
       "__torch__.torch.classes.ipex.ConvolutionChainContext",

@@ -229,9 +229,15 @@ def test_another_number_of_channels_is_an_error_of_the_first_layer():
         chained(image(channels=48))
 
 
-def test_refuses_a_chain_of_one():
-    with pytest.raises(RuntimeError, match="expected at least two layers, got 0"):
+def test_refuses_an_empty_chain():
+    with pytest.raises(RuntimeError, match="expected at least one layer, got none"):
         torch.ops.ipex.convolution_chain_prepack([])
+
+
+def test_refuses_layers_that_do_not_fit_together():
+    first = optimized(Block(24, 48), image()).packed_0.layers()[0]
+    with pytest.raises(RuntimeError, match="got one of 48 channels before one for 24"):
+        torch.ops.ipex.convolution_chain_prepack([first, first])
 
 
 def test_tells_what_it_is_made_of():
