@@ -15,8 +15,6 @@ namespace {
 // What of the second cache the rows between the layers may take.
 constexpr int64_t elements_of_a_strip = 96 * 1024;
 
-int64_t rounded_up(int64_t count, int64_t size) { return (count + size - 1) / size; }
-
 void multiply(const PixelLayer& layer, const float* pixels, int64_t count, int64_t depth, const ElementwiseSteps& steps,
               float* result) {
   const RowsProduct product{.rows = pixels,
@@ -27,7 +25,7 @@ void multiply(const PixelLayer& layer, const float* pixels, int64_t count, int64
                             .panel_size = layer.panels.size,
                             .steps = steps,
                             .result = result};
-  kernels().many_rows.multiply(product, 0, count, 0, rounded_up(steps.columns, layer.panels.columns));
+  kernels().many_rows.multiply(product, 0, count, 0, at::divup(steps.columns, layer.panels.columns));
 }
 
 // Rows of one image's result, by one thread, from top to bottom.

@@ -12,11 +12,9 @@
 namespace ipex::runtime {
 namespace {
 
-int64_t rounded_up(int64_t count, int64_t parts) { return (count + parts - 1) / parts; }
-
 void multiply_few_rows(const RowsProduct& work) {
   const int64_t group = work.panel_columns * panels_of_a_group(work.row_count);
-  const int64_t groups = rounded_up(work.steps.columns, group);
+  const int64_t groups = at::divup(work.steps.columns, group);
   constexpr int64_t elements_worth_a_thread = 1 << 15;
   const int64_t grain = elements_worth_a_thread / (work.depth * group) + 1;
   const auto multiply = kernels().few_rows.multiply;
@@ -38,8 +36,8 @@ Parts parts_for(int64_t threads, int64_t row_tiles, int64_t panels, int64_t pane
   int64_t least = std::numeric_limits<int64_t>::max();
   for (int64_t panel_parts = 1; panel_parts <= std::min(threads, panels); ++panel_parts) {
     const int64_t row_parts = std::min(threads / panel_parts, row_tiles);
-    const int64_t rows = rounded_up(row_tiles, row_parts) * rows_of_a_tile;
-    const int64_t columns = rounded_up(panels, panel_parts) * panel_columns;
+    const int64_t rows = at::divup(row_tiles, row_parts) * rows_of_a_tile;
+    const int64_t columns = at::divup(panels, panel_parts) * panel_columns;
     const int64_t cost = rows * columns + products_worth_a_read * (rows + columns);
     if (cost < least) {
       best = {row_parts, panel_parts};
@@ -53,12 +51,12 @@ constexpr int64_t least_panels_of_a_piece = 2, pieces_of_a_part = 4;
 
 void multiply_many_rows(const RowsProduct& work) {
   const auto multiply = kernels().many_rows.multiply;
-  const int64_t row_count = work.row_count, panel_count = rounded_up(work.steps.columns, work.panel_columns);
+  const int64_t row_count = work.row_count, panel_count = at::divup(work.steps.columns, work.panel_columns);
   constexpr int64_t products_worth_a_thread = 1 << 18;
   const int64_t threads = std::min<int64_t>(at::get_num_threads(),
                                             row_count * work.depth * work.steps.columns / products_worth_a_thread + 1);
   if (threads == 1) return multiply(work, 0, row_count, 0, panel_count);
-  const int64_t tiles = rounded_up(row_count, rows_of_a_tile);
+  const int64_t tiles = at::divup(row_count, rows_of_a_tile);
   const Parts parts = parts_for(threads, tiles, panel_count, work.panel_columns);
   const auto first_row = [&](int64_t part) { return std::min(tiles * part / parts.rows * rows_of_a_tile, row_count); };
   // Every thread takes pieces of its rows, and then of the others': one that is held up has less to do.

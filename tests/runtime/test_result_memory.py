@@ -46,6 +46,13 @@ def faults_of(call) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 
+def faults_when_warm(model: torch.jit.ScriptModule, *inputs: Tensor) -> int:
+    with torch.inference_mode():
+        for _ in range(4):
+            model(*inputs)
+        return min(faults_of(lambda: model(*inputs)) for _ in range(5))
+
+
 def resident_bytes() -> int:
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * PAGE
@@ -57,12 +64,7 @@ def wide() -> torch.jit.ScriptModule:
 
 
 def test_later_calls_bring_no_page_faults(wide):
-    x = image()
-    with torch.inference_mode():
-        for _ in range(4):
-            wide(x)
-        faults = min(faults_of(lambda: wide(x)) for _ in range(5))
-    assert faults < 36 * MIB / PAGE / 10
+    assert faults_when_warm(wide, image()) < 36 * MIB / PAGE / 10
 
 
 class Joined(nn.Module):
@@ -92,11 +94,7 @@ def test_copies_bring_no_page_faults(model):
     x = torch.randn(1, 3, 310, 310)
     inputs = (x, torch.randn(1, 96, 310, 310)) if isinstance(model, Joined) else (x,)
     ours = ipex.jit_optimize(torch.jit.trace(model.eval(), inputs))
-    with torch.inference_mode():
-        for _ in range(4):
-            ours(*inputs)
-        faults = min(faults_of(lambda: ours(*inputs)) for _ in range(5))
-    assert faults < 36 * MIB / PAGE / 10
+    assert faults_when_warm(ours, *inputs) < 36 * MIB / PAGE / 10
 
 
 def test_results_in_use_are_left_alone():
