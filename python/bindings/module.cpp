@@ -7,6 +7,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "quick_call.h"
+
 namespace py = pybind11;
 
 namespace {
@@ -37,6 +39,7 @@ class Warnings final : public c10::WarningHandler {
 }  // namespace
 
 PYBIND11_MODULE(_C, m) {
+  ipex::python::define_quick_call(m);
   m.def(
       "jit_optimize",
       [](const torch::jit::Module& module, std::vector<std::string> disable, std::optional<int> fp32_math_mode,

@@ -136,7 +136,10 @@ def _c(module: Any, caller: str) -> Any:
 
 
 def _wrap(module: Any) -> torch.jit.ScriptModule:
-    return torch.jit._recursive.wrap_cpp_module(module)  # type: ignore[no-any-return]
+    wrapped: torch.jit.ScriptModule = torch.jit._recursive.wrap_cpp_module(module)
+    if module._has_method("forward"):
+        wrapped.__dict__["_compiled_call_impl"] = _C.QuickCall(wrapped)  # nn.Module.__call__ asks this first
+    return wrapped
 
 
 def _pass_names(disable: Iterable[str]) -> list[str]:

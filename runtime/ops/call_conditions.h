@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <mutex>
 #include <set>
@@ -14,8 +15,17 @@ namespace ipex::runtime {
 bool wants_gradient(const at::Tensor& tensor);
 
 // Whether what lies at data_ptr() is all there is to the tensor: no lazy negation or zero, no subclass, no vmap.
+bool has_plain_memory(const at::Tensor& tensor);
+
+// The same, and that no mode of Python's wants to see what is done with it.
 bool is_plain_cpu(const at::Tensor& tensor);
 bool is_plain_cpu_float(const at::Tensor& tensor);
+
+// While it lives, tensors that we make for ourselves are real ones, whatever mode of Python's is on.
+class OutsideOfPythonModes {
+  const c10::impl::ExcludeDispatchKeyGuard guard_{
+      c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot})};
+};
 
 // Why calls were left to aten, each reason once. Safe for many threads.
 class FallbackReasons {

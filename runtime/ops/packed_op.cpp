@@ -244,6 +244,7 @@ const char* PackedOp::reason_for_aten(const at::Tensor& input, bool eager_layout
 
 const PackedWeight* PackedOp::weight() const {
   std::call_once(packed_once_, [&] {
+    const OutsideOfPythonModes outside;
     try {
       if (!reason_against_dtype(dtype_)) weight_ = pack(unpacked_);
     } catch (const dnnl::error&) {  // it has no reorder for the dtype
@@ -261,6 +262,7 @@ void PackedOp::ensure_packed() const {
 
 at::Tensor PackedOp::plain_weight() const {
   if (!weight()) return unpacked_;
+  const OutsideOfPythonModes outside;
   at::Tensor plain = at::empty(weight_sizes_, at::TensorOptions(dtype_).memory_format(weight_format_));
   weight_->unpack_into(plain);
   return plain;

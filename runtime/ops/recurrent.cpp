@@ -260,6 +260,7 @@ const std::vector<PackedDirection>& RecurrentOp::packed() const {
 }
 
 RecurrentSpec RecurrentOp::plain_spec() const {
+  const OutsideOfPythonModes outside;
   RecurrentSpec spec{cell_, {}, directions_ == 2, is_batch_first_, math_mode_};
   for (const PackedDirection& direction : packed()) spec.weights.push_back(direction.unpack());
   return spec;

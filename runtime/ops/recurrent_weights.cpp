@@ -55,7 +55,8 @@ at::Tensor reordered(const at::Tensor& values, const std::vector<int64_t>& order
 
 void RecurrentSpec::check() const {
   const auto expect = [&](const at::Tensor& tensor, const char* role, size_t index, at::IntArrayRef sizes) {
-    TORCH_CHECK(tensor.defined() && is_plain_cpu_float(tensor) && tensor.sizes() == sizes && tensor.numel() > 0,
+    TORCH_CHECK(tensor.defined() && tensor.scalar_type() == at::kFloat && has_plain_memory(tensor) &&
+                    tensor.sizes() == sizes && tensor.numel() > 0,
                 cell.name, ": expected a float32 CPU ", field(role, static_cast<int64_t>(index), directions()), " of ",
                 sizes, " without an empty dimension, got ",
                 tensor.defined() ? c10::str(tensor.toString(), " ", tensor.sizes()) : "none",
