@@ -24,6 +24,9 @@ void for_each(const std::shared_ptr<Graph>& graph, const char* kind, Visit&& vis
   });
 }
 
+// Whether the node only asks what a tensor looks like.
+bool asks_for_sizes(const Node* node);
+
 // Makes the outputs of `replacement` take the place of the node's, keeping the names and the place in the user's source
 // so that dumps and tracebacks still point there, and destroys the node.
 void replace(Node* node, Node* replacement);

@@ -49,7 +49,7 @@ std::string reason_against(const Node* activation, const Node* view) {
   }
   if (view->output()->uses().size() != 1) return "its input has another reader";
   const bool reads_sizes_only = std::all_of(y->uses().begin(), y->uses().end(), [&](const Use& use) {
-    return use.user == view || use.user->kind() == c10::aten::size;
+    return use.user == view || asks_for_sizes(use.user);
   });
   if (!reads_sizes_only) return "the result of the linear has another reader";
   const auto& inputs = activation->inputs();

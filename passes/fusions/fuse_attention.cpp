@@ -240,8 +240,13 @@ std::optional<std::string> reason_against(const Attention& attention) {
 // Whether all that reads the result swaps heads and rows and then lays it out anew, so that its layout is nobody's
 // concern.
 bool takes_any_layout(const Value* result) {
-  if (result->uses().size() != 1) return false;
-  const Node* swap = result->uses()[0].user;
+  const Node* swap = nullptr;
+  for (const Use& use : result->uses()) {
+    if (asks_for_sizes(use.user)) continue;
+    if (swap) return false;
+    swap = use.user;
+  }
+  if (!swap) return false;
   const auto is = [&](size_t input, double dimension) { return number(swap->input(input)) == dimension; };
   const bool transposes = swap->kind() == c10::aten::transpose && ((is(1, 1) && is(2, 2)) || (is(1, 2) && is(2, 1)));
   const auto order = swap->kind() == c10::aten::permute ? toIValue(swap->input(1)) : std::nullopt;
@@ -249,8 +254,8 @@ bool takes_any_layout(const Value* result) {
   if (!transposes && !permutes) return false;
   int copies = 0;
   for (const Use& use : swap->output()->uses()) {
+    if (asks_for_sizes(use.user)) continue;
     const std::string kind = kind_of(use.user);
-    if (kind == "aten::size") continue;
     const auto format = kind == "aten::contiguous" ? toIValue(use.user->input(1)) : std::nullopt;
     if (kind != "aten::reshape" && !(format && format->toInt() == static_cast<int64_t>(at::MemoryFormat::Contiguous))) {
       return false;

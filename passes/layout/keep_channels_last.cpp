@@ -84,12 +84,6 @@ bool hands_layout_on(const Node* node) {
   return kinds.count(kind_of(node)) > 0 || cast_of(node->output());
 }
 
-// Ops that only ask what a tensor looks like.
-bool asks_for_sizes(const Node* node) {
-  const std::string kind = kind_of(node);
-  return kind == "aten::size" || kind == "aten::dim" || kind == "aten::numel";
-}
-
 bool is_shuffle(const Node* node) { return kind_of(node) == "ipex::channel_shuffle"; }
 
 // The op that cuts a tensor into the slices that this node names.

@@ -31,10 +31,10 @@ class Names {
   // Whether the module with these attributes has this `forward`, and hooks neither of its own nor of all modules.
   bool is_plain(PyObject* own, PyObject* forward) const {
     const auto is_empty = [](PyObject* dictionary, const py::str& name) {
-      PyObject* hooks = PyDict_GetItem(dictionary, name.ptr());
+      PyObject* hooks = PyDict_GetItemWithError(dictionary, name.ptr());
       return hooks && PyDict_Check(hooks) && PyDict_Size(hooks) == 0;
     };
-    return PyDict_GetItem(own, forward_.ptr()) == forward &&
+    return PyDict_GetItemWithError(own, forward_.ptr()) == forward &&
            std::all_of(own_.begin(), own_.end(), [&](const py::str& name) { return is_empty(own, name); }) &&
            std::all_of(global_.begin(), global_.end(),
                        [&](const py::str& name) { return is_empty(globals_.ptr(), name); });

@@ -200,3 +200,18 @@ def test_a_reader_that_minds_the_layout_gets_eagers():
             return ((x @ x.transpose(-1, -2)).softmax(-1) @ x).transpose(1, 2)
 
     check_against_eager(Swapped(), torch.randn(2, 3, 5, 8))
+
+
+class MergedHeads(nn.Module):
+    """Heads are merged, in a shape that is read off the result of attention."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = (x @ x.transpose(-1, -2)).softmax(-1) @ x
+        return y.transpose(1, 2).reshape(y.shape[0], y.shape[2], y.shape[1] * y.shape[3])
+
+
+@pytest.mark.parametrize("script", [False, True])
+def test_merging_heads_takes_any_layout(script):
+    optimized = check_against_eager(MergedHeads(), torch.randn(2, 3, 5, 8), script=script)
+    eager_layout = list(optimized.graph.findNode("ipex::attention").inputs())[-1]
+    assert eager_layout.toIValue() is False
