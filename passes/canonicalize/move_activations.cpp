@@ -48,9 +48,8 @@ std::string reason_against(const Node* activation, const Node* view) {
     return "it is not always computed";
   }
   if (view->output()->uses().size() != 1) return "its input has another reader";
-  const bool reads_sizes_only = std::all_of(y->uses().begin(), y->uses().end(), [&](const Use& use) {
-    return use.user == view || asks_for_sizes(use.user);
-  });
+  const bool reads_sizes_only = std::all_of(
+      y->uses().begin(), y->uses().end(), [&](const Use& use) { return use.user == view || asks_for_sizes(use.user); });
   if (!reads_sizes_only) return "the result of the linear has another reader";
   const auto& inputs = activation->inputs();
   // A tensor, which clamp may have, is spread over the view's dimensions.
