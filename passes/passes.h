@@ -50,6 +50,7 @@ Pass keep_channels_last();
 Pass restore_in_place_activations();
 Pass chain_convolutions();
 Pass chain_linears();
+Pass share_embedding_weight();
 Pass explain_leftovers();
 
 }  // namespace ipex::passes

@@ -74,7 +74,7 @@ const std::vector<Phase>& last_phases() {
   static const std::vector<Phase> phases{
       {{restore_in_place_activations(), rewrite_pooling(), rewrite_cat()}},
       // After all that edits the nodes of a layer, its dtype and its math mode included.
-      {{chain_linears(), chain_convolutions()}},
+      {{chain_linears(), chain_convolutions(), share_embedding_weight()}},
       {{explain_leftovers()}},
   };
   return phases;

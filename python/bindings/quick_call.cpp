@@ -129,7 +129,8 @@ class Call {
 };
 
 struct QuickCall {
-  PyObject_HEAD vectorcallfunc vectorcall;
+  PyObject base;
+  vectorcallfunc vectorcall;
   const Call* call;
 };
 

@@ -2,6 +2,7 @@
 //
 //   ipex::linear_prepack(weight, bias, post_ops, folded_scale, folded_shift, math_mode) -> LinearContext
 //   ipex::linear_run(input, context, operands, eager_layout) -> Tensor
+//   ipex::embedding(indices, context) -> Tensor    as aten::embedding of the plain weight
 //
 // Accepts an input of any rank whose last dimension is the weight's; computes on it flattened to two dimensions. Rows of
 // float32 are multiplied by kernels of our own, which read the packed weight: see
@@ -11,6 +12,7 @@
 #include "ops/linear.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <ipex/isa.h>
 #include <torch/library.h>
 
@@ -60,6 +62,34 @@ at::DimVector LinearContext::result_sizes(const at::Tensor& input) const {
 
 std::unique_ptr<const PackedWeight> LinearContext::pack(const at::Tensor& weight) const {
   return std::make_unique<PackedWeight>(weight, plain_weight_desc(), preferred_weight_desc());
+}
+
+at::Tensor LinearContext::embed(const at::Tensor& indices) const {
+  const PackedWeight* packed = weight();
+  const bool is_plain =
+      is_plain_cpu(indices) && (indices.scalar_type() == at::kLong || indices.scalar_type() == at::kInt);
+  if (!packed || !packed->panels() || !is_plain) {
+    // Kept: a layout that can't be read by rows takes long to undo.
+    std::call_once(unpacked_once_, [&] { unpacked_for_embedding_ = plain_weight(); });
+    return at::embedding(unpacked_for_embedding_, indices);
+  }
+  const Panels& panels = *packed->panels();
+  const at::Tensor rows = indices.to(at::kLong).contiguous();
+  std::vector<int64_t> sizes = indices.sizes().vec();
+  sizes.push_back(input_width());
+  at::Tensor result = empty_result(sizes, at::kFloat);
+  const auto* row = rows.const_data_ptr<int64_t>();
+  auto* to = result.mutable_data_ptr<float>();
+  const int64_t width = input_width();
+  constexpr int64_t elements_worth_a_thread = 4096;  // each lies in a line of its own
+  at::parallel_for(0, rows.numel(), elements_worth_a_thread / width + 1, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      TORCH_CHECK_INDEX(row[i] >= 0 && row[i] < output_width(), "index out of range in self");
+      const float* from = panels.data + row[i] / panels.columns * panels.size + row[i] % panels.columns;
+      for (int64_t k = 0; k < width; ++k) to[i * width + k] = from[k * panels.columns];
+    }
+  });
+  return result;
 }
 
 bool LinearContext::has_own_kernels() const {
@@ -177,8 +207,13 @@ at::Tensor einsum_factor(const at::Tensor& x, int64_t size) {
   return x.expand(sizes);
 }
 
+at::Tensor embedding(const at::Tensor& indices, const c10::intrusive_ptr<LinearContext>& context) {
+  return context->embed(indices);
+}
+
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define_context<LinearContext>(m, "LinearContext");
+  m.def("embedding(Tensor indices, __torch__.torch.classes.ipex.LinearContext context) -> Tensor", embedding);
   m.def("einsum_factor(Tensor(a) x, int size) -> Tensor(a)", einsum_factor);
   m.def(
       "linear_prepack(Tensor weight, Tensor? bias, str[] post_ops, Tensor? folded_scale, Tensor? folded_shift, "

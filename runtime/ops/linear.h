@@ -26,6 +26,8 @@ class LinearContext final : public PackedOp {
   // Whether run() then is multiply_few_rows() and nothing else. True too for an input of this rank that a layer before
   // has made.
   bool is_for_few_rows(int64_t rank, int64_t rows) const;
+  // The rows of the plain weight that the indices name, as at::embedding.
+  at::Tensor embed(const at::Tensor& indices) const;
   // All post-ops included; `input` and `result` are dense.
   void multiply_few_rows(const float* input, int64_t rows, float* result) const;
 
@@ -63,7 +65,8 @@ class LinearContext final : public PackedOp {
                                       const Fused& fused, FP32MathMode mode) const override;
 
   const KernelSteps steps_;
-  mutable std::once_flag rounded_once_;
+  mutable std::once_flag rounded_once_, unpacked_once_;
+  mutable at::Tensor unpacked_for_embedding_;
   mutable std::unique_ptr<const Bf16Weight> rounded_weight_;
 };
 
