@@ -5,8 +5,10 @@
 //            %y = ipex::matmul_run(%a, %context, %operands=[], %eager_layout=1, %b)
 //
 //   before   %y = aten::baddbmm(%c, %a, %b, %beta=1, %alpha)
-//   after    %p = ipex::matmul_run(%a, .., %b)    %s = aten::mul(%p, %alpha)    %y = aten::add(%c, %s)
+//   after    %p = ipex::matmul_run(%a, .., %b)    %s = aten::mul(%p, %alpha)
+//            %e = aten::expand_as(%c, %s)    %y = aten::add(%e, %s)
 //
+// aten::add alone would let %c widen the product, which aten::baddbmm refuses.
 // Products with a constant matrix are linears by now (rewrite_as_linear). Declines when beta or alpha is no constant, or
 // beta not 1.
 #include "anchor.h"
@@ -39,7 +41,8 @@ bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
     Value* scaled = product(node, node->namedInput("batch1"), node->namedInput("batch2"));
     const torch::jit::WithInsertPoint guard(node);
     if (alpha != 1) scaled = graph->insert(c10::aten::mul, {scaled, *alpha});
-    replace(node, graph->insert(c10::aten::add, {node->namedInput("self"), scaled})->node());
+    Value* added = graph->insert(c10::aten::expand_as, {node->namedInput("self"), scaled});
+    replace(node, graph->insert(c10::aten::add, {added, scaled})->node());
     changed = true;
   });
   return changed;

@@ -19,6 +19,7 @@ def test_fires(kind):
 def test_takes_baddbmm_apart():
     result = assert_rewrites("prepack_matmul", product("aten::baddbmm(%c, %a, %b, %one, %two)"))
     assert result.count("ipex::matmul_run") == result.count("aten::mul") == result.count("aten::add") == 1
+    assert result.count("aten::expand_as") == 1
     assert assert_rewrites("prepack_matmul", product("aten::baddbmm(%c, %a, %b, %one, %one)")).count("aten::mul") == 0
 
 

@@ -99,6 +99,20 @@ def test_baddbmm(beta, alpha):
     check_against_eager(model, torch.randn(3, 5, 8), torch.randn(3, 8, 6))
 
 
+class Widened(nn.Module):
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        return torch.baddbmm(torch.ones(1, 2, 3), a, b)
+
+
+def test_what_baddbmm_adds_does_not_widen_the_product():
+    model = Widened().eval()
+    optimized = ipex.jit_optimize(torch.jit.script(model))
+    a, b = torch.randn(1, 1, 3), torch.randn(1, 3, 3)
+    for compute in (model, optimized):
+        with pytest.raises(RuntimeError, match=r"expanded size of the tensor \(1\) must match the existing size \(2\)"):
+            compute(a, b)
+
+
 def test_factors_that_do_not_fit_raise_as_in_eager():
     optimized = ipex.jit_optimize(torch.jit.trace(Product(torch.matmul).eval(), FACTORS["matrices"]))
     with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied"):
