@@ -5,10 +5,12 @@
 //   after    %y = ipex::embedding(%indices, %context)
 //
 // Else the weight would be there twice, packed and plain. Runs after all that changes the weight of a linear, and after
-// chain_linears, which takes contexts to itself. Declines when the linear stands in another block.
+// chain_linears, which takes contexts to itself. Declines when the linear is in a chain, or stands in another block.
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "graph_walk.h"
@@ -23,6 +25,17 @@ bool are_same(const Value* a, const Value* b) {
   const at::Tensor &s = x->toTensor(), &t = y->toTensor();
   return s.is_same(t) || (s.scalar_type() == t.scalar_type() && s.sizes() == t.sizes() && s.strides() == t.strides() &&
                           s.device() == t.device() && s.is_alias_of(t) && s.storage_offset() == t.storage_offset());
+}
+
+std::optional<std::string> reason_against(const Node* prepack, const Node* embedding) {
+  const auto is_constant = [](const Value* input) { return input->node()->kind() == c10::prim::Constant; };
+  const auto is_list = [](const Use& use) { return use.user->kind() == c10::prim::ListConstruct; };
+  const auto& inputs = prepack->inputs();
+  const auto& uses = prepack->output()->uses();
+  if (prepack->owningBlock() != embedding->owningBlock()) return "the linear with its weight stands in another block";
+  if (std::any_of(uses.begin(), uses.end(), is_list)) return "the linear with its weight is in a chain";
+  const bool is_packed_now = std::all_of(inputs.begin(), inputs.end(), is_constant);
+  return is_packed_now ? std::nullopt : std::optional("the linear with its weight is not packed now");
 }
 
 // Its inputs are constants, so that it may stand anywhere.
@@ -43,12 +56,7 @@ bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
       return are_same(candidate->input(0), node->input(0));
     });
     if (prepack == prepacks.end()) return;
-    const auto is_constant = [](const Value* input) { return input->node()->kind() == c10::prim::Constant; };
-    const bool is_run = kind_of((*prepack)->output()->uses()[0].user) == "ipex::linear_run";
-    if ((*prepack)->owningBlock() != node->owningBlock() || !is_run ||
-        !std::all_of((*prepack)->inputs().begin(), (*prepack)->inputs().end(), is_constant)) {
-      return recorder.declined(node, "the linear with its weight stands in a chain or in another block");
-    }
+    if (const auto reason = reason_against(*prepack, node)) return recorder.declined(node, *reason);
     recorder.applied(node, "reads the packed weight of a linear");
     move_before(*prepack, node);
     const torch::jit::WithInsertPoint guard(node);
