@@ -14,6 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import ipex
 from ipex import _C
@@ -200,3 +201,15 @@ def skip_if_aten_has_no_limit(activation: object) -> None:
     """aten's gelu of infinity is NaN with some CPUs and versions of torch: then there is nothing to compare with."""
     if activation in ("gelu", F.gelu) and F.gelu(torch.full((64,), torch.inf)).isnan().any():
         pytest.skip("aten's gelu of infinity is NaN here")
+
+
+class SeenOps(TorchDispatchMode):
+    """A mode that notes the ops it sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.append(str(function))
+        return function(*args, **(kwargs or {}))

@@ -23,8 +23,8 @@ bool are_same(const Value* a, const Value* b) {
   const auto x = torch::jit::toIValue(a), y = torch::jit::toIValue(b);
   if (!x || !y || !x->isTensor() || !y->isTensor()) return false;
   const at::Tensor &s = x->toTensor(), &t = y->toTensor();
-  return s.is_same(t) || (s.scalar_type() == t.scalar_type() && s.sizes() == t.sizes() && s.strides() == t.strides() &&
-                          s.device() == t.device() && s.is_alias_of(t) && s.storage_offset() == t.storage_offset());
+  return s.scalar_type() == t.scalar_type() && s.sizes() == t.sizes() && s.strides() == t.strides() &&
+         s.is_alias_of(t) && s.storage_offset() == t.storage_offset();
 }
 
 std::optional<std::string> reason_against(const Node* prepack, const Node* embedding) {

@@ -68,7 +68,8 @@ at::Tensor LinearContext::embed(const at::Tensor& indices) const {
   const PackedWeight* packed = weight();
   const bool is_plain =
       is_plain_cpu(indices) && (indices.scalar_type() == at::kLong || indices.scalar_type() == at::kInt);
-  if (!packed || !packed->panels() || !is_plain) {
+  if (!is_plain) return at::embedding(plain_weight(), indices);
+  if (!packed || !packed->panels()) {
     // Kept: a layout that can't be read by rows takes long to undo.
     std::call_once(unpacked_once_, [&] { unpacked_for_embedding_ = plain_weight(); });
     return at::embedding(unpacked_for_embedding_, indices);

@@ -14,11 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import ipex
-from ipex._load_extension import _C
-from support import assert_same
+from ipex import _C
+from support import SeenOps, assert_same
 
 
 class Sum(nn.Module):
@@ -232,17 +231,7 @@ class FunctionMode(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-class DispatchMode(TorchDispatchMode):
-    def __init__(self):
-        super().__init__()
-        self.seen = []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        self.seen.append(str(function))
-        return function(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize("mode_class", [FunctionMode, DispatchMode])
+@pytest.mark.parametrize("mode_class", [FunctionMode, SeenOps])
 def test_modes_are_asked(models, inputs, mode_class):
     seen = []
     for model in models:

@@ -7,10 +7,9 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import ipex
-from support import assert_same
+from support import SeenOps, assert_same
 
 
 class Attention(nn.Module):
@@ -57,18 +56,6 @@ MODELS = {
 }
 
 
-class Seen(TorchDispatchMode):
-    """Notes the ops that it sees."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.ops: list[str] = []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        self.ops.append(str(function))
-        return function(*args, **(kwargs or {}))
-
-
 @pytest.fixture(params=MODELS.values(), ids=MODELS)
 def case(request):
     model, shape = request.param
@@ -79,9 +66,9 @@ def case(request):
 
 def test_a_mode_sees_the_ops_of_aten(case):
     model, optimized, x = case
-    with Seen() as seen:
+    with SeenOps() as mode:
         y = optimized(x)
-    assert any(name.startswith("aten.") for name in seen.ops)
+    assert any(name.startswith("aten.") for name in mode.seen)
     assert_same(y, model(x))
 
 
