@@ -10,7 +10,7 @@
 //                                 [%scale, %mask], [-1], %eager_layout)
 //
 // Any number of steps, in any order, in place or not: mul, div, add, masked_fill, where, casts; bmm and baddbmm as well
-// as matmul. They are data: the op does what they say, the fast way where that gives the same (runtime/ops/attention.cpp).
+// as matmul. They are data: the op does what they say, the fast way where that gives the same (runtime/ops/attention/attention.cpp).
 // Declines when something else stands between the products, when somebody reads the scores or the probabilities (a model
 // that returns its attention weights), when softmax is not over the last dimension, and when memory is overwritten in
 // between. aten::scaled_dot_product_attention and torch's own encoder layer are fused already, and stay.

@@ -7,7 +7,7 @@
 // differs: what is not finite in a tile spreads over the tile. So the kernel says where that happened.
 //
 //   image    [batch][height][width][channels]
-//   weights  [36][panel][channels][panel_columns]    transformed: see transformed_weight in ops/winograd.cpp
+//   weights  [36][panel][channels][panel_columns]    transformed: see transformed_weight in ops/convolution/winograd.cpp
 //   result   [batch][result_height][result_width][columns]
 #pragma once
 

@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "isa/isa.h"
-#include "memory_pages.h"
-#include "scratch.h"
+#include "memory/memory_pages.h"
+#include "memory/scratch.h"
 
 namespace ipex::runtime {
 namespace {

@@ -13,7 +13,7 @@
 #include "math_mode.h"
 #include "onednn/dnnl.h"
 #include "onednn/lru_cache.h"
-#include "post_op.h"
+#include "packed/post_op.h"
 
 namespace ipex::runtime {
 

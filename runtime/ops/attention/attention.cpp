@@ -1,0 +1,375 @@
+// softmax(query @ key^T, after some steps) @ value.
+//
+//   ipex::attention(query, key_transposed, value, steps, operands, numbers, eager_layout) -> Tensor
+//
+// `steps` names what the model computes, in order, each step taking what it needs from `operands` and `numbers`:
+//
+//   matmul, bmm                  query @ key_transposed, and (where it comes last) the product with value
+//   baddbmm                      input from operands, beta and alpha from numbers
+//   mul, div, add                a tensor from operands; mul_number and div_number take a number
+//   masked_fill                  a mask from operands, the value from numbers; masked_fill_tensor: from operands
+//   where                        a mask from operands, the value elsewhere as for masked_fill; and where_tensor
+//   to                           a dtype from numbers; type_as takes that of the step with this number
+//   softmax                      the dimension from numbers; softmax_to takes a dtype as well
+//
+// A name that ends in _ works in place. So `compute_steps` gives what eager gives, whatever the tensors are. Where they
+// are float32 and the steps come down to a scale and a mask, torch's fused kernel gives the same without ever holding
+// the scores. It is not asked where it would differ: a row that is masked everywhere is NaN in eager and 0 there, NaN
+// and infinity may get lost in its exp. A profiler shows the reason under the name of the op.
+// With eager_layout the result is contiguous, as eager's; else it may keep the kernel's layout, [batch, length, heads,
+// width] in memory, which is what a reader that merges the heads wants.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/record_function.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "kernels/kernels.h"
+#include "packed/call_conditions.h"
+#include "packed/memory_format.h"
+
+namespace ipex::runtime {
+namespace {
+
+// Hands out the steps' arguments in order.
+class Arguments {
+ public:
+  Arguments(const std::vector<at::Tensor>& operands, const std::vector<double>& numbers)
+      : operands_(operands), numbers_(numbers) {}
+
+  const at::Tensor& operand() { return operands_.at(next_operand_++); }
+  double number() { return numbers_.at(next_number_++); }
+  int64_t integer() { return static_cast<int64_t>(number()); }
+  at::ScalarType dtype() { return static_cast<at::ScalarType>(integer()); }
+
+ private:
+  const std::vector<at::Tensor>& operands_;
+  const std::vector<double>& numbers_;
+  size_t next_operand_ = 0, next_number_ = 0;
+};
+
+at::Tensor compute_step(const std::string& step, const at::Tensor& scores, Arguments& arguments) {
+  if (step == "mul") return at::mul(scores, arguments.operand());
+  if (step == "mul_") return at::Tensor(scores).mul_(arguments.operand());
+  if (step == "mul_number") return at::mul(scores, arguments.number());
+  if (step == "mul_number_") return at::Tensor(scores).mul_(arguments.number());
+  if (step == "div") return at::div(scores, arguments.operand());
+  if (step == "div_") return at::Tensor(scores).div_(arguments.operand());
+  if (step == "div_number") return at::div(scores, arguments.number());
+  if (step == "div_number_") return at::Tensor(scores).div_(arguments.number());
+  if (step == "add") return at::add(scores, arguments.operand());
+  if (step == "add_") return at::Tensor(scores).add_(arguments.operand());
+  if (step == "masked_fill") return at::masked_fill(scores, arguments.operand(), arguments.number());
+  if (step == "masked_fill_") return at::Tensor(scores).masked_fill_(arguments.operand(), arguments.number());
+  if (step == "masked_fill_tensor" || step == "masked_fill_tensor_") {
+    const at::Tensor mask = arguments.operand(), value = arguments.operand();
+    return step.ends_with('_') ? at::Tensor(scores).masked_fill_(mask, value) : at::masked_fill(scores, mask, value);
+  }
+  if (step == "where_tensor") {
+    const at::Tensor mask = arguments.operand();
+    return at::where(mask, scores, arguments.operand());
+  }
+  if (step == "where") return at::where(arguments.operand(), scores, at::Scalar(arguments.number()));
+  if (step == "to") return scores.to(arguments.dtype());
+  if (step == "softmax") return at::softmax(scores, arguments.integer());
+  if (step == "softmax_to") {
+    const int64_t dimension = arguments.integer();
+    return at::softmax(scores, dimension, arguments.dtype());
+  }
+  TORCH_CHECK(false, "ipex::attention: expected a step that this version knows, got '", step,
+              "'. The model was written by a newer ipex: upgrade, or optimise it again.");
+}
+
+at::Tensor multiply(const std::string& step, const at::Tensor& a, const at::Tensor& b) {
+  return step == "bmm" ? at::bmm(a, b) : at::matmul(a, b);
+}
+
+at::Tensor compute_steps(const at::Tensor& query, const at::Tensor& key_transposed, const at::Tensor& value,
+                         const std::vector<std::string>& steps, Arguments arguments) {
+  at::Tensor result;
+  if (steps.front() == "baddbmm") {
+    const at::Tensor input = arguments.operand();
+    const double beta = arguments.number();
+    result = at::baddbmm(input, query, key_transposed, beta, arguments.number());
+  } else {
+    result = multiply(steps.front(), query, key_transposed);
+  }
+  std::vector<at::ScalarType> dtypes{result.scalar_type()};  // after each step
+  for (size_t i = 1; i + 1 < steps.size(); ++i) {
+    result = steps[i] == "type_as" ? result.to(dtypes.at(static_cast<size_t>(arguments.integer())))
+                                   : compute_step(steps[i], result, arguments);
+    dtypes.push_back(result.scalar_type());
+  }
+  return multiply(steps.back(), result, value);
+}
+
+// The largest magnitude in a tensor, which may be strided; NaN or infinity where there is one. Goes through memory in
+// order: a head's rows lie far apart where query, key and value come out of one product.
+double largest_magnitude(const at::Tensor& tensor) {
+  struct Dimension {
+    int64_t size, stride;
+  };
+  std::vector<Dimension> dimensions;
+  for (int64_t i = 0; i < tensor.dim(); ++i) {
+    if (tensor.size(i) > 1) dimensions.push_back({tensor.size(i), tensor.stride(i)});
+  }
+  std::stable_sort(dimensions.begin(), dimensions.end(),
+                   [](const Dimension& a, const Dimension& b) { return a.stride < b.stride; });
+  // From the inside: dimensions that follow each other without a gap are one, a run of memory.
+  int64_t run = 1;
+  std::vector<Dimension> outer;
+  for (const Dimension& dimension : dimensions) {
+    if (outer.empty() && dimension.stride == run) {
+      run *= dimension.size;
+    } else {
+      outer.push_back(dimension);
+    }
+  }
+  const float* data = tensor.const_data_ptr<float>();
+  const auto largest_of = kernels().attention.largest_magnitude;
+  const auto largest_of_run = [&](int64_t index) {
+    int64_t offset = 0;
+    for (const auto& [size, stride] : outer) {
+      offset += index % size * stride;
+      index /= size;
+    }
+    return largest_of(data + offset, run);
+  };
+  const auto scan = [&](int64_t begin, int64_t end, uint32_t largest) {
+    if (outer.empty()) return std::max(largest, largest_of(data + begin, end - begin));
+    for (int64_t i = begin; i < end; ++i) largest = std::max(largest, largest_of_run(i));
+    return largest;
+  };
+  // In runs, or in elements where there is only one.
+  const int64_t count = outer.empty() ? run : tensor.numel() / run;
+  constexpr int64_t elements_worth_a_thread = 65536;
+  const int64_t grain = outer.empty() ? elements_worth_a_thread : std::max<int64_t>(1, elements_worth_a_thread / run);
+  return std::bit_cast<float>(
+      at::parallel_reduce(0, count, grain, uint32_t{0}, scan, [](uint32_t a, uint32_t b) { return std::max(a, b); }));
+}
+
+// Undoes expand, so that a mask is as small as what it was made from.
+at::Tensor shrunk(at::Tensor tensor) {
+  for (int64_t i = 0; i < tensor.dim(); ++i) {
+    if (tensor.stride(i) == 0 && tensor.size(i) > 1) tensor = tensor.narrow(i, 0, 1);
+  }
+  return tensor;
+}
+
+// What the fused kernel is told: softmax(query @ key^T * scale + mask) @ value.
+class Fused {
+ public:
+  // With four dimensions and a dense last one; three are a batch of single heads.
+  Fused(const at::Tensor& query, const at::Tensor& key_transposed, const at::Tensor& value)
+      : rank_(query.dim()), query_(kernel_view(query)), value_(kernel_view(value)) {
+    key_ = kernel_view(key_transposed.transpose(-2, -1));
+  }
+
+  static const char* reason_against(const at::Tensor& query, const at::Tensor& key_transposed,
+                                    const at::Tensor& value) {
+    for (const at::Tensor* tensor : {&query, &key_transposed, &value}) {
+      if (!is_plain_cpu_float(*tensor)) return "an input is not a float32 CPU tensor";
+      if (wants_gradient(*tensor)) return "an input requires a gradient";
+      if (tensor->dim() != query.dim() || tensor->dim() < 3 || tensor->dim() > 4) return "it has not 3 or 4 dimensions";
+      if (tensor->numel() == 0) return "an input is empty";
+    }
+    const auto batch_of = [](const at::Tensor& tensor) { return tensor.sizes().slice(0, tensor.dim() - 2); };
+    if (batch_of(query) != batch_of(key_transposed) || batch_of(query) != batch_of(value)) {
+      return "a batch is broadcast";
+    }
+    if (query.size(-1) != key_transposed.size(-2) || key_transposed.size(-1) != value.size(-2)) {
+      return "the sizes do not fit";
+    }
+    if (value.size(-1) != query.size(-1)) return "value has another width than query";
+    return nullptr;
+  }
+
+  // Looks at every number once. The steps below need the bounds.
+  const char* measure() {
+    const double query = largest_magnitude(query_);
+    const double key = largest_magnitude(key_);
+    const double value = largest_magnitude(value_);
+    largest_score_ = query * key * static_cast<double>(query_.size(-1));
+    // Larger ones may overflow in one order of summation and not in another. False for NaN.
+    constexpr double safe = 1e30;
+    return largest_score_ < safe && value < safe ? nullptr : "an input is not finite, or very large";
+  }
+
+  const char* add_step(const std::string& step, Arguments& arguments) {
+    if (step == "baddbmm") {
+      const at::Tensor input = arguments.operand();
+      const double beta = arguments.number(), alpha = arguments.number();
+      const char* reason = scale(alpha);
+      if (beta == 0 && fits_scores(input)) return reason;
+      if (beta != 1) return "beta is neither 0 nor 1";
+      return reason ? reason : add(input);
+    }
+    if (step.starts_with("mul_number")) return scale(arguments.number());
+    if (step.starts_with("div_number")) return scale(1 / arguments.number());
+    if (step.starts_with("mul") || step.starts_with("div")) {
+      const auto factor = one_number(arguments.operand());
+      if (!factor) return "its scale is not one number";
+      return scale(step.starts_with("mul") ? *factor : 1 / *factor);
+    }
+    if (step.starts_with("add")) return add(arguments.operand());
+    if (step.starts_with("masked_fill") || step.starts_with("where")) {
+      const at::Tensor& mask = arguments.operand();
+      const bool is_tensor = step.find("_tensor") != std::string::npos;
+      const auto number = is_tensor ? one_number(arguments.operand()) : std::optional(arguments.number());
+      if (!number) return "what it is masked with is not one number";
+      return fill(mask, step.starts_with("masked_fill"), *number);
+    }
+    if (step == "type_as") {
+      arguments.number();
+      return nullptr;  // of a step that was asked for float32 as well
+    }
+    if (step == "to") return arguments.dtype() == at::kFloat ? nullptr : "a step gives another dtype";
+    if (step.starts_with("softmax")) {
+      const int64_t dimension = arguments.integer();
+      if (dimension != -1 && dimension != rank_ - 1) return "its softmax is not over the last dimension";
+      if (step == "softmax_to" && arguments.dtype() != at::kFloat) return "its softmax gives another dtype";
+      return nullptr;
+    }
+    return step == "matmul" || step == "bmm" ? nullptr : "a step is unknown";
+  }
+
+  const char* finish_mask() {
+    if (!mask_.defined()) return nullptr;
+    if (rank_ == 3 && mask_.dim() == 3) mask_ = mask_.unsqueeze(1);
+    while (mask_.dim() < 4) mask_ = mask_.unsqueeze(0);
+    mask_ = mask_.contiguous();
+    const int64_t width = mask_.size(-1);
+    return kernels().attention.every_row_is_open(mask_.const_data_ptr<float>(), mask_.numel() / width, width)
+               ? nullptr
+               : "a row is masked everywhere";
+  }
+
+  at::Tensor run(bool eager_layout) const {
+    const std::optional<at::Tensor> mask = mask_.defined() ? std::optional(mask_) : std::nullopt;
+    at::Tensor result = std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
+        query_, key_, value_, /*dropout_p=*/0, /*is_causal=*/false, mask, scale_));
+    // With one head, one row, or heads one wide, the layout that the reader wants and eager's are the same memory.
+    if (eager_layout || result.size(1) == 1 || result.size(2) == 1 || result.size(3) == 1) {
+      result = with_format(result, at::MemoryFormat::Contiguous);
+    } else {
+      result =
+          contiguous_result(result.transpose(1, 2)).transpose(1, 2);  // no copy, unless the query is laid out otherwise
+    }
+    return rank_ == 3 ? result.squeeze(1) : result;
+  }
+
+ private:
+  static at::Tensor kernel_view(const at::Tensor& tensor) {
+    const at::Tensor dense = tensor.stride(-1) == 1 ? tensor : contiguous_result(tensor);
+    return dense.dim() == 3 ? dense.unsqueeze(1) : dense;
+  }
+
+  static std::optional<double> one_number(const at::Tensor& tensor) {
+    if (tensor.dim() != 0 || !is_plain_cpu(tensor) || tensor.is_complex() || wants_gradient(tensor)) {
+      return std::nullopt;
+    }
+    return tensor.item().toDouble();
+  }
+
+  // Whether the tensor can be broadcast to the scores, and not the other way round.
+  bool fits_scores(const at::Tensor& tensor) const {
+    std::vector<int64_t> scores = query_.sizes().vec();
+    scores.back() = key_.size(2);
+    if (rank_ == 3) scores.erase(scores.begin() + 1);
+    const size_t missing = scores.size() - static_cast<size_t>(tensor.dim());
+    if (tensor.dim() > rank_) return false;
+    for (size_t i = 0; i < tensor.sizes().size(); ++i) {
+      if (tensor.sizes()[i] != 1 && tensor.sizes()[i] != scores[missing + i]) return false;
+    }
+    return true;
+  }
+
+  const char* scale(double factor) {
+    if (mask_.defined()) return "its mask is scaled";
+    scale_ *= factor;
+    largest_score_ *= std::max(1.0, std::abs(factor));
+    return std::isfinite(scale_) && largest_score_ < 1e30 ? nullptr : "its scale is very large";
+  }
+
+  // The mask as yet, or one of zeros, shaped so that `other` can be put into it.
+  at::Tensor mask_for(const at::Tensor& other) const {
+    const at::Tensor base = mask_.defined() ? mask_ : at::zeros({}, query_.options());
+    return base.expand(at::infer_size(base.sizes(), other.sizes()));
+  }
+
+  const char* add(const at::Tensor& addend) {
+    if (!is_plain_cpu_float(addend) || addend.dim() == 0) return "its mask is not a float32 CPU tensor";
+    if (wants_gradient(addend)) return "its mask requires a gradient";
+    if (!fits_scores(addend)) return "its mask does not have the shape of the scores";
+    if (vanishes_) return "a masked score may still count";
+    const at::Tensor small = shrunk(addend);
+    mask_ = mask_.defined() ? at::add(mask_, small) : small;
+    return nullptr;
+  }
+
+  // Puts `number` in the place of the scores where the mask is `where`. Adding it is the same where it swallows every
+  // score, as float32's lowest number does, or where there is nothing left of it after exp.
+  const char* fill(const at::Tensor& condition, bool where, double number) {
+    constexpr double swallows_scores = -1e38, vanishes_in_exp = -104;
+    if (condition.scalar_type() != at::kBool || !is_plain_cpu(condition)) {
+      return "its mask is not a CPU tensor of bools";
+    }
+    if (!fits_scores(condition)) return "its mask does not have the shape of the scores";
+    if (vanishes_) return "a masked score may still count";
+    if (!(number <= swallows_scores)) {
+      vanishes_ = true;
+      if (mask_.defined() || !(number + largest_score_ < vanishes_in_exp)) return "a masked score may still count";
+      number = -std::numeric_limits<double>::infinity();
+    }
+    const at::Tensor small = shrunk(condition);
+    mask_ = at::masked_fill(mask_for(small), where ? small : small.logical_not(), number);
+    return nullptr;
+  }
+
+  int64_t rank_;
+  at::Tensor query_, key_, value_, mask_;
+  double scale_ = 1, largest_score_ = 0;
+  bool vanishes_ = false;  // a masked score is -infinity in the mask and another number in eager: nothing may follow
+};
+
+// The result of the fused kernel, or undefined and a reason.
+at::Tensor compute_fused(const at::Tensor& query, const at::Tensor& key_transposed, const at::Tensor& value,
+                         const std::vector<std::string>& steps, Arguments arguments, bool eager_layout,
+                         const char*& reason) {
+  reason = at::autocast::is_autocast_enabled(at::kCPU) ? "autocast is on"
+                                                       : Fused::reason_against(query, key_transposed, value);
+  if (reason) return {};
+  Fused fused(query, key_transposed, value);
+  reason = fused.measure();
+  for (size_t i = 0; !reason && i + 1 < steps.size(); ++i) reason = fused.add_step(steps[i], arguments);
+  if (!reason) reason = fused.finish_mask();
+  return reason ? at::Tensor() : fused.run(eager_layout);
+}
+
+at::Tensor attention(const at::Tensor& query, const at::Tensor& key_transposed, const at::Tensor& value,
+                     const std::vector<std::string>& steps, const std::vector<at::Tensor>& operands,
+                     const std::vector<double>& numbers, bool eager_layout) {
+  TORCH_CHECK(steps.size() >= 3, "ipex::attention: expected at least 3 steps, got ", steps.size(),
+              ". The model file is damaged: save it again.");
+  const Arguments arguments(operands, numbers);
+  const char* reason = nullptr;
+  at::Tensor result = compute_fused(query, key_transposed, value, steps, arguments, eager_layout, reason);
+  if (result.defined()) return result;
+  RECORD_FUNCTION(c10::str("ipex::attention in aten: ", reason), {});
+  return compute_steps(query, key_transposed, value, steps, arguments);
+}
+
+TORCH_LIBRARY_FRAGMENT(ipex, m) {
+  m.def(
+      "attention(Tensor query, Tensor key_transposed, Tensor value, str[] steps, Tensor[] operands, float[] numbers, "
+      "bool eager_layout) -> Tensor",
+      attention);
+}
+
+}  // namespace
+}  // namespace ipex::runtime

@@ -1,0 +1,56 @@
+// softmax of the last dimension, with a faster exponential than aten's.
+//
+//   ipex::softmax(x, dim, dtype) -> Tensor
+//
+// The kernel takes contiguous float32 rows of ordinary numbers, and -infinity beside them. All else is left to aten; a
+// profiler shows it, with the reason, under the name of the op.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/record_function.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "kernels/kernels.h"
+#include "packed/call_conditions.h"
+#include "memory/result_memory.h"
+
+namespace ipex::runtime {
+namespace {
+
+const char* reason_for_aten(const at::Tensor& x, int64_t dim, std::optional<at::ScalarType> dtype) {
+  if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
+  if (!is_plain_cpu_float(x) || dtype.value_or(at::kFloat) != at::kFloat) return "it is not a float32 CPU tensor";
+  if (wants_gradient(x)) return "it requires a gradient";
+  if (x.dim() == 0 || x.numel() == 0 || (dim != -1 && dim != x.dim() - 1)) return "it is not of the last dimension";
+  if (!x.is_contiguous()) return "its input is not contiguous";
+  return nullptr;
+}
+
+at::Tensor softmax(const at::Tensor& x, int64_t dim, std::optional<at::ScalarType> dtype) {
+  const char* reason = reason_for_aten(x, dim, dtype);
+  if (!reason) {
+    constexpr int64_t elements_worth_a_thread = 8192;
+    const int64_t width = x.size(-1), rows = x.numel() / width;
+    const at::Tensor y = empty_result(x.sizes(), x.options());
+    const float* from = x.const_data_ptr<float>();
+    float* to = y.mutable_data_ptr<float>();
+    std::atomic<bool> ordinary{true};
+    const int64_t grain = std::max<int64_t>(1, elements_worth_a_thread / width);
+    at::parallel_for(0, rows, grain, [&](int64_t begin, int64_t end) {
+      const int64_t at = begin * width;
+      if (!kernels().softmax.softmax_rows(from + at, end - begin, width, to + at)) ordinary = false;
+    });
+    if (ordinary) return y;
+    reason = "a row is not finite";
+  }
+  RECORD_FUNCTION(c10::str("ipex::softmax in aten: ", reason), {});
+  return at::softmax(x, dim, dtype);
+}
+
+TORCH_LIBRARY_FRAGMENT(ipex, m) { m.def("softmax(Tensor x, int dim, ScalarType? dtype) -> Tensor", softmax); }
+
+}  // namespace
+}  // namespace ipex::runtime

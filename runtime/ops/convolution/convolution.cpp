@@ -1,0 +1,419 @@
+// Convolutions with packed weights: 1-, 2- and 3-d, and transposed.
+//
+//   ipex::convolution_prepack(weight, bias, stride, padding, dilation, groups, transposed, output_padding, post_ops,
+//                             folded_scale, folded_shift, math_mode) -> ConvolutionContext
+//   ipex::convolution_run(input, context, operands, eager_layout) -> Tensor
+//
+// `padding` has a number per dimension or, where the two ends differ, the beginnings followed by the ends. A 1-d
+// convolution is computed as the 2-d one that aten makes of it, on an image one pixel high.
+// Computes on channels-last activations, where oneDNN's brgemm kernels are fastest; an input in another layout is
+// converted first.
+#include "ops/convolution/convolution.h"
+
+#include <ATen/ATen.h>
+#include <torch/library.h>
+
+#include "isa/isa.h"
+#include "packed/dead_operand.h"
+#include "ops/product/product.h"
+#include "memory/result_memory.h"
+
+namespace ipex::runtime {
+namespace {
+
+using at::Tensor;
+using dnnl::memory;
+using Ints = std::vector<int64_t>;
+
+constexpr const char* op_name = "ipex::convolution_run";
+
+}  // namespace
+
+ConvolutionContext::ConvolutionContext(const Spec& spec, ConvolutionGeometry geometry)
+    : PackedOp(spec, static_cast<int64_t>(geometry.stride.size()) + 2, output_channels(spec.weight, geometry)),
+      geometry_(std::move(geometry)),
+      channels_last_(channels_last_of(geometry_.spatial_rank)),
+      steps_(post_ops()) {
+  TORCH_CHECK(spec.weight.size(0) % geometry_.groups == 0, op_name, ": expected channels divisible by groups, got ",
+              spec.weight.size(0), " and ", geometry_.groups, ". The model file is damaged: save it again.");
+}
+
+State ConvolutionContext::state() const {
+  return save(spec(), {{"spatial_rank", {geometry_.spatial_rank}},
+                       {"stride", geometry_.stride},
+                       {"padding_begin", geometry_.begin},
+                       {"padding_end", geometry_.end},
+                       {"dilation", geometry_.dilation},
+                       {"output_padding", geometry_.output_padding},
+                       {"groups", {geometry_.groups}},
+                       {"transposed", {geometry_.transposed}}});
+}
+
+c10::intrusive_ptr<ConvolutionContext> ConvolutionContext::load(const State& state) {
+  const StateReader reader(op_name, state);
+  const int64_t spatial_rank = reader.integers("spatial_rank", 1, 1)[0];
+  TORCH_CHECK(spatial_rank <= 3, op_name, ": expected at most 3 dimensions, got ", spatial_rank,
+              ". The model file is damaged: save it again.");
+  const size_t rank = spatial_rank == 3 ? 3 : 2;
+  ConvolutionGeometry geometry{spatial_rank,
+                               reader.integers("stride", rank, 1),
+                               reader.integers("padding_begin", rank, 0),
+                               reader.integers("padding_end", rank, 0),
+                               reader.integers("dilation", rank, 1),
+                               reader.integers("output_padding", rank, 0),
+                               reader.integers("groups", 1, 1)[0],
+                               reader.integers("transposed", 1, 0)[0] != 0};
+  return c10::make_intrusive<ConvolutionContext>(reader.spec(), std::move(geometry));
+}
+
+int64_t ConvolutionContext::output_channels(const Tensor& weight, const ConvolutionGeometry& geometry) {
+  if (!weight.defined() || weight.dim() < 2) return 0;  // refused by PackedOp
+  return geometry.transposed ? weight.size(1) * geometry.groups : weight.size(0);
+}
+
+int64_t ConvolutionContext::output_channels() const {
+  return geometry_.transposed ? weight_sizes()[1] * geometry_.groups : weight_sizes()[0];
+}
+
+int64_t ConvolutionContext::input_channels() const {
+  return geometry_.transposed ? weight_sizes()[0] : weight_sizes()[1] * geometry_.groups;
+}
+
+void ConvolutionContext::check_input(const Tensor& input) const {
+  const int64_t rank = input.dim();
+  TORCH_CHECK(
+      (rank == batch_rank() || rank == batch_rank() - 1) && input.size(channel_dimension(rank)) == input_channels(),
+      op_name, ": expected input of ", batch_rank(), " dimensions, or ", batch_rank() - 1, " without a batch, with ",
+      input_channels(), " channels (weight is ", weight_sizes(), "), got ", input.sizes(), ".");
+  const Ints sizes = kernel_result_sizes(batched(input).sizes());
+  TORCH_CHECK(std::all_of(sizes.begin() + 2, sizes.end(), [](int64_t size) { return size >= 0; }), op_name,
+              ": expected an input at least as large as the kernel ", weight_sizes(), " after padding ",
+              geometry_.begin, ", got ", input.sizes(), ".");
+}
+
+Tensor ConvolutionContext::reference(const Tensor& input, const Tensor& weight, const Tensor& bias) const {
+  if (is_brgemm_at_fault(input)) return out_of_the_corner(input, weight, bias);
+  if (geometry_.begin == geometry_.end) {
+    return anchor_in_aten(input, weight, bias, geometry_.begin, geometry_.stride);
+  }
+  return anchor_in_aten(padded(input), weight, bias, no_padding(), geometry_.stride);
+}
+
+Tensor ConvolutionContext::out_of_the_corner(const Tensor& input, const Tensor& weight, const Tensor& bias) const {
+  const Ints result = kernel_result_sizes(batched(input).sizes());
+  const auto dimension_of = [&](size_t i) { return input.dim() - static_cast<int64_t>(kernel_rank() - i); };
+  const size_t first = kernel_rank() - static_cast<size_t>(geometry_.spatial_rank);
+  Tensor image = geometry_.transposed ? input : padded(input);
+  Ints stride = geometry_.stride;
+  for (size_t i = first; i < kernel_rank() && !geometry_.transposed; ++i) {
+    if (result[2 + i] != 1) continue;
+    image = image.narrow(dimension_of(i), 0, window(i));
+    stride[i] = 1;
+  }
+  const auto plain = at::MemoryFormat::Contiguous;
+  Tensor y = anchor_in_aten(with_format(image, plain), with_format(weight, plain), bias, no_padding(), stride);
+  for (size_t i = first; i < kernel_rank() && geometry_.transposed; ++i) {
+    y = y.narrow(dimension_of(i), geometry_.begin[i], result[2 + i]);
+  }
+  return as_original_image(with_format(batched(y), eager_format(input)), y, geometry_.spatial_rank);
+}
+
+Tensor ConvolutionContext::padded(const Tensor& input) const {
+  Ints widths;
+  for (size_t i = kernel_rank(); i-- > kernel_rank() - geometry_.spatial_rank;) {
+    widths.insert(widths.end(), {geometry_.begin[i], geometry_.end[i]});
+  }
+  return at::constant_pad_nd(input, widths);
+}
+
+Tensor ConvolutionContext::anchor_in_aten(const Tensor& x, const Tensor& w, const Tensor& b, const Ints& padding,
+                                          const Ints& stride) const {
+  const auto& [rank, own_stride, begin, end, dilation, output_padding, groups, transposed] = geometry_;
+  if (rank == 1) {
+    const Tensor flat = w.squeeze(2);
+    return transposed ? at::conv_transpose1d(x, flat, b, stride[1], padding[1], output_padding[1], groups, dilation[1])
+                      : at::conv1d(x, flat, b, stride[1], padding[1], dilation[1], groups);
+  }
+  if (rank == 2) {
+    return transposed ? at::conv_transpose2d(x, w, b, stride, padding, output_padding, groups, dilation)
+                      : at::conv2d(x, w, b, stride, padding, dilation, groups);
+  }
+  return transposed ? at::conv_transpose3d(x, w, b, stride, padding, output_padding, groups, dilation)
+                    : at::conv3d(x, w, b, stride, padding, dilation, groups);
+}
+
+Tensor ConvolutionContext::run_own_kernel(const Tensor& input, const std::vector<Tensor>& operands, bool may_accumulate,
+                                          bool eager_layout, size_t& done) const {
+  if (is_product(input)) return run_product(input, operands, may_accumulate, eager_layout, done);
+  if (!is_winograds() ||
+      !Winograd::is_worth_it(input_channels(), output_channels(), kernel_result_sizes(batched(input).sizes()))) {
+    return {};
+  }
+  std::call_once(transformed_once_, [&] { winograd_ = std::make_unique<const Winograd>(plain_weight()); });
+  const Fused fused = fuse_into_result(input, operands, eager_layout, KernelSteps::applies);
+  const Tensor source = kernel_view(input), result = allocate(source);
+  KernelSteps::Room room;
+  const ElementwiseSteps steps = steps_.of_call(fused, bias(), output_channels(), room);
+  if (!winograd_->convolve(source, geometry_.begin[0], geometry_.begin[1], steps, result)) return {};
+  done = fused.count;
+  return user_view(result, input, eager_layout);
+}
+
+Tensor ConvolutionContext::run_product(const Tensor& input, const std::vector<Tensor>& operands, bool may_accumulate,
+                                       bool eager_layout, size_t& done) const {
+  const Fused fused = fuse_into_result(input, operands, eager_layout, KernelSteps::applies);
+  const Tensor source = kernel_view(input);
+  const int64_t channels = input_channels(), pixels = source.numel() / channels;
+  const bool accumulates = may_accumulate && adds_in_place(fused, operands.front());
+  const Tensor result =
+      accumulates ? in_memory_of(operands.front(), fused.operands.front().sizes(), channels_last_) : allocate(source);
+  KernelSteps::Room room;
+  multiply(source.const_data_ptr<float>(), pixels, channels, *weight()->panels(),
+           steps_.of_call(fused, bias(), output_channels(), room), result.data_ptr<float>());
+  done = fused.count;
+  return user_view(result, input, eager_layout);
+}
+
+bool ConvolutionContext::is_product(const Tensor& input) const {
+  return is_worth_multiplying(input.numel() / input_channels()) && panels_for_pixels();
+}
+
+const Panels* ConvolutionContext::panels_for_pixels() const {
+  if (!has_windows_of(1) || !is_all(geometry_.begin, 0) || !is_all(geometry_.end, 0) || !weight()) return nullptr;
+  const std::optional<Panels>& panels = weight()->panels();
+  return panels && can_multiply(*panels) ? &*panels : nullptr;
+}
+
+bool ConvolutionContext::is_depthwise() const {
+  return is_for_own_kernels() && geometry_.groups == input_channels() && geometry_.groups == output_channels() &&
+         weight();
+}
+
+// [window rows][window columns][channels]
+Tensor ConvolutionContext::depthwise_weight() const {
+  std::call_once(arranged_once_,
+                 [&] { depthwise_weight_ = plain_weight().squeeze(1).permute({1, 2, 0}).contiguous(); });
+  return depthwise_weight_;
+}
+
+bool ConvolutionContext::accepts(const Tensor& input, bool eager_layout) const {
+  const bool fits = input.dim() == batch_rank() && input.size(1) == input_channels();
+  return fits && !reason_for_aten(input, eager_layout);
+}
+
+bool ConvolutionContext::begin(KernelCall& call, const Tensor& input, const std::vector<Tensor>& operands,
+                               bool eager_layout) const {
+  check_operands(operands);
+  call.fused = fuse_into_result(input, operands, eager_layout, KernelSteps::applies);
+  call.steps = steps_.of_call(call.fused, bias(), output_channels(), call.room);
+  return call.fused.count == post_ops().size();
+}
+
+bool ConvolutionContext::is_worth_multiplying(int64_t pixels) const {
+  constexpr int64_t least_channels = 24, most_pixels = 1024;
+  return pixels <= most_rows_of_a_small_product ||
+         (pixels <= most_pixels && std::min(input_channels(), output_channels()) >= least_channels);
+}
+
+bool ConvolutionContext::has_windows_of(int64_t side) const {
+  return is_for_own_kernels() && geometry_.groups == 1 && weight_sizes()[2] == side && weight_sizes()[3] == side &&
+         is_all(geometry_.stride, 1);
+}
+
+bool ConvolutionContext::is_for_own_kernels() const {
+  return geometry_.spatial_rank <= 2 && dtype() == at::kFloat && !geometry_.transposed &&
+         is_all(geometry_.dilation, 1) && steps_.has_all() &&
+         !(math_mode_now(math_mode()) == FP32MathMode::BF32 && isa::is_in_use(isa::Level::AMX));
+}
+
+bool ConvolutionContext::is_all(const Ints& values, int64_t wanted) {
+  return std::all_of(values.begin(), values.end(), [&](int64_t value) { return value == wanted; });
+}
+
+Tensor ConvolutionContext::divided(const Tensor& weight, const Tensor& divisor) const {
+  if (!geometry_.transposed) {
+    Ints shape(weight.dim(), 1);
+    shape[0] = -1;
+    return weight / divisor.view(shape);
+  }
+  Ints shape(weight.dim() + 1, 1), grouped = weight.sizes().vec();
+  shape[0] = geometry_.groups;
+  shape[2] = weight.size(1);
+  grouped[0] /= geometry_.groups;
+  grouped.insert(grouped.begin(), geometry_.groups);
+  return (weight.reshape(grouped) / divisor.view(shape)).reshape(weight.sizes());
+}
+
+Tensor ConvolutionContext::allocate(const Tensor& source) const {
+  return empty_result(kernel_result_sizes(source.sizes()), source.options().memory_format(channels_last_));
+}
+
+Tensor ConvolutionContext::user_view(const Tensor& result, const Tensor& input, bool eager_layout) const {
+  const Tensor laid_out = eager_layout ? with_format(result, format_of_result(result, input)) : result;
+  return as_original_image(laid_out, input, geometry_.spatial_rank);
+}
+
+at::DimVector ConvolutionContext::result_sizes(const Tensor& input) const {
+  at::DimVector sizes(kernel_result_sizes(batched(input).sizes()));
+  if (geometry_.spatial_rank == 1) sizes.erase(sizes.begin() + 2);
+  if (input.dim() != batch_rank()) sizes.erase(sizes.begin());
+  return sizes;
+}
+
+Ints ConvolutionContext::kernel_result_sizes(at::IntArrayRef source) const {
+  Ints sizes{source[0], output_channels()};
+  for (size_t i = 0; i < kernel_rank(); ++i) {
+    const int64_t padding = geometry_.begin[i] + geometry_.end[i];
+    const int64_t size = source[2 + i];
+    if (geometry_.transposed) {
+      sizes.push_back((size - 1) * geometry_.stride[i] - padding + window(i) + geometry_.output_padding[i]);
+    } else {
+      const int64_t room = size + padding - window(i);
+      sizes.push_back(room < 0 ? -1 : room / geometry_.stride[i] + 1);
+    }
+  }
+  return sizes;
+}
+
+bool ConvolutionContext::laid_out_as_result(const Tensor& tensor, const Tensor& input, bool eager_layout) const {
+  return batched(tensor).is_contiguous(eager_layout ? eager_format(input) : channels_last_);
+}
+
+const char* ConvolutionContext::own_reason_for_aten(const Tensor& input, bool eager_layout) const {
+  // In 3-d aten has kernels that don't keep channels-last, and its choice depends on the CPU.
+  if (eager_layout && geometry_.spatial_rank == 3 && eager_format(input) != at::MemoryFormat::Contiguous) {
+    return "the layout of the result is aten's to choose";
+  }
+  if (is_brgemm_at_fault(input)) return "in this corner oneDNN's kernels read what they should not";
+  return nullptr;
+}
+
+bool ConvolutionContext::is_brgemm_at_fault(const Tensor& input) const {
+  const Ints result = kernel_result_sizes(batched(input).sizes());
+  // aten computes nothing then, or refuses.
+  if (input.numel() == 0 || c10::multiply_integers(result) == 0) return false;
+  for (size_t i = 0; i < kernel_rank(); ++i) {
+    if (std::max(geometry_.begin[i], geometry_.end[i]) >= window(i)) return true;
+    const bool would_move = !geometry_.transposed && geometry_.stride[i] > 1 && window(i) > 1;
+    if (would_move && result[2 + i] == 1) return true;
+  }
+  return false;
+}
+
+at::MemoryFormat ConvolutionContext::eager_format(const Tensor& input) const {
+  if (geometry_.spatial_rank == 1) return at::MemoryFormat::Contiguous;
+  Tensor seen = batched(input);
+  if (geometry_.begin != geometry_.end) {  // what it convolves then is a padded copy
+    seen = padded(at::empty_strided(seen.sizes(), seen.strides(), seen.options().device(at::kMeta)));
+  }
+  const bool is_channels_last = weight_format() == channels_last_ || seen.suggest_memory_format() == channels_last_;
+  return is_channels_last ? channels_last_ : at::MemoryFormat::Contiguous;
+}
+
+at::MemoryFormat ConvolutionContext::format_of_result(const Tensor& result, const Tensor& input) const {
+  const bool is_both = !post_ops().empty() && result.is_contiguous();
+  return is_both ? at::MemoryFormat::Contiguous : eager_format(input);
+}
+
+memory::dims ConvolutionContext::weight_dims() const {
+  memory::dims dims{output_channels() / geometry_.groups, input_channels() / geometry_.groups};
+  dims.insert(dims.end(), weight_sizes().begin() + 2, weight_sizes().end());
+  if (geometry_.groups > 1) dims.insert(dims.begin(), geometry_.groups);
+  return dims;
+}
+
+memory::desc ConvolutionContext::plain_weight_desc(const Tensor& weight) const {
+  memory::dims strides = weight.strides().vec();
+  if (geometry_.transposed) std::swap(strides[0], strides[1]);
+  if (geometry_.groups > 1) {
+    strides.insert(strides.begin(), weight.stride(0) * (weight.size(0) / geometry_.groups));
+  }
+  return {weight_dims(), data_type(), strides};
+}
+
+std::unique_ptr<const PackedWeight> ConvolutionContext::pack(const Tensor& weight) const {
+  return std::make_unique<PackedWeight>(weight, plain_weight_desc(weight), preferred_weight_desc(weight));
+}
+
+memory::desc ConvolutionContext::preferred_weight_desc(const Tensor& weight) const {
+  Ints sizes{1, input_channels()};
+  for (size_t i = 0; i < kernel_rank(); ++i) {
+    const int64_t ordinary = geometry_.spatial_rank == 3 ? 14 : geometry_.spatial_rank == 2 ? 28 : i == 0 ? 1 : 128;
+    sizes.push_back(std::max(ordinary, window(i)));
+  }
+  auto desc = primitive_desc(sizes, any_weight_desc(), {}, math_mode_for_packing());
+  if (desc && skip_reference_implementations(desc)) return desc.weights_desc();
+  return plain_weight_desc(weight);
+}
+
+dnnl::primitive_desc ConvolutionContext::primitive_desc(const Ints& source_sizes, const memory::desc& weight_desc,
+                                                        const Fused& fused, FP32MathMode mode) const {
+  const auto channels_last = [&](const Ints& sizes) {
+    return memory::desc(sizes, data_type(), sizes.size() == 5 ? memory::format_tag::ndhwc : memory::format_tag::nhwc);
+  };
+  const memory::desc source = channels_last(source_sizes), result = channels_last(kernel_result_sizes(source_sizes));
+  const memory::desc bias_desc =
+      bias().defined() ? memory::desc({output_channels()}, bias_data_type(), memory::format_tag::a) : memory::desc();
+  memory::dims dilation = geometry_.dilation, end = geometry_.end;
+  for (auto& d : dilation) --d;  // oneDNN counts the holes
+  if (!geometry_.transposed) {
+    return dnnl::convolution_forward::primitive_desc(engine(), dnnl::prop_kind::forward_inference,
+                                                     dnnl::algorithm::convolution_direct, source, weight_desc,
+                                                     bias_desc, result, geometry_.stride, dilation, geometry_.begin,
+                                                     end, attributes(mode, fused, result, /*channel=*/1),
+                                                     /*allow_empty=*/true);
+  }
+  for (size_t i = 0; i < end.size(); ++i) end[i] -= geometry_.output_padding[i];
+  return dnnl::deconvolution_forward::primitive_desc(engine(), dnnl::prop_kind::forward_inference,
+                                                     dnnl::algorithm::deconvolution_direct, source, weight_desc,
+                                                     bias_desc, result, geometry_.stride, dilation, geometry_.begin,
+                                                     end, attributes(mode, fused, result, /*channel=*/1),
+                                                     /*allow_empty=*/true);
+}
+
+namespace {
+
+c10::intrusive_ptr<ConvolutionContext> convolution_prepack(
+    const Tensor& weight, const std::optional<Tensor>& bias, Ints stride, Ints padding, Ints dilation, int64_t groups,
+    bool transposed, Ints output_padding, std::vector<std::string> post_ops, const std::optional<Tensor>& folded_scale,
+    const std::optional<Tensor>& folded_shift, std::optional<int64_t> math_mode) {
+  const auto rank = static_cast<size_t>(weight.dim() - 2);
+  for (auto* list : {&stride, &padding, &dilation, &output_padding}) {
+    if (list->size() == 1) list->resize(rank, list->front());
+  }
+  Ints begin(padding.begin(), padding.begin() + static_cast<std::ptrdiff_t>(rank));
+  Ints end(padding.end() - static_cast<std::ptrdiff_t>(rank), padding.end());
+  if (rank == 1) {
+    stride.insert(stride.begin(), 1);
+    dilation.insert(dilation.begin(), 1);
+    for (auto* list : {&begin, &end, &output_padding}) list->insert(list->begin(), 0);
+  }
+  const Spec spec{op_name,
+                  rank == 1 ? weight.unsqueeze(2) : weight,
+                  bias.value_or(Tensor()),
+                  std::move(post_ops),
+                  folded_scale.value_or(Tensor()),
+                  folded_shift.value_or(Tensor()),
+                  pinned_math_mode(op_name, math_mode)};
+  auto context = c10::make_intrusive<ConvolutionContext>(
+      spec, ConvolutionGeometry{static_cast<int64_t>(rank), std::move(stride), std::move(begin), std::move(end),
+                                std::move(dilation), std::move(output_padding), groups, transposed});
+  context->ensure_packed();
+  return context;
+}
+
+TORCH_LIBRARY_FRAGMENT(ipex, m) {
+  define_context<ConvolutionContext>(m, "ConvolutionContext");
+  m.def(
+      "convolution_prepack(Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] dilation, int groups, "
+      "bool transposed, int[] output_padding, str[] post_ops, Tensor? folded_scale, Tensor? folded_shift, "
+      "int? math_mode) -> __torch__.torch.classes.ipex.ConvolutionContext",
+      convolution_prepack);
+  m.def(
+      "convolution_run(Tensor input, __torch__.torch.classes.ipex.ConvolutionContext context, Tensor[] operands, "
+      "bool eager_layout) -> Tensor",
+      torch::CppFunction::makeFromBoxedFunction<run_boxed<ConvolutionContext>>());
+}
+
+}  // namespace
+}  // namespace ipex::runtime

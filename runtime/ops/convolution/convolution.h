@@ -1,0 +1,138 @@
+// A convolution's context: what its own op runs, and chains of convolutions layer by layer (convolution_chain.cpp).
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "packed/kernel_steps.h"
+#include "packed/memory_format.h"
+#include "packed/packed_op.h"
+#include "ops/convolution/winograd.h"
+
+namespace ipex::runtime {
+
+// Of the kernel: two or three dimensions.
+struct ConvolutionGeometry {
+  int64_t spatial_rank;  // the model's, that may be 1
+  std::vector<int64_t> stride, begin, end, dilation, output_padding;
+  int64_t groups;
+  bool transposed;
+};
+
+class ConvolutionContext final : public PackedOp {
+ public:
+  ConvolutionContext(const Spec& spec, ConvolutionGeometry geometry);
+
+  State state() const;
+  static c10::intrusive_ptr<ConvolutionContext> load(const State& state);
+
+  const ConvolutionGeometry& geometry() const { return geometry_; }
+  int64_t output_channels() const;
+  int64_t input_channels() const;
+
+  // Whether run() takes such an input, and leaves nothing of it to aten before it has looked for a kernel.
+  bool accepts(const at::Tensor& input, bool eager_layout) const;
+  // Where windows are single pixels, the weight as a kernel of our own reads it. Null where none does.
+  const Panels* panels_for_pixels() const;
+  // Whether each channel is convolved by itself, as kernels/depthwise.h does it, and that weight.
+  bool is_depthwise() const;
+  at::Tensor depthwise_weight() const;
+  // Where windows lie wholly in the padding, and where a kernel that would move by more than one has no room to: then
+  // brgemm reads memory that is not the image's (oneDNN 3.7.2 and the one in torch; found by fuzzing).
+  bool is_brgemm_at_fault(const at::Tensor& input) const;
+  // The sizes of the result for a batched source.
+  std::vector<int64_t> kernel_result_sizes(at::IntArrayRef source) const;
+
+  // All post-ops of a call as a kernel of our own takes them.
+  struct KernelCall {
+    Fused fused;
+    KernelSteps::Room room;
+    ElementwiseSteps steps;
+  };
+  // Of the input only sizes and layout count. False where kernels can't take all.
+  bool begin(KernelCall& call, const at::Tensor& input, const std::vector<at::Tensor>& operands,
+             bool eager_layout) const;
+
+ private:
+  using Ints = std::vector<int64_t>;
+
+  static int64_t output_channels(const at::Tensor& weight, const ConvolutionGeometry& geometry);
+  size_t kernel_rank() const { return geometry_.stride.size(); }
+  // How far a window reaches.
+  int64_t window(size_t i) const { return geometry_.dilation[i] * (weight_sizes()[2 + i] - 1) + 1; }
+  static bool is_all(const Ints& values, int64_t wanted);
+
+  // What PackedOp asks.
+  int64_t batch_rank() const override { return geometry_.spatial_rank + 2; }
+  int64_t channel_dimension(int64_t rank) const override { return rank - geometry_.spatial_rank - 1; }
+  void check_input(const at::Tensor& input) const override;
+  at::Tensor reference(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) const override;
+  at::Tensor divided(const at::Tensor& weight, const at::Tensor& divisor) const override;
+  const char* own_reason_for_aten(const at::Tensor& input, bool eager_layout) const override;
+  at::Tensor kernel_view(const at::Tensor& tensor) const override {
+    return contiguous_result(batched(tensor), channels_last_);
+  }
+  at::Tensor allocate(const at::Tensor& source) const override;
+  at::MemoryFormat kernel_format() const override { return channels_last_; }
+  at::Tensor user_view(const at::Tensor& result, const at::Tensor& input, bool eager_layout) const override;
+  at::DimVector result_sizes(const at::Tensor& input) const override;
+  bool laid_out_as_result(const at::Tensor& tensor, const at::Tensor& input, bool eager_layout) const override;
+
+  // In aten. What is_brgemm_at_fault says of oneDNN's kernels is true of aten's as well: so the same convolution with its
+  // padding written out, and of a single window where there is room for no other.
+  at::Tensor out_of_the_corner(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) const;
+  Ints no_padding() const { return Ints(kernel_rank(), 0); }
+  at::Tensor padded(const at::Tensor& input) const;
+  // The ops that a model would call: autocast knows them.
+  at::Tensor anchor_in_aten(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b, const Ints& padding,
+                            const Ints& stride) const;
+
+  // Layouts.
+  at::Tensor batched(const at::Tensor& image) const { return as_batched_image(image, geometry_.spatial_rank); }
+  // aten keeps channels-last when either the input or the weight has it, but not in 1-d.
+  at::MemoryFormat eager_format(const at::Tensor& input) const;
+  // The same after the post-ops: aten's elementwise ops take a result for contiguous that is both, as one with a single
+  // channel or pixel is.
+  at::MemoryFormat format_of_result(const at::Tensor& result, const at::Tensor& input) const;
+
+  // Kernels of our own.
+  at::Tensor run_own_kernel(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool may_accumulate,
+                            bool eager_layout, size_t& done) const override;
+  // What they want of any convolution. With AMX, oneDNN is faster where it may round.
+  bool is_for_own_kernels() const;
+  // .. and windows of so many pixels in both directions, that move by one.
+  bool has_windows_of(int64_t side) const;
+  // Windows of a single pixel: a product of pixels and weight.
+  at::Tensor run_product(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool may_accumulate,
+                         bool eager_layout, size_t& done) const;
+  bool is_product(const at::Tensor& input) const;
+  // With less to multiply for a pixel, or more pixels than the caches hold, memory is what counts, and oneDNN knows more
+  // ways through it.
+  bool is_worth_multiplying(int64_t pixels) const;
+  // Whether some images of the right size may be convolved so.
+  bool is_winograds() const { return has_windows_of(3) && Winograd::has(input_channels(), output_channels()); }
+
+  // oneDNN's primitives.
+  // Its order is [groups,] output channels, input channels, kernel.
+  dnnl::memory::dims weight_dims() const;
+  dnnl::memory::desc plain_weight_desc(const at::Tensor& weight) const;
+  dnnl::memory::desc any_weight_desc() const override {
+    return {weight_dims(), data_type(), dnnl::memory::format_tag::any};
+  }
+  std::unique_ptr<const PackedWeight> pack(const at::Tensor& weight) const override;
+  // What the kernels want for an image of ordinary size: the real sizes are not known when packing.
+  dnnl::memory::desc preferred_weight_desc(const at::Tensor& weight) const;
+  dnnl::primitive_desc primitive_desc(const Ints& source_sizes, const dnnl::memory::desc& weight_desc,
+                                      const Fused& fused, FP32MathMode mode) const override;
+
+  ConvolutionGeometry geometry_;
+  at::MemoryFormat channels_last_;
+  KernelSteps steps_;
+  mutable std::once_flag transformed_once_;
+  mutable std::unique_ptr<const Winograd> winograd_;
+  mutable std::once_flag arranged_once_;
+  mutable at::Tensor depthwise_weight_;
+};
+
+}  // namespace ipex::runtime

@@ -1,0 +1,155 @@
+// Convolutions that follow one another, as one op: of single pixels, of each channel by itself, of single pixels, as in
+// MobileNetV2. The first or the last may be missing.
+//
+//   ipex::convolution_chain_prepack(layers) -> ConvolutionChainContext
+//   ipex::convolution_chain_run(input, context, operands, eager_layout) -> Tensor
+//
+// It is the same as ipex::convolution_run with each layer in turn. The image in the middle has several times the channels
+// of the others; where it is larger than the caches, the layers are computed together, some rows at a time, and it is never
+// written to memory. See docs/decisions/0018-depthwise-blocks-in-one-pass.md.
+#include <ATen/ATen.h>
+#include <ATen/record_function.h>
+#include <torch/library.h>
+
+#include "packed/chain.h"
+#include "ops/convolution/convolution.h"
+#include "ops/convolution/convolution_strips.h"
+#include "memory/result_memory.h"
+
+namespace ipex::runtime {
+namespace {
+
+// Where the image between the layers is smaller than this, it stays in the caches anyway; where the weights are larger,
+// reading them again for every strip costs more than it saves.
+constexpr int64_t least_elements_between = 128 * 1024, most_weight_elements = 128 * 1024;
+
+class ConvolutionChainContext final : public Chain<ConvolutionContext> {
+ public:
+  explicit ConvolutionChainContext(std::vector<Layer> own) : Chain("ipex::convolution_chain_run", std::move(own)) {
+    for (size_t i = 1; i < layers().size(); ++i) {
+      const int64_t made = layers()[i - 1]->output_channels(), taken = layers()[i]->input_channels();
+      TORCH_CHECK(made == taken, "ipex::convolution_chain_run: expected layers that fit together, got one of ", made,
+                  " channels before one for ", taken, ". The model file is damaged: save it again.");
+    }
+  }
+
+  // `operands` are the last layer's.
+  at::Tensor run(at::Tensor y, const std::vector<at::Tensor>& operands, bool eager_layout) const {
+    if (at::Tensor result = run_at_once(y, operands, eager_layout); result.defined()) return result;
+    const std::vector<at::Tensor> none;
+    for (const Layer& layer : layers()) {
+      RECORD_FUNCTION("ipex::convolution_run", {});
+      y = layer->run(y, layer == layers().back() ? operands : none, eager_layout);
+    }
+    return y;
+  }
+
+ private:
+  // The layers by what they do; null for one that is not there.
+  struct Roles {
+    const ConvolutionContext *expand = nullptr, *depthwise = nullptr, *project = nullptr;
+  };
+
+  // None where kernels of our own do not do that.
+  std::optional<Roles> roles() const {
+    Roles roles;
+    for (const Layer& layer : layers()) {
+      const ConvolutionContext*& role = layer->is_depthwise() ? roles.depthwise
+                                        : roles.depthwise     ? roles.project
+                                                              : roles.expand;
+      if (role || (&role != &roles.depthwise && !layer->panels_for_pixels())) return std::nullopt;
+      role = layer.get();
+    }
+    return roles.depthwise ? std::optional(roles) : std::nullopt;
+  }
+
+  // Whether the image between the layers is large enough, and what is read for every strip small enough.
+  static bool is_worth_it(const Roles& roles, const at::Tensor& input) {
+    const auto weight_elements = [](const ConvolutionContext* layer) {
+      return layer ? layer->input_channels() * layer->output_channels() : 0;
+    };
+    return input.numel() / input.size(1) * roles.depthwise->input_channels() >= least_elements_between &&
+           weight_elements(roles.expand) + weight_elements(roles.project) <= most_weight_elements;
+  }
+
+  // Whether it is channels-last and nothing else, and so is every image that eager makes of it.
+  static bool is_channels_last(const at::Tensor& image) {
+    return image.suggest_memory_format() == at::MemoryFormat::ChannelsLast &&
+           image.is_contiguous(at::MemoryFormat::ChannelsLast) && !image.is_contiguous();
+  }
+
+  // One that is only spoken of.
+  static at::Tensor image_of(at::IntArrayRef sizes) {
+    return at::empty(sizes, at::TensorOptions(at::kMeta).memory_format(at::MemoryFormat::ChannelsLast));
+  }
+
+  // Undefined where a layer would go another way, or it is not worth it.
+  at::Tensor run_at_once(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const {
+    const auto found = roles();
+    if (!found || !layers().front()->accepts(input, eager_layout) || !is_worth_it(*found, input)) return {};
+    const auto& [expand, depthwise, project] = *found;
+    at::DimVector sizes(input.sizes());
+    sizes[1] = depthwise->input_channels();
+    const at::Tensor expanded = image_of(sizes), convolved = image_of(depthwise->kernel_result_sizes(sizes));
+    sizes = convolved.sizes();
+    sizes[1] = layers().back()->output_channels();
+    for (const at::Tensor& image : {input, expanded, convolved, image_of(sizes)}) {
+      if (!is_channels_last(image)) return {};
+    }
+    ConvolutionContext::KernelCall first, middle, last;
+    const std::vector<at::Tensor> none;
+    if (depthwise->is_brgemm_at_fault(expanded) || (!project && !operands.empty()) ||
+        (expand && !expand->begin(first, input, none, eager_layout)) ||
+        !depthwise->begin(middle, expanded, none, eager_layout) ||
+        (project && !project->begin(last, convolved, operands, eager_layout))) {
+      return {};
+    }
+    const auto layer_of = [](const ConvolutionContext* layer, const ConvolutionContext::KernelCall& call) {
+      return layer ? std::optional(PixelLayer{*layer->panels_for_pixels(), call.steps}) : std::nullopt;
+    };
+    const ConvolutionGeometry& windows = depthwise->geometry();
+    const at::Tensor weight = depthwise->depthwise_weight();
+    const at::Tensor result = empty_result(sizes, input.options().memory_format(at::MemoryFormat::ChannelsLast));
+    convolve(ConvolutionStrips{.image = input.const_data_ptr<float>(),
+                               .images = input.size(0),
+                               .height = input.size(2),
+                               .width = input.size(3),
+                               .image_channels = input.size(1),
+                               .expand = layer_of(expand, first),
+                               .channels = expanded.size(1),
+                               .weights = weight.const_data_ptr<float>(),
+                               .window_height = weight.size(0),
+                               .window_width = weight.size(1),
+                               .stride_down = windows.stride[0],
+                               .stride = windows.stride[1],
+                               .padding_top = windows.begin[0],
+                               .padding_left = windows.begin[1],
+                               .steps = middle.steps,
+                               .project = layer_of(project, last),
+                               .result = result.mutable_data_ptr<float>(),
+                               .result_height = result.size(2),
+                               .result_width = result.size(3)});
+    return result;
+  }
+};
+
+using Context = c10::intrusive_ptr<ConvolutionChainContext>;
+
+Context convolution_chain_prepack(std::vector<ConvolutionChainContext::Layer> layers) {
+  return c10::make_intrusive<ConvolutionChainContext>(std::move(layers));
+}
+
+TORCH_LIBRARY_FRAGMENT(ipex, m) {
+  define_chain<ConvolutionChainContext>(m, "ConvolutionChainContext");
+  m.def(
+      "convolution_chain_prepack(__torch__.torch.classes.ipex.ConvolutionContext[] layers) -> "
+      "__torch__.torch.classes.ipex.ConvolutionChainContext",
+      convolution_chain_prepack);
+  m.def(
+      "convolution_chain_run(Tensor input, __torch__.torch.classes.ipex.ConvolutionChainContext context, "
+      "Tensor[] operands, bool eager_layout) -> Tensor",
+      torch::CppFunction::makeFromBoxedFunction<run_boxed<ConvolutionChainContext>>());
+}
+
+}  // namespace
+}  // namespace ipex::runtime

@@ -1,0 +1,104 @@
+#include "ops/convolution/winograd.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <array>
+#include <atomic>
+
+#include "kernels/kernels.h"
+#include "memory/scratch.h"
+
+namespace ipex::runtime {
+namespace {
+
+using Line = std::array<double, 3>;
+
+// The values of a window's polynomial at the points 0, 3/4, -3/4, 3/2, -3/2 and infinity, divided by what the kernel
+// multiplies them with when it goes back.
+std::array<Line, pixels_of_a_tile_side> basis() {
+  constexpr std::array<double, 5> points{0, 0.75, -0.75, 1.5, -1.5};
+  std::array<Line, pixels_of_a_tile_side> lines{};
+  for (size_t i = 0; i < points.size(); ++i) {
+    double divisor = 1;
+    for (size_t j = 0; j < points.size(); ++j) divisor *= j == i ? 1 : points[i] - points[j];
+    lines[i] = {1 / divisor, points[i] / divisor, points[i] * points[i] / divisor};
+  }
+  lines.back() = {0, 0, 1};
+  return lines;
+}
+
+// [36][panel][channels][panel_columns] of a weight [columns][channels][3][3], rounded once.
+at::Tensor transformed_weight(const at::Tensor& weight) {
+  constexpr int64_t side = pixels_of_a_tile_side;
+  const auto lines = basis();
+  const int64_t columns = weight.size(0), channels = weight.size(1), panel = kernels().winograd.panel_columns;
+  const at::Tensor dense = weight.contiguous();
+  const float* from = dense.const_data_ptr<float>();
+  const at::Tensor transformed = at::empty({places_of_a_tile, columns / panel, channels, panel});
+  float* to = transformed.data_ptr<float>();
+  at::parallel_for(0, columns / panel * channels, /*grain_size=*/64, [&](int64_t first, int64_t last) {
+    for (int64_t line = first; line < last; ++line) {
+      for (int64_t c = 0; c < panel; ++c) {
+        const float* window = from + ((line / channels * panel + c) * channels + line % channels) * 9;
+        for (int64_t i = 0; i < side; ++i) {
+          Line row{};
+          for (int64_t x = 0; x < 3; ++x) {
+            for (int64_t y = 0; y < 3; ++y) row[x] += lines[i][y] * window[y * 3 + x];
+          }
+          for (int64_t j = 0; j < side; ++j) {
+            const double value = lines[j][0] * row[0] + lines[j][1] * row[1] + lines[j][2] * row[2];
+            to[(i * side + j) * columns * channels + line * panel + c] = static_cast<float>(value);
+          }
+        }
+      }
+    }
+  });
+  return transformed;
+}
+
+// Of a result [images, columns, height, width].
+int64_t tile_count(at::IntArrayRef sizes) { return sizes[0] * tiles_along(sizes[2]) * tiles_along(sizes[3]); }
+
+}  // namespace
+
+Winograd::Winograd(const at::Tensor& weight) : transformed_(transformed_weight(weight)) {}
+
+bool Winograd::has(int64_t channels, int64_t columns) {
+  const int64_t panel = kernels().winograd.panel_columns;
+  return channels % (panel / 2) == 0 && columns % panel == 0;
+}
+
+bool Winograd::is_worth_it(int64_t channels, int64_t columns, at::IntArrayRef result_sizes) {
+  // With less to multiply, going from one basis into the other costs more than it saves.
+  constexpr int64_t least_products = 32 * 32, least_tiles = 16;
+  // What a model may grow by.
+  constexpr int64_t bytes_worth_a_tile = 48 * 1024;
+  const int64_t tiles = tile_count(result_sizes);
+  const auto bytes = static_cast<int64_t>(sizeof(float)) * places_of_a_tile * channels * columns;
+  return channels * columns >= least_products && tiles >= least_tiles && bytes <= bytes_worth_a_tile * tiles;
+}
+
+bool Winograd::convolve(const at::Tensor& image, int64_t padding_top, int64_t padding_left,
+                        const ElementwiseSteps& steps, const at::Tensor& result) const {
+  const WinogradConvolution work{.image = image.const_data_ptr<float>(),
+                                 .height = image.size(2),
+                                 .width = image.size(3),
+                                 .channels = image.size(1),
+                                 .padding_top = padding_top,
+                                 .padding_left = padding_left,
+                                 .weights = transformed_.const_data_ptr<float>(),
+                                 .steps = steps,
+                                 .result = result.data_ptr<float>(),
+                                 .result_height = result.size(2),
+                                 .result_width = result.size(3)};
+  const auto& kernel = kernels().winograd;
+  std::atomic<bool> is_finite = true;
+  at::parallel_for(0, tile_count(result.sizes()), /*grain_size=*/1, [&](int64_t first, int64_t last) {
+    const at::Tensor memory = scratch(sizeof(float) * kernel.scratch_size(work));
+    if (!kernel.convolve(work, first, last, static_cast<float*>(memory.data_ptr()))) is_finite = false;
+  });
+  return is_finite;
+}
+
+}  // namespace ipex::runtime

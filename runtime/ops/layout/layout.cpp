@@ -1,0 +1,68 @@
+// The borders of a stretch of the graph that runs on channels-last activations.
+//
+//   ipex::to_channels_last(x, spatial_rank) -> Tensor    on the way in
+//   ipex::is_channels_last(x, spatial_rank) -> bool      asked of the same x: then eager's layout is no other (in 1-d it
+//                                                        is always another)
+//   ipex::restore_layout(y, is_channels_last) -> Tensor  on the way out: contiguous, as eager has it, if it is another
+//
+// `spatial_rank` is that of the convolutions in the stretch. What is no image of that rank stays as it is.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/library.h>
+
+#include "kernels/kernels.h"
+#include "packed/call_conditions.h"
+#include "packed/memory_format.h"
+
+namespace ipex::runtime {
+namespace {
+
+bool is_image(const at::Tensor& x, int64_t spatial_rank) {
+  return x.layout() == at::kStrided && (x.dim() == spatial_rank + 1 || x.dim() == spatial_rank + 2);
+}
+
+// Images of few channels, as most models get. aten copies them element by element.
+bool has_few_channels(const at::Tensor& image) {
+  return image.size(1) > 1 && image.size(1) <= 4 && image.numel() > 0 && image.is_contiguous() &&
+         is_plain_cpu_float(image) && !wants_gradient(image);
+}
+
+at::Tensor with_channels_interleaved(const at::Tensor& image, at::MemoryFormat format) {
+  const at::Tensor y = empty_result(image.sizes(), image.options().memory_format(format));
+  const float* from = image.const_data_ptr<float>();
+  float* to = y.mutable_data_ptr<float>();
+  const int64_t size = image.numel() / image.size(0), channels = image.size(1);
+  constexpr int64_t elements_worth_a_thread = 32768;
+  at::parallel_for(0, image.size(0), elements_worth_a_thread / size + 1, [&](int64_t begin, int64_t end) {
+    kernels().channels.shuffle(from + begin * size, end - begin, channels, size / channels, to + begin * size);
+  });
+  return y;
+}
+
+at::Tensor to_channels_last(const at::Tensor& x, int64_t spatial_rank) {
+  if (!is_image(x, spatial_rank)) return x;
+  const at::Tensor image = as_batched_image(x, spatial_rank);
+  const at::MemoryFormat format = channels_last_of(spatial_rank);
+  const bool interleaves = has_few_channels(image) && !image.is_contiguous(format);
+  const at::Tensor converted =
+      interleaves ? with_channels_interleaved(image, format) : contiguous_result(image, format);
+  return converted.is_same(image) ? x : as_original_image(converted, x, spatial_rank);
+}
+
+bool is_channels_last(const at::Tensor& x, int64_t spatial_rank) {
+  return spatial_rank > 1 && is_image(x, spatial_rank) &&
+         as_batched_image(x, spatial_rank).suggest_memory_format() == channels_last_of(spatial_rank);
+}
+
+at::Tensor restore_layout(const at::Tensor& y, bool is_channels_last) {
+  return is_channels_last || y.layout() != at::kStrided ? y : with_format(y, at::MemoryFormat::Contiguous);
+}
+
+TORCH_LIBRARY_FRAGMENT(ipex, m) {
+  m.def("to_channels_last(Tensor(a) x, int spatial_rank) -> Tensor(a)", to_channels_last);
+  m.def("is_channels_last(Tensor x, int spatial_rank) -> bool", is_channels_last);
+  m.def("restore_layout(Tensor(a) y, bool is_channels_last) -> Tensor(a)", restore_layout);
+}
+
+}  // namespace
+}  // namespace ipex::runtime

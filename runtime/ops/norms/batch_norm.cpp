@@ -1,0 +1,122 @@
+// batch_norm in eval mode, and the relu that follows it, in one pass over memory.
+//
+//   ipex::batch_norm(x, weight, bias, running_mean, running_var, eps, relu) -> y
+//     y = x * scale + shift for each channel, dimension 1, as aten computes it; then relu, if so.
+//
+// The kernels take float32, contiguous or channels-last, and keep the layout. All else is left to aten; a profiler shows
+// it, with the reason, under the name of the op. Not so an input that requires a gradient: aten's own is wrong where the
+// gradient that arrives is laid out differently from the input (torch 2.13).
+#include "ops/norms/batch_norm.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/record_function.h>
+#include <torch/library.h>
+
+#include <algorithm>
+
+#include "kernels/kernels.h"
+#include "packed/call_conditions.h"
+#include "memory/result_memory.h"
+
+namespace ipex::runtime {
+namespace {
+
+// The format in which x is dense. aten gives its result the same, and asks in the same order.
+std::optional<at::MemoryFormat> format_of(const at::Tensor& x) {
+  if (x.is_contiguous()) return at::MemoryFormat::Contiguous;
+  const auto format = x.dim() == 5 ? at::MemoryFormat::ChannelsLast3d : at::MemoryFormat::ChannelsLast;
+  return (x.dim() == 4 || x.dim() == 5) && x.is_contiguous(format) ? std::optional(format) : std::nullopt;
+}
+
+const char* reason_for_aten(const at::Tensor& x, const BatchNorm& norm) {
+  if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
+  if (!is_plain_cpu_float(x)) return "its input is not a float32 CPU tensor";
+  if (x.dim() < 2 || x.numel() == 0 || !format_of(x)) return "its input is not dense";
+  return norm.reason_for_aten(x.size(1));
+}
+
+const float* data_or_null(const OptionalTensor& tensor) {
+  return tensor && tensor->defined() ? tensor->const_data_ptr<float>() : nullptr;
+}
+
+at::Tensor in_aten(const char* reason, const at::Tensor& x, const BatchNorm& norm) {
+  RECORD_FUNCTION(c10::str("ipex::batch_norm in aten: ", reason), {});
+  const at::Tensor y = at::batch_norm(x, norm.weight, norm.bias, norm.mean, norm.variance, /*training=*/false,
+                                      /*momentum=*/0, norm.eps, /*cudnn_enabled=*/false);
+  return norm.relu ? at::relu(y) : y;
+}
+
+// The same out of ops whose gradients are right in every layout.
+at::Tensor differentiable(const at::Tensor& x, const BatchNorm& norm) {
+  const auto is_there = [](const OptionalTensor& tensor) { return tensor && tensor->defined(); };
+  std::vector<int64_t> along_channels(x.dim(), 1);
+  along_channels[1] = -1;
+  at::Tensor scale = (*norm.variance + norm.eps).sqrt().reciprocal();
+  if (is_there(norm.weight)) scale = scale * *norm.weight;
+  const at::Tensor shift = (is_there(norm.bias) ? *norm.bias : at::zeros_like(*norm.mean)) - *norm.mean * scale;
+  const at::Tensor y = x * scale.view(along_channels) + shift.view(along_channels);
+  return norm.relu ? at::relu(y) : y;
+}
+
+}  // namespace
+
+const char* BatchNorm::reason_for_aten(int64_t channels) const {
+  if (!mean || !variance) return "it has no statistics";
+  for (const OptionalTensor* parameter : {&weight, &bias, &mean, &variance}) {
+    const at::Tensor tensor = parameter->value_or(at::Tensor());
+    if (!tensor.defined()) continue;
+    if (!is_plain_cpu_float(tensor) || !tensor.is_contiguous()) return "a parameter is not a float32 CPU tensor";
+    if (wants_gradient(tensor)) return "a parameter requires a gradient";
+    if (tensor.dim() != 1 || tensor.size(0) != channels) return "a parameter has another size";
+  }
+  return nullptr;
+}
+
+at::Tensor BatchNorm::scales_and_shifts() const {
+  const int64_t channels = mean->size(0);
+  const at::Tensor result = at::empty({2, channels}, mean->options());
+  float* scale = result.mutable_data_ptr<float>();
+  const bool ordinary = kernels().channels.scales_and_shifts(
+      data_or_null(weight), data_or_null(bias), mean->const_data_ptr<float>(), variance->const_data_ptr<float>(),
+      static_cast<float>(eps), channels, scale, scale + channels);
+  return ordinary ? result : at::Tensor();
+}
+
+at::Tensor batch_norm(const at::Tensor& x, const BatchNorm& norm) {
+  if (const char* reason = reason_for_aten(x, norm)) return in_aten(reason, x, norm);
+  if (wants_gradient(x)) return differentiable(x, norm);
+  const at::Tensor scales = norm.scales_and_shifts();
+  if (!scales.defined()) return in_aten("a parameter is very large", x, norm);
+  const int64_t channels = x.size(1), size = x.numel() / (x.size(0) * channels);
+  const at::Tensor y = empty_result(x.sizes(), x.options().memory_format(*format_of(x)));
+  const float *scale = scales.const_data_ptr<float>(), *shift = scale + channels, *from = x.const_data_ptr<float>();
+  float* to = y.mutable_data_ptr<float>();
+  const bool is_contiguous = *format_of(x) == at::MemoryFormat::Contiguous && size > 1;
+  const int64_t rows = x.numel() / (is_contiguous ? size : channels), width = x.numel() / rows;
+  const ChannelKernels& kernels = runtime::kernels().channels;
+  constexpr int64_t elements_worth_a_thread = 16384;
+  at::parallel_for(0, rows, std::max<int64_t>(1, elements_worth_a_thread / width), [&](int64_t begin, int64_t end) {
+    if (!is_contiguous) {
+      const int64_t at = begin * channels;
+      return kernels.scale_pixels(from + at, scale, shift, end - begin, channels, norm.relu, to + at, channels);
+    }
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t at = row * size, channel = row % channels;
+      kernels.scale_plane(from + at, scale[channel], shift[channel], size, norm.relu, to + at);
+    }
+  });
+  return y;
+}
+
+TORCH_LIBRARY_FRAGMENT(ipex, m) {
+  m.def(
+      "batch_norm(Tensor x, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, float eps, "
+      "bool relu) -> Tensor",
+      [](const at::Tensor& x, const OptionalTensor& weight, const OptionalTensor& bias, const OptionalTensor& mean,
+         const OptionalTensor& variance, double eps,
+         bool relu) { return batch_norm(x, {weight, bias, mean, variance, eps, relu}); });
+}
+
+}  // namespace ipex::runtime

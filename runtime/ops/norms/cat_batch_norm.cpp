@@ -1,0 +1,121 @@
+// Tensors joined along their channels, then batch_norm in eval mode and the relu that follows it, in one pass over memory.
+//
+//   ipex::cat_batch_norm(tensors, weight, bias, running_mean, running_var, eps, relu) -> y
+//     y = ipex::batch_norm(aten::cat(tensors, 1), ..), without the concatenation in between.
+//
+// The kernels take float32, where all tensors are contiguous or all channels-last; y is as they are. All else is done in
+// two steps; a profiler shows that, with the reason, under the name of the op.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/record_function.h>
+#include <torch/library.h>
+
+#include <algorithm>
+
+#include "kernels/kernels.h"
+#include "ops/norms/batch_norm.h"
+#include "packed/call_conditions.h"
+#include "packed/memory_format.h"
+#include "memory/result_memory.h"
+
+namespace ipex::runtime {
+namespace {
+
+constexpr int64_t elements_worth_a_thread = 16384;
+
+bool differ_in_channels_only(const at::Tensor& a, const at::Tensor& b) {
+  return a.dim() == b.dim() && a.size(0) == b.size(0) && a.sizes().slice(2) == b.sizes().slice(2);
+}
+
+const char* reason_for_two_steps(at::TensorList tensors, at::MemoryFormat format) {
+  if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
+  if (tensors.empty()) return "there is nothing to join";
+  for (const at::Tensor& tensor : tensors) {
+    if (!is_plain_cpu_float(tensor)) return "a tensor is not a float32 CPU tensor";
+    if (wants_gradient(tensor)) return "a tensor requires a gradient";
+    if (tensor.dim() < 2 || tensor.numel() == 0) return "a tensor is empty, or without channels";
+    if (!differ_in_channels_only(tensor, tensors.front())) return "the tensors do not fit together";
+    if (!tensor.is_contiguous(format)) return "a tensor is not dense, or laid out differently";
+  }
+  return nullptr;
+}
+
+// The channels of each pixel are side by side. Every tensor writes a part of each pixel of y, so that a few pixels at a
+// time are written whole, while they are near.
+void join_pixels(at::TensorList tensors, const float* scale, const float* shift, bool relu, const at::Tensor& y) {
+  constexpr int64_t pixels_at_once = 64;
+  const int64_t channels = y.size(1), pixels = y.numel() / channels;
+  float* to = y.mutable_data_ptr<float>();
+  const auto kernel = kernels().channels.scale_pixels;
+  at::parallel_for(0, pixels, std::max<int64_t>(1, elements_worth_a_thread / channels),
+                   [&](int64_t begin, int64_t end) {
+                     for (int64_t pixel = begin; pixel < end; pixel += pixels_at_once) {
+                       const int64_t count = std::min(pixels_at_once, end - pixel);
+                       int64_t channel = 0;
+                       for (const at::Tensor& tensor : tensors) {
+                         const int64_t width = tensor.size(1);
+                         kernel(tensor.const_data_ptr<float>() + pixel * width, scale + channel, shift + channel, count,
+                                width, relu, to + pixel * channels + channel, channels);
+                         channel += width;
+                       }
+                     }
+                   });
+}
+
+void join_planes(at::TensorList tensors, const float* scale, const float* shift, bool relu, const at::Tensor& y) {
+  const int64_t channels = y.size(1), size = y.numel() / (y.size(0) * channels);
+  float* to = y.mutable_data_ptr<float>();
+  const auto kernel = kernels().channels.scale_plane;
+  int64_t first = 0;
+  for (const at::Tensor& tensor : tensors) {
+    const int64_t width = tensor.size(1);
+    const float* from = tensor.const_data_ptr<float>();
+    at::parallel_for(0, tensor.size(0) * width, std::max<int64_t>(1, elements_worth_a_thread / size),
+                     [&](int64_t begin, int64_t end) {
+                       for (int64_t row = begin; row < end; ++row) {
+                         const int64_t channel = first + row % width;
+                         kernel(from + row * size, scale[channel], shift[channel], size, relu,
+                                to + (row / width * channels + channel) * size);
+                       }
+                     });
+    first += width;
+  }
+}
+
+at::Tensor in_two_steps(const char* reason, at::TensorList tensors, const BatchNorm& norm) {
+  RECORD_FUNCTION(c10::str("ipex::cat_batch_norm in two steps: ", reason), {});
+  return batch_norm(at::cat(tensors, 1), norm);
+}
+
+at::Tensor cat_batch_norm(at::TensorList tensors, const OptionalTensor& weight, const OptionalTensor& bias,
+                          const OptionalTensor& mean, const OptionalTensor& variance, double eps, bool relu) {
+  const BatchNorm norm{weight, bias, mean, variance, eps, relu};
+  const at::MemoryFormat joined = common_format(tensors);
+  if (const char* reason = reason_for_two_steps(tensors, joined)) return in_two_steps(reason, tensors, norm);
+  std::vector<int64_t> sizes = tensors.front().sizes().vec();
+  sizes[1] = 0;
+  for (const at::Tensor& tensor : tensors) sizes[1] += tensor.size(1);
+  if (const char* reason = norm.reason_for_aten(sizes[1])) return in_two_steps(reason, tensors, norm);
+  const at::Tensor scales = norm.scales_and_shifts();
+  if (!scales.defined()) return in_two_steps("a parameter is very large", tensors, norm);
+
+  // What is both, of a single pixel or channel, batch_norm takes for contiguous.
+  const bool is_pixel = c10::multiply_integers(sizes.begin() + 2, sizes.end()) == 1;
+  const auto format = is_pixel || sizes[1] == 1 ? at::MemoryFormat::Contiguous : joined;
+  const at::Tensor y = empty_result(sizes, tensors.front().options().memory_format(format));
+  const float *scale = scales.const_data_ptr<float>(), *shift = scale + sizes[1];
+  const bool has_planes = format == at::MemoryFormat::Contiguous && !is_pixel;
+  (has_planes ? join_planes : join_pixels)(tensors, scale, shift, relu, y);
+  return y;
+}
+
+TORCH_LIBRARY_FRAGMENT(ipex, m) {
+  m.def(
+      "cat_batch_norm(Tensor[] tensors, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, "
+      "float eps, bool relu) -> Tensor",
+      cat_batch_norm);
+}
+
+}  // namespace
+}  // namespace ipex::runtime

@@ -1,0 +1,146 @@
+// Normalisations of the last dimensions, in one pass over the rows.
+//
+//   ipex::add_layer_norm(a, b, normalized_shape, weight, bias, eps, keep_sum, in_place) -> (y, sum)
+//     y = layer_norm(a + b). The sum is given back where the model needs it elsewhere, else it is undefined. In place of
+//     a, dtype and shape of the sum are those of a; a itself is only read.
+//   ipex::rms_norm(x, weight, eps, dtype, normalized_shape) -> y
+//     y = weight * (x * rsqrt(mean(x ** 2) + eps)).to(dtype), or aten::rms_norm(x, ..) where there is a normalized_shape.
+//
+// The kernels take contiguous float32. All else, and whatever overflows on the way, is computed by the aten ops that
+// the model spelled out. A profiler shows them, with the reason, under the name of the op.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/record_function.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+
+#include "kernels/kernels.h"
+#include "packed/call_conditions.h"
+#include "memory/result_memory.h"
+
+namespace ipex::runtime {
+namespace {
+
+// Calls moment = row(i) for each row on all threads. False when one of them is not finite: aten takes its sums in
+// another order, so whether and where they overflow is for aten to say.
+template <typename Row>
+bool for_each_row(int64_t rows, int64_t width, Row&& row) {
+  constexpr int64_t elements_worth_a_thread = 16384;
+  std::atomic<bool> finite{true};
+  at::parallel_for(0, rows, std::max<int64_t>(1, elements_worth_a_thread / width), [&](int64_t begin, int64_t end) {
+    bool all = true;
+    for (int64_t i = begin; i < end; ++i) all &= std::isfinite(row(i));
+    if (!all) finite = false;
+  });
+  return finite;
+}
+
+const char* reason_for_aten(const at::Tensor& tensor) {
+  if (!is_plain_cpu_float(tensor)) return "an operand is not a float32 CPU tensor";
+  if (!tensor.is_contiguous()) return "an operand is not contiguous";
+  if (wants_gradient(tensor)) return "an operand requires a gradient";
+  return nullptr;
+}
+
+const char* reason_for_aten(std::initializer_list<at::Tensor> operands) {
+  if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
+  for (const at::Tensor& operand : operands) {
+    if (!operand.defined()) return "it has no weight or no bias";
+    if (const char* reason = reason_for_aten(operand)) return reason;
+  }
+  return nullptr;
+}
+
+// Whether the last dimensions of `x` are those of the weight, and there is something to normalise.
+bool ends_in(const at::Tensor& x, at::IntArrayRef normalized_shape) {
+  return x.numel() > 0 && x.sizes().size() >= normalized_shape.size() &&
+         x.sizes().slice(x.sizes().size() - normalized_shape.size()) == normalized_shape;
+}
+
+// Whether `small` is `large` but for leading dimensions that it lacks or has once.
+bool repeats_in(const at::Tensor& small, const at::Tensor& large) {
+  const auto first = std::find_if(small.sizes().begin(), small.sizes().end(), [](int64_t size) { return size != 1; });
+  const size_t kept = static_cast<size_t>(small.sizes().end() - first);
+  return small.dim() <= large.dim() &&
+         large.sizes().slice(large.sizes().size() - kept) == small.sizes().slice(small.sizes().size() - kept);
+}
+
+using OptionalTensor = std::optional<at::Tensor>;
+
+std::tuple<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& a, const at::Tensor& b,
+                                                  at::IntArrayRef normalized_shape, const OptionalTensor& weight,
+                                                  const OptionalTensor& bias, double eps, bool keep_sum,
+                                                  bool in_place) {
+  const at::Tensor scale = weight.value_or(at::Tensor()), shift = bias.value_or(at::Tensor());
+  const char* reason = reason_for_aten({a, b, scale, shift});
+  const bool a_repeats = a.numel() < b.numel();
+  const at::Tensor &large = a_repeats ? b : a, &small = a_repeats ? a : b;
+  if (!reason && (!repeats_in(small, large) || (in_place && a.sizes() != large.sizes()))) {
+    reason = "an operand is broadcast";
+  }
+  if (!reason && (!ends_in(large, normalized_shape) || scale.sizes() != normalized_shape ||
+                  shift.sizes() != normalized_shape || small.numel() < scale.numel())) {
+    reason = "the shapes do not fit";
+  }
+  if (!reason) {
+    const int64_t width = scale.numel(), period = small.numel() / width;
+    const at::Tensor y = empty_result(large.sizes(), large.options());
+    const at::Tensor sum = keep_sum ? empty_result(large.sizes(), large.options()) : y;
+    const float *from_large = large.const_data_ptr<float>(), *from_small = small.const_data_ptr<float>();
+    const float *from_scale = scale.const_data_ptr<float>(), *from_shift = shift.const_data_ptr<float>();
+    float *to_sum = sum.mutable_data_ptr<float>(), *to_y = y.mutable_data_ptr<float>();
+    const auto add_layer_norm_row = kernels().norms.add_layer_norm_row;
+    const bool finite = for_each_row(large.numel() / width, width, [&](int64_t row) {
+      const int64_t at = row * width;
+      return add_layer_norm_row(from_large + at, from_small + row % period * width, from_scale, from_shift,
+                                static_cast<float>(eps), width, to_sum + at, to_y + at);
+    });
+    if (finite) return {y, keep_sum ? sum : at::Tensor()};
+    reason = "a row is not finite";
+  }
+  RECORD_FUNCTION(c10::str("ipex::add_layer_norm in aten: ", reason), {});
+  const at::Tensor sum = in_place ? a.clone().add_(b) : at::add(a, b);
+  return {at::layer_norm(sum, normalized_shape, weight, bias, eps), keep_sum ? sum : at::Tensor()};
+}
+
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, std::optional<at::ScalarType> dtype,
+                    at::OptionalIntArrayRef normalized_shape) {
+  const char* reason = reason_for_aten({x, weight});
+  if (!reason && dtype.value_or(at::kFloat) != at::kFloat) reason = "the result is not float32";
+  const bool last_dimension_only = !normalized_shape || *normalized_shape == weight.sizes();
+  if (!reason && (weight.dim() != 1 || !ends_in(x, weight.sizes()) || !last_dimension_only)) {
+    reason = "the shapes do not fit";
+  }
+  if (!reason) {
+    const int64_t width = weight.numel();
+    const at::Tensor y = empty_result(x.sizes(), x.options());
+    const float *from_x = x.const_data_ptr<float>(), *from_weight = weight.const_data_ptr<float>();
+    float* to_y = y.mutable_data_ptr<float>();
+    const auto rms_norm_row = kernels().norms.rms_norm_row;
+    const bool finite = for_each_row(x.numel() / width, width, [&](int64_t row) {
+      const int64_t at = row * width;
+      return rms_norm_row(from_x + at, from_weight, static_cast<float>(eps), width, to_y + at);
+    });
+    if (finite) return y;
+    reason = "a row is not finite";
+  }
+  RECORD_FUNCTION(c10::str("ipex::rms_norm in aten: ", reason), {});
+  if (normalized_shape) return at::rms_norm(x, *normalized_shape, weight, eps);
+  const at::Tensor normalized = x * at::rsqrt(x.pow(2).mean(-1, /*keepdim=*/true) + eps);
+  return weight * (dtype ? normalized.to(*dtype) : normalized);
+}
+
+TORCH_LIBRARY_FRAGMENT(ipex, m) {
+  m.def(
+      "add_layer_norm(Tensor a, Tensor b, int[] normalized_shape, Tensor? weight, Tensor? bias, float eps, "
+      "bool keep_sum, bool in_place=False) -> (Tensor, Tensor)",
+      add_layer_norm);
+  m.def("rms_norm(Tensor x, Tensor weight, float eps, ScalarType? dtype, int[]? normalized_shape) -> Tensor", rms_norm);
+}
+
+}  // namespace
+}  // namespace ipex::runtime

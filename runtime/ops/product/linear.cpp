@@ -1,0 +1,230 @@
+// linear with packed weights.
+//
+//   ipex::linear_prepack(weight, bias, post_ops, folded_scale, folded_shift, math_mode) -> LinearContext
+//   ipex::linear_run(input, context, operands, eager_layout) -> Tensor
+//   ipex::embedding(indices, context) -> Tensor    as aten::embedding of the plain weight
+//
+// Accepts an input of any rank whose last dimension is the weight's; computes on it flattened to two dimensions. Rows of
+// float32 are multiplied by kernels of our own, which read the packed weight: see
+// docs/decisions/0010-few-rows-on-a-kernel-of-our-own.md and 0015-products-on-a-kernel-of-our-own.md. In math mode BF32
+// few rows are multiplied by a copy of a large weight in bfloat16, made at the first such call: see
+// docs/decisions/0008-bf16-weights-for-few-rows.md.
+#include "ops/product/linear.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ipex/isa.h>
+#include <torch/library.h>
+
+#include "isa/isa.h"
+#include "packed/dead_operand.h"
+#include "ops/product/product.h"
+#include "memory/result_memory.h"
+
+namespace ipex::runtime {
+namespace {
+
+using dnnl::memory;
+
+constexpr const char* op_name = "ipex::linear_run";
+
+}  // namespace
+
+LinearContext::LinearContext(const Spec& spec)
+    : PackedOp(spec, 2, spec.weight.defined() && spec.weight.dim() > 0 ? spec.weight.size(0) : 0), steps_(post_ops()) {}
+
+c10::intrusive_ptr<LinearContext> LinearContext::load(const State& state) {
+  return c10::make_intrusive<LinearContext>(StateReader(op_name, state).spec());
+}
+
+void LinearContext::check_input(const at::Tensor& input) const {
+  TORCH_CHECK(fits(input), op_name, ": expected input with last dimension ", input_width(), " (weight is ",
+              weight_sizes(), "), got ", input.sizes(), ".");
+}
+
+at::Tensor LinearContext::reference(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) const {
+  return at::linear(input, weight, bias);
+}
+
+at::Tensor LinearContext::divided(const at::Tensor& weight, const at::Tensor& divisor) const {
+  return weight / divisor.unsqueeze(1);
+}
+
+at::Tensor LinearContext::allocate(const at::Tensor& source) const {
+  return empty_result(result_sizes(source), source.options());
+}
+
+at::DimVector LinearContext::result_sizes(const at::Tensor& input) const {
+  at::DimVector sizes(input.sizes());
+  sizes.back() = output_width();
+  return sizes;
+}
+
+std::unique_ptr<const PackedWeight> LinearContext::pack(const at::Tensor& weight) const {
+  return std::make_unique<PackedWeight>(weight, plain_weight_desc(), preferred_weight_desc());
+}
+
+at::Tensor LinearContext::embed(const at::Tensor& indices) const {
+  const PackedWeight* packed = weight();
+  const bool is_plain =
+      is_plain_cpu(indices) && (indices.scalar_type() == at::kLong || indices.scalar_type() == at::kInt);
+  if (!is_plain) return at::embedding(plain_weight(), indices);
+  if (!packed || !packed->panels()) {
+    // Kept: a layout that can't be read by rows takes long to undo.
+    std::call_once(unpacked_once_, [&] { unpacked_for_embedding_ = plain_weight(); });
+    return at::embedding(unpacked_for_embedding_, indices);
+  }
+  const Panels& panels = *packed->panels();
+  const at::Tensor rows = indices.to(at::kLong).contiguous();
+  std::vector<int64_t> sizes = indices.sizes().vec();
+  sizes.push_back(input_width());
+  at::Tensor result = empty_result(sizes, at::kFloat);
+  const auto* row = rows.const_data_ptr<int64_t>();
+  auto* to = result.mutable_data_ptr<float>();
+  const int64_t width = input_width();
+  constexpr int64_t elements_worth_a_thread = 4096;  // each lies in a line of its own
+  at::parallel_for(0, rows.numel(), elements_worth_a_thread / width + 1, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      TORCH_CHECK_INDEX(row[i] >= 0 && row[i] < output_width(), "index out of range in self");
+      const float* from = panels.data + row[i] / panels.columns * panels.size + row[i] % panels.columns;
+      for (int64_t k = 0; k < width; ++k) to[i * width + k] = from[k * panels.columns];
+    }
+  });
+  return result;
+}
+
+bool LinearContext::has_own_kernels() const {
+  const auto& panels = weight()->panels();
+  return panels && steps_.has_all() && can_multiply(*panels);
+}
+
+bool LinearContext::is_for_few_rows(int64_t rank, int64_t rows) const {
+  return rows <= most_rows_of_a_small_product && dtype() == at::kFloat && !is_folded_for_another_rank(rank) &&
+         steps_.applies_all() && weight() && has_own_kernels() && math_mode_now(math_mode()) != FP32MathMode::BF32;
+}
+
+void LinearContext::multiply_few_rows(const float* input, int64_t rows, float* result) const {
+  Fused all;
+  all.count = post_ops().size();
+  multiply(input, rows, all, result);
+}
+
+void LinearContext::multiply(const float* input, int64_t rows, const Fused& fused, float* result) const {
+  KernelSteps::Room room;
+  runtime::multiply(input, rows, input_width(), *weight()->panels(),
+                    steps_.of_call(fused, bias(), output_width(), room), result);
+}
+
+at::Tensor LinearContext::run_own_kernel(const at::Tensor& input, const std::vector<at::Tensor>& operands,
+                                         bool may_accumulate, bool eager_layout, size_t& done) const {
+  if (dtype() != at::kFloat) return {};
+  const int64_t rows = row_count(input), elements = input_width() * output_width();
+  const bool may_round = math_mode_now(math_mode()) == FP32MathMode::BF32;
+  const bool rounds = may_round && Bf16Weight::is_worth_it(rows, elements, post_ops().size());
+  // From so many on oneDNN rounds too, with AMX, and that is faster than anything in float32.
+  constexpr int64_t rows_for_amx = 16, elements_for_amx = 1 << 16;
+  const bool is_for_amx =
+      may_round && (rows > most_rows_of_a_small_product || (rows >= rows_for_amx && elements >= elements_for_amx)) &&
+      isa::is_in_use(isa::Level::AMX);
+  if (!rounds && (is_for_amx || !has_own_kernels())) return {};
+
+  const auto source = input.expect_contiguous();
+  if (rounds) {
+    at::Tensor result = empty_result(result_sizes(input), at::kFloat);
+    std::call_once(rounded_once_, [&] {
+      const auto& panels = weight()->panels();
+      const at::Tensor plain = panels ? at::Tensor() : plain_weight();
+      const Panels source = panels ? *panels : Panels{plain.const_data_ptr<float>(), 1, input_width()};
+      rounded_weight_ = std::make_unique<const Bf16Weight>(source, output_width(), input_width());
+    });
+    rounded_weight_->multiply(*source, bias(), result);
+    if (!post_ops().empty()) remember("post-ops: the kernel for bfloat16 weights applies none");
+    return result;
+  }
+  Fused fused;
+  if (steps_.applies_all()) {
+    fused.count = post_ops().size();
+  } else {
+    fused = fuse_into_result(input, operands, eager_layout, KernelSteps::applies);
+  }
+  const bool accumulates = may_accumulate && adds_in_place(fused, operands.front());
+  at::Tensor result = accumulates ? in_memory_of(operands.front(), result_sizes(input), kernel_format())
+                                  : empty_result(result_sizes(input), at::kFloat);
+  multiply(source->const_data_ptr<float>(), rows, fused, result.data_ptr<float>());
+  done = fused.count;
+  return result;
+}
+
+// oneDNN multiplies by a [in, out] matrix; aten's weight is its transpose.
+memory::desc LinearContext::plain_weight_desc() const {
+  return {{input_width(), output_width()}, data_type(), memory::format_tag::ba};
+}
+
+memory::desc LinearContext::any_weight_desc() const {
+  return {{input_width(), output_width()}, data_type(), memory::format_tag::any};
+}
+
+// The number of rows is not known when packing; the layout that matmul asks for does not depend on it.
+memory::desc LinearContext::preferred_weight_desc() const {
+  // oneDNN 3.7.2 misreads what it packs for these with AVX2, where the sums are long.
+  if (output_width() > 8 && output_width() <= 16 && !isa::has_avx512()) return plain_weight_desc();
+  constexpr int64_t ordinary_rows = 64;
+  auto desc = primitive_desc({ordinary_rows, input_width()}, any_weight_desc(), {}, math_mode_for_packing());
+  return desc && skip_reference_implementations(desc) ? desc.weights_desc() : plain_weight_desc();
+}
+
+dnnl::primitive_desc LinearContext::primitive_desc(const std::vector<int64_t>& source_sizes,
+                                                   const memory::desc& weight_desc, const Fused& fused,
+                                                   FP32MathMode mode) const {
+  const auto row_major = [](int64_t height, int64_t width, memory::data_type type) {
+    return memory::desc({height, width}, type, memory::format_tag::ab);
+  };
+  const memory::desc source = row_major(source_sizes[0], input_width(), data_type());
+  const memory::desc result = row_major(source_sizes[0], output_width(), data_type());
+  const memory::desc bias_desc = bias().defined() ? row_major(1, output_width(), bias_data_type()) : memory::desc();
+  return dnnl::matmul::primitive_desc(engine(), source, weight_desc, bias_desc, result,
+                                      attributes(mode, fused, result, /*channel=*/1), /*allow_empty=*/true);
+}
+
+namespace {
+
+c10::intrusive_ptr<LinearContext> linear_prepack(const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                                                 std::vector<std::string> post_ops,
+                                                 const std::optional<at::Tensor>& folded_scale,
+                                                 const std::optional<at::Tensor>& folded_shift,
+                                                 std::optional<int64_t> math_mode) {
+  auto context = c10::make_intrusive<LinearContext>(
+      Spec{op_name, weight, bias.value_or(at::Tensor()), std::move(post_ops), folded_scale.value_or(at::Tensor()),
+           folded_shift.value_or(at::Tensor()), pinned_math_mode(op_name, math_mode)});
+  context->ensure_packed();
+  return context;
+}
+
+// An einsum's first factor as linear takes it: a last dimension of one element is repeated, as einsum does.
+at::Tensor einsum_factor(const at::Tensor& x, int64_t size) {
+  if (size == 1 || x.dim() == 0 || x.size(-1) != 1) return x;
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes.back() = size;
+  return x.expand(sizes);
+}
+
+at::Tensor embedding(const at::Tensor& indices, const c10::intrusive_ptr<LinearContext>& context) {
+  return context->embed(indices);
+}
+
+TORCH_LIBRARY_FRAGMENT(ipex, m) {
+  define_context<LinearContext>(m, "LinearContext");
+  m.def("embedding(Tensor indices, __torch__.torch.classes.ipex.LinearContext context) -> Tensor", embedding);
+  m.def("einsum_factor(Tensor(a) x, int size) -> Tensor(a)", einsum_factor);
+  m.def(
+      "linear_prepack(Tensor weight, Tensor? bias, str[] post_ops, Tensor? folded_scale, Tensor? folded_shift, "
+      "int? math_mode) -> __torch__.torch.classes.ipex.LinearContext",
+      linear_prepack);
+  m.def(
+      "linear_run(Tensor input, __torch__.torch.classes.ipex.LinearContext context, Tensor[] operands, "
+      "bool eager_layout) -> Tensor",
+      torch::CppFunction::makeFromBoxedFunction<run_boxed<LinearContext>>());
+}
+
+}  // namespace
+}  // namespace ipex::runtime

@@ -1,0 +1,73 @@
+// A linear's context: what its own op runs, and chains of linears layer by layer (linear_chain.cpp).
+#pragma once
+
+#include <memory>
+#include <mutex>
+
+#include "ops/product/bf16_weight.h"
+#include "packed/kernel_steps.h"
+#include "packed/memory_format.h"
+#include "packed/packed_op.h"
+
+namespace ipex::runtime {
+
+class LinearContext final : public PackedOp {
+ public:
+  explicit LinearContext(const Spec& spec);
+
+  State state() const { return save(spec(), {}); }
+  static c10::intrusive_ptr<LinearContext> load(const State& state);
+
+  int64_t input_width() const { return weight_sizes()[1]; }
+  int64_t output_width() const { return weight_sizes()[0]; }
+
+  // Whether run() takes such an input, and leaves nothing of it to aten before it has looked for a kernel.
+  bool accepts(const at::Tensor& input) const { return fits(input) && !reason_for_aten(input, /*eager_layout=*/true); }
+  // Whether run() then is multiply_few_rows() and nothing else. True too for an input of this rank that a layer before
+  // has made.
+  bool is_for_few_rows(int64_t rank, int64_t rows) const;
+  // The rows of the plain weight that the indices name, as at::embedding.
+  at::Tensor embed(const at::Tensor& indices) const;
+  // All post-ops included; `input` and `result` are dense.
+  void multiply_few_rows(const float* input, int64_t rows, float* result) const;
+
+ private:
+  int64_t batch_rank() const override { return 2; }
+  int64_t channel_dimension(int64_t rank) const override { return rank - 1; }
+
+  bool fits(const at::Tensor& input) const { return input.dim() >= 1 && input.size(-1) == input_width(); }
+  void check_input(const at::Tensor& input) const override;
+  at::Tensor reference(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) const override;
+  at::Tensor divided(const at::Tensor& weight, const at::Tensor& divisor) const override;
+
+  at::Tensor kernel_view(const at::Tensor& tensor) const override { return contiguous_result(tensor); }
+  // All leading dimensions are one to it.
+  at::DimVector kernel_sizes(const at::Tensor& source) const override { return {row_count(source), input_width()}; }
+  int64_t row_count(const at::Tensor& input) const { return input.numel() / input_width(); }
+  at::Tensor allocate(const at::Tensor& source) const override;
+  at::MemoryFormat kernel_format() const override { return at::MemoryFormat::Contiguous; }
+  at::Tensor user_view(const at::Tensor& result, const at::Tensor&, bool) const override { return result; }
+  at::DimVector result_sizes(const at::Tensor& input) const override;
+  bool laid_out_as_result(const at::Tensor& tensor, const at::Tensor&, bool) const override {
+    return tensor.is_contiguous();
+  }
+
+  std::unique_ptr<const PackedWeight> pack(const at::Tensor& weight) const override;
+  bool has_own_kernels() const;
+  void multiply(const float* input, int64_t rows, const Fused& fused, float* result) const;
+  at::Tensor run_own_kernel(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool may_accumulate,
+                            bool eager_layout, size_t& done) const override;
+
+  dnnl::memory::desc plain_weight_desc() const;
+  dnnl::memory::desc any_weight_desc() const override;
+  dnnl::memory::desc preferred_weight_desc() const;
+  dnnl::primitive_desc primitive_desc(const std::vector<int64_t>& source_sizes, const dnnl::memory::desc& weight_desc,
+                                      const Fused& fused, FP32MathMode mode) const override;
+
+  const KernelSteps steps_;
+  mutable std::once_flag rounded_once_, unpacked_once_;
+  mutable at::Tensor unpacked_for_embedding_;
+  mutable std::unique_ptr<const Bf16Weight> rounded_weight_;
+};
+
+}  // namespace ipex::runtime

@@ -1,0 +1,150 @@
+// Products of two activations, with post-ops.
+//
+//   ipex::matmul_prepack(post_ops, math_mode) -> MatmulContext
+//   ipex::matmul_run(a, context, operands, eager_layout, b) -> Tensor
+//
+// There is nothing to pack; the context holds the post-ops and the primitives. oneDNN computes where both factors have
+// one dtype, float32, bfloat16 or float16, that the CPU computes in, the same rank, at least 2, and the same leading
+// dimensions; transposed ones are read as they lie. aten does the rest. The result is contiguous, as aten.matmul's is.
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <torch/library.h>
+
+#include "packed/fused_op.h"
+#include "packed/memory_format.h"
+#include "packed/packed_op.h"
+#include "memory/result_memory.h"
+
+namespace ipex::runtime {
+namespace {
+
+using at::Tensor;
+using dnnl::memory;
+
+constexpr const char* op_name = "ipex::matmul_run";
+
+// A tensor that lies in memory without gaps, its rows or its columns in one piece and, with more dimensions than the
+// batches and heads of attention, matrix after matrix. Others kernels read wrongly, or not.
+Tensor readable(const Tensor& tensor) {
+  const auto extent = [&](int64_t i) { return tensor.size(i) * tensor.stride(i); };
+  bool reads = (tensor.stride(-1) == 1 || tensor.stride(-2) == 1) && tensor.is_non_overlapping_and_dense();
+  for (int64_t i = 0; tensor.dim() > 4 && i < tensor.dim() - 2; ++i) {
+    reads &= tensor.size(i) == 1 || tensor.stride(i) >= std::max(extent(-1), extent(-2));
+  }
+  return reads ? tensor : contiguous_result(tensor);
+}
+
+memory::desc desc_of(const Tensor& tensor) {
+  return {tensor.sizes().vec(), data_type_of(tensor.scalar_type()), tensor.strides().vec()};
+}
+
+class MatmulContext final : public FusedOp {
+ public:
+  MatmulContext(const std::vector<std::string>& post_ops, PinnedMathMode math_mode)
+      : FusedOp(op_name, post_ops, math_mode) {}
+
+  Tensor run(const Tensor& a, const Tensor& b, const std::vector<Tensor>& operands) const {
+    check_operands(operands);
+    if (const char* reason = reason_for_aten(a, b)) {
+      remember(reason);
+      return apply_rest(at::matmul(a, b), operands, 0);
+    }
+    const Product product(a, b);
+    Fused fused = fuse(operands, product);
+    Tensor result = empty_result(product.sizes(), a.options());
+    const Tensor left = readable(a), right = readable(b);
+    std::shared_ptr<const Prepared> primitive = prepare(left, right, result, fused);
+    if (!primitive && fused.count > 0) {
+      fused = {};
+      primitive = prepare(left, right, result, fused);
+    }
+    if (!primitive) {
+      remember("oneDNN has no implementation for these factors on this CPU");
+      return apply_rest(at::matmul(a, b), operands, 0);
+    }
+    primitive->run(left, right, Tensor(), result, fused.operands);
+    return apply_rest(result, operands, fused.count);
+  }
+
+  State state() const { return save(Spec{op_name, {}, {}, post_op_texts(), {}, {}, math_mode()}, {}); }
+
+  static c10::intrusive_ptr<MatmulContext> load(const State& state) {
+    const Spec spec = StateReader(op_name, state).spec();
+    return c10::make_intrusive<MatmulContext>(spec.post_ops, spec.math_mode);
+  }
+
+  std::string describe() const {
+    return c10::str(op_name, "(post_ops=", post_op_texts(), ", math_mode=", runtime::describe(math_mode()), ")");
+  }
+
+ private:
+  class Product final : public Result {
+   public:
+    Product(const Tensor& a, const Tensor& b) : dtype_(a.scalar_type()), sizes_(a.sizes()) {
+      sizes_.back() = b.size(-1);
+    }
+    at::ScalarType dtype() const override { return dtype_; }
+    at::IntArrayRef sizes() const override { return sizes_; }
+    int64_t channel_dimension() const override { return static_cast<int64_t>(sizes_.size()) - 1; }
+    bool is_laid_out_like(const Tensor& tensor) const override { return tensor.is_contiguous(); }
+    Tensor kernel_view(const Tensor& tensor) const override { return contiguous_result(tensor); }
+
+   private:
+    at::ScalarType dtype_;
+    at::DimVector sizes_;
+  };
+
+  static const char* reason_for_aten(const Tensor& a, const Tensor& b) {
+    for (const Tensor& factor : {a, b}) {
+      if (!is_packable(factor.scalar_type()) || !is_plain_cpu(factor)) return "a factor is not a float32 CPU tensor";
+    }
+    if (a.scalar_type() != b.scalar_type()) return "the factors differ in dtype";
+    if (const char* reason = reason_against_dtype(a.scalar_type())) return reason;
+    if (wants_gradient(a) || wants_gradient(b)) return "a factor requires a gradient";
+    if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
+    const int64_t rank = a.dim();
+    if (rank < 2 || b.dim() != rank || a.size(-1) != b.size(-2) ||
+        a.sizes().slice(0, rank - 2) != b.sizes().slice(0, rank - 2)) {
+      return "the factors differ in rank or in their leading dimensions";
+    }
+    if (a.numel() == 0 || b.numel() == 0) return "there is nothing to compute";
+    return nullptr;
+  }
+
+  std::shared_ptr<const Prepared> prepare(const Tensor& a, const Tensor& b, const Tensor& result,
+                                          const Fused& fused) const {
+    PrimitiveKey key;
+    for (const at::IntArrayRef part : {a.sizes(), a.strides(), b.sizes(), b.strides()}) {
+      key.append(part.begin(), part.end());
+    }
+    return prepared(a.scalar_type(), std::move(key), fused, [&](FP32MathMode mode) -> std::optional<Prepared> {
+      const memory::desc dst = desc_of(result);
+      const auto attr = attributes(mode, fused, dst, static_cast<int>(result.dim()) - 1);
+      dnnl::matmul::primitive_desc desc(engine(), desc_of(a), desc_of(b), dst, attr, /*allow_empty=*/true);
+      if (!desc || !skip_reference_implementations(desc)) return std::nullopt;
+      return Prepared(desc, /*has_bias=*/false);
+    });
+  }
+};
+
+c10::intrusive_ptr<MatmulContext> matmul_prepack(const std::vector<std::string>& post_ops,
+                                                 std::optional<int64_t> math_mode) {
+  return c10::make_intrusive<MatmulContext>(post_ops, pinned_math_mode(op_name, math_mode));
+}
+
+Tensor matmul_run(const Tensor& a, const c10::intrusive_ptr<MatmulContext>& context,
+                  const std::vector<Tensor>& operands, bool, const Tensor& b) {
+  return context->run(a, b, operands);
+}
+
+TORCH_LIBRARY_FRAGMENT(ipex, m) {
+  define_context<MatmulContext>(m, "MatmulContext");
+  m.def("matmul_prepack(str[] post_ops, int? math_mode) -> __torch__.torch.classes.ipex.MatmulContext", matmul_prepack);
+  m.def(
+      "matmul_run(Tensor a, __torch__.torch.classes.ipex.MatmulContext context, Tensor[] operands, "
+      "bool eager_layout, Tensor b) -> Tensor",
+      matmul_run);
+}
+
+}  // namespace
+}  // namespace ipex::runtime

@@ -1,0 +1,63 @@
+// The part of a recurrent layer that does not depend on its cell: when the kernels may compute it, how the work is
+// shared out, and what goes into a saved model.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "ops/recurrent/recurrent_weights.h"
+
+namespace ipex::runtime {
+
+class RecurrentOp : public torch::CustomClassHolder {
+ public:
+  explicit RecurrentOp(RecurrentSpec spec);
+
+  // `states` holds the initial hidden state and, where the cell has one, its cell state. The result is what aten
+  // returns: the outputs, then the final states.
+  std::vector<at::Tensor> run(const at::Tensor& input, const std::vector<at::Tensor>& states) const;
+
+  // Packs the weights now rather than at the first call.
+  void ensure_packed() const { packed(); }
+
+  State state() const { return save(plain_spec()); }
+  std::vector<std::string> fallback_reasons() const { return reasons_.list(); }
+  int64_t cached_primitives() const { return static_cast<int64_t>(primitive_math_modes().size()); }
+  // Of what oneDNN has computed, layer by layer.
+  std::vector<std::string> primitive_math_modes() const;
+  std::string describe() const;
+
+ protected:
+  // The whole layer in aten, with gradients if the input wants them. `parameters` as aten lists them.
+  virtual std::vector<at::Tensor> reference(const at::Tensor& input, const std::vector<at::Tensor>& states,
+                                            const std::vector<at::Tensor>& parameters,
+                                            const RecurrentSpec& spec) const = 0;
+
+ private:
+  struct Sizes;
+  struct Direction;
+
+  // Throws the message that a user can act on when no implementation could take these.
+  void check_shapes(const at::Tensor& input, const std::vector<at::Tensor>& states) const;
+  const char* reason_for_aten(const at::Tensor& input, const std::vector<at::Tensor>& states) const;
+  void run_layer(const std::vector<Direction>& directions) const;
+  void run_by_amx(const std::vector<Direction>& directions) const;
+  void run_sequences(const Direction& direction, int64_t first, int64_t last, bool share_tiles) const;
+  RecurrentSpec plain_spec() const;
+  const std::vector<PackedDirection>& packed() const;
+
+  const Cell& cell_;
+  PinnedMathMode math_mode_;
+  int64_t input_width_, units_, width_, layers_, directions_;
+  bool has_biases_, is_batch_first_;
+
+  // A context that is loaded packs when it first runs: see PackedOp.
+  mutable std::once_flag packed_once_;
+  mutable std::vector<DirectionWeights> unpacked_;  // until then
+  mutable std::vector<PackedDirection> packed_;
+  mutable FallbackReasons reasons_;
+};
+
+}  // namespace ipex::runtime

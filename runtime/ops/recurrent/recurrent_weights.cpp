@@ -1,0 +1,249 @@
+#include "ops/recurrent/recurrent_weights.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+
+namespace ipex::runtime {
+namespace {
+
+// "weight_ih_l0_reverse", as torch.nn names it.
+std::string field(const char* role, int64_t index, int64_t directions) {
+  return c10::str(role, "_l", index / directions, index % directions ? "_reverse" : "");
+}
+
+constexpr std::pair<const char*, at::Tensor DirectionWeights::*> roles[] = {
+    {"weight_ih", &DirectionWeights::input},
+    {"weight_hh", &DirectionWeights::hidden},
+    {"bias_ih", &DirectionWeights::input_bias},
+    {"bias_hh", &DirectionWeights::hidden_bias},
+    {"weight_hr", &DirectionWeights::projection}};
+
+int64_t rounded_up(int64_t count, int64_t multiple) { return (count + multiple - 1) / multiple * multiple; }
+
+// All gates of as many units as fit into one register, then those of the next.
+std::vector<int64_t> order_by_units(int64_t gates, int64_t units) {
+  const int64_t width = kernels().recurrent.width;
+  std::vector<int64_t> order;
+  for (int64_t first = 0; first < units; first += width) {
+    for (int64_t gate = 0; gate < gates; ++gate) {
+      for (int64_t unit = first; unit < first + width; ++unit) {
+        order.push_back(unit < units ? gate * units + unit : -1);
+      }
+    }
+  }
+  return order;
+}
+
+std::vector<int64_t> as_they_are(int64_t count) {
+  std::vector<int64_t> order(count);
+  for (int64_t i = 0; i < count; ++i) order[i] = i;
+  return order;
+}
+
+// `values[order[i]]`, and zero where there is none.
+at::Tensor reordered(const at::Tensor& values, const std::vector<int64_t>& order, int64_t count) {
+  at::Tensor result = at::zeros({count}, at::kFloat);
+  for (size_t i = 0; i < order.size(); ++i) {
+    if (order[i] >= 0) result.data_ptr<float>()[i] = values.const_data_ptr<float>()[order[i]];
+  }
+  return result;
+}
+
+}  // namespace
+
+void RecurrentSpec::check() const {
+  const auto expect = [&](const at::Tensor& tensor, const char* role, size_t index, at::IntArrayRef sizes) {
+    TORCH_CHECK(tensor.defined() && tensor.scalar_type() == at::kFloat && has_plain_memory(tensor) &&
+                    tensor.sizes() == sizes && tensor.numel() > 0,
+                cell.name, ": expected a float32 CPU ", field(role, static_cast<int64_t>(index), directions()), " of ",
+                sizes, " without an empty dimension, got ",
+                tensor.defined() ? c10::str(tensor.toString(), " ", tensor.sizes()) : "none",
+                ". The model file is damaged: save it again.");
+  };
+  TORCH_CHECK(!weights.empty() && weights.size() % directions() == 0 && weights[0].input.defined() &&
+                  weights[0].input.dim() == 2 && weights[0].hidden.defined() && weights[0].hidden.dim() == 2,
+              cell.name,
+              ": expected weight_ih_l0 and weight_hh_l0 with 2 dimensions, got none. The model file is "
+              "damaged: save it again.");
+  const bool is_projected = weights[0].projection.defined();
+  TORCH_CHECK(cell.has_cell_state || !is_projected, cell.name,
+              ": expected no weight_hr_l0, got one. The model file is damaged: save it again.");
+  const int64_t gate_rows = cell.gates() * units();
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const bool is_first_layer = static_cast<int64_t>(i) < directions();
+    expect(weights[i].input, "weight_ih", i, {gate_rows, is_first_layer ? input_width() : directions() * width()});
+    expect(weights[i].hidden, "weight_hh", i, {gate_rows, is_projected ? width() : units()});
+    if (has_biases()) {
+      expect(weights[i].input_bias, "bias_ih", i, {gate_rows});
+      expect(weights[i].hidden_bias, "bias_hh", i, {gate_rows});
+    }
+    if (is_projected) expect(weights[i].projection, "weight_hr", i, {width(), units()});
+    TORCH_CHECK(has_biases() == weights[i].input_bias.defined() && has_biases() == weights[i].hidden_bias.defined() &&
+                    is_projected == weights[i].projection.defined(),
+                cell.name,
+                ": expected biases and projections everywhere or nowhere, got some. The model file is "
+                "damaged: save it again.");
+  }
+}
+
+RecurrentSpec from_parameters(const Cell& cell, const std::vector<at::Tensor>& parameters, bool has_biases,
+                              int64_t layers, bool is_bidirectional, bool is_batch_first, PinnedMathMode math_mode) {
+  RecurrentSpec spec{cell, {}, is_bidirectional, is_batch_first, math_mode};
+  const int64_t count = layers * spec.directions();
+  const int64_t without_projection = has_biases ? 4 : 2;
+  const int64_t each = count > 0 ? static_cast<int64_t>(parameters.size()) / count : 0;
+  TORCH_CHECK(count > 0 && each * count == static_cast<int64_t>(parameters.size()) &&
+                  (each == without_projection || each == without_projection + 1),
+              cell.name, ": expected ", without_projection, " or ", without_projection + 1, " weights for each of ",
+              count, " layers and directions, got ", parameters.size(), " in all. Pass them as torch.nn lists them.");
+  for (auto next = parameters.begin(); next != parameters.end();) {
+    DirectionWeights& weights = spec.weights.emplace_back();
+    for (const auto& [role, member] : roles) {
+      const bool is_bias = member == &DirectionWeights::input_bias || member == &DirectionWeights::hidden_bias;
+      const bool is_projection = member == &DirectionWeights::projection;
+      const bool is_there = is_bias ? has_biases : !is_projection || each > without_projection;
+      if (is_there) weights.*member = *next++;
+    }
+  }
+  spec.check();
+  return spec;
+}
+
+std::vector<at::Tensor> to_parameters(const RecurrentSpec& spec) {
+  std::vector<at::Tensor> parameters;
+  for (const DirectionWeights& weights : spec.weights) {
+    for (const auto& [role, member] : roles) {
+      if ((weights.*member).defined()) parameters.push_back(weights.*member);
+    }
+  }
+  return parameters;
+}
+
+State save(const RecurrentSpec& spec) {
+  c10::Dict<std::string, at::Tensor> tensors;
+  for (size_t i = 0; i < spec.weights.size(); ++i) {
+    for (const auto& [role, member] : roles) {
+      const at::Tensor& tensor = spec.weights[i].*member;
+      if (tensor.defined()) tensors.insert(field(role, static_cast<int64_t>(i), spec.directions()), tensor);
+    }
+  }
+  c10::Dict<std::string, std::vector<int64_t>> integers;
+  using Field = std::vector<int64_t>;
+  integers.insert("layers", Field{spec.layers()});
+  integers.insert("bidirectional", Field{spec.is_bidirectional});
+  integers.insert("batch_first", Field{spec.is_batch_first});
+  if (spec.math_mode) integers.insert("math_mode", Field{static_cast<int64_t>(*spec.math_mode)});
+  return {/*version=*/spec.math_mode ? 2 : 1, tensors, integers, {}};
+}
+
+RecurrentSpec load(const Cell& cell, const State& state) {
+  const StateReader reader(cell.name, state);
+  const auto& tensors = std::get<1>(state);
+  TORCH_CHECK(std::get<3>(state).empty(), cell.name, ": expected no post-ops, got ", std::get<3>(state),
+              ". The model was written by a newer ipex: upgrade, or optimise it again.");
+  RecurrentSpec spec{cell,
+                     {},
+                     reader.integers("bidirectional", 1, 0)[0] != 0,
+                     reader.integers("batch_first", 1, 0)[0] != 0,
+                     reader.math_mode()};
+  const int64_t count = reader.integers("layers", 1, 1)[0] * spec.directions();
+  for (int64_t i = 0; i < count; ++i) {
+    DirectionWeights weights;
+    for (const auto& [role, member] : roles) {
+      const std::string key = field(role, i, spec.directions());
+      if (tensors.contains(key)) weights.*member = tensors.at(key);
+    }
+    TORCH_CHECK(weights.input.defined(), cell.name, ": expected a ", field("weight_ih", i, spec.directions()),
+                ", got none. The model file is damaged: save it again.");
+    spec.weights.push_back(std::move(weights));
+  }
+  spec.check();
+  return spec;
+}
+
+PackedColumns::PackedColumns(const at::Tensor& plain, std::vector<int64_t> order, TileShape tile)
+    : order_(std::move(order)), depth_(plain.size(1)), rows_(plain.size(0)) {
+  const int64_t width = kernels().recurrent.width;
+  const int64_t tiles = rounded_up(static_cast<int64_t>(order_.size()), tile.vectors * width) / (tile.vectors * width);
+  data_ = at::zeros({tiles, tile.vectors / tile.in_panel, depth_, tile.in_panel * width}, at::kFloat);
+  const at::Tensor dense = plain.contiguous();
+  for (size_t column = 0; column < order_.size(); ++column) {
+    if (order_[column] < 0) continue;
+    const float* from = dense.const_data_ptr<float>() + order_[column] * depth_;
+    float* to = data_.data_ptr<float>() + offset(column);
+    for (int64_t k = 0; k < depth_; ++k) to[k * panel_columns()] = from[k];
+  }
+}
+
+at::Tensor PackedColumns::unpack() const {
+  at::Tensor plain = at::empty({rows_, depth_}, at::kFloat);
+  for (size_t column = 0; column < order_.size(); ++column) {
+    if (order_[column] < 0) continue;
+    const float* from = data_.const_data_ptr<float>() + offset(column);
+    float* to = plain.data_ptr<float>() + order_[column] * depth_;
+    for (int64_t k = 0; k < depth_; ++k) to[k] = from[k * panel_columns()];
+  }
+  return plain;
+}
+
+at::Tensor PackedColumns::in_order() const { return data_.transpose(2, 3).reshape({columns(), depth_}); }
+
+PackedMatrix PackedColumns::rounded_matrix() const {
+  const uint32_t* rounded = pairs_.get([&] {
+    const at::Tensor numbers = data_.to(at::kBFloat16);
+    const int64_t panels = data_.size(0) * data_.size(1), size = panel_columns(), words = (depth_ + 1) / 2;
+    auto pairs = std::make_unique<uint32_t[]>(panels * words * size);
+    at::parallel_for(0, panels, 1, [&](int64_t first, int64_t last) {
+      for (int64_t row = first * depth_; row < last * depth_; ++row) {
+        const at::BFloat16* from = numbers.const_data_ptr<at::BFloat16>() + row * size;
+        const int64_t k = row % depth_;
+        uint32_t* to = pairs.get() + (row / depth_ * words + k / 2) * size;
+        for (int64_t i = 0; i < size; ++i) to[i] |= uint32_t{from[i].x} << (k % 2 * 16);
+      }
+    });
+    return pairs;
+  });
+  return {nullptr, rounded, depth_};
+}
+
+int64_t PackedColumns::offset(size_t column) const {
+  const auto panel = static_cast<int64_t>(column) / panel_columns();
+  return panel * depth_ * panel_columns() + static_cast<int64_t>(column) % panel_columns();
+}
+
+PackedDirection::PackedDirection(const Cell& cell, const DirectionWeights& weights)
+    : is_projected(weights.projection.defined()), input_bias(weights.input_bias), hidden_bias(weights.hidden_bias) {
+  const int64_t units = weights.input.size(0) / cell.gates();
+  const std::vector<int64_t> order = order_by_units(cell.gates(), units);
+  input = PackedColumns(weights.input, order, projection_tile);
+  hidden = PackedColumns(weights.hidden, order, cell.tile);
+  if (is_projected)
+    projection = PackedColumns(weights.projection, as_they_are(weights.projection.size(0)), projection_tile);
+
+  at::Tensor together = at::zeros({weights.input.size(0)}, at::kFloat);
+  at::Tensor of_new = at::zeros({units}, at::kFloat);
+  if (input_bias.defined()) {
+    at::Tensor hidden_part = hidden_bias.clone();
+    if (cell.has_hidden_bias_of_new) {
+      at::Tensor last_gate = hidden_part.narrow(0, (cell.gates() - 1) * units, units);
+      of_new.copy_(last_gate);
+      last_gate.zero_();
+    }
+    together = input_bias + hidden_part;
+  }
+  start = reordered(together, order, input.columns());
+  const int64_t padded = rounded_up(units, kernels().recurrent.width);
+  if (cell.has_hidden_bias_of_new) new_start = reordered(of_new, as_they_are(units), padded);
+}
+
+at::Tensor PackedDirection::project_by_amx(const at::Tensor& rows) const {
+  return amx_projection.get([&] { return std::make_unique<AmxProjection>(input.in_order(), start); })->run(rows);
+}
+
+DirectionWeights PackedDirection::unpack() const {
+  return {input.unpack(), hidden.unpack(), input_bias, hidden_bias, is_projected ? projection.unpack() : at::Tensor()};
+}
+
+}  // namespace ipex::runtime

@@ -1,0 +1,53 @@
+#include "packed/dtype.h"
+
+#include <c10/util/Exception.h>
+
+#include "isa/isa.h"
+
+namespace ipex::runtime {
+
+bool is_packable(at::ScalarType dtype) { return dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf; }
+
+std::string name_of(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kFloat:
+      return "float32";
+    case at::kBFloat16:
+      return "bfloat16";
+    case at::kHalf:
+      return "float16";
+    default:
+      return c10::toString(dtype);
+  }
+}
+
+dnnl::memory::data_type data_type_of(at::ScalarType dtype) {
+  using enum dnnl::memory::data_type;
+  return dtype == at::kBFloat16 ? bf16 : dtype == at::kHalf ? f16 : f32;
+}
+
+const char* reason_against_dtype(at::ScalarType dtype) {
+  if (dtype == at::kBFloat16 && !isa::is_in_use(isa::Level::AVX512_BF16)) {
+    return "this CPU has no bfloat16 instructions, or a cap forbids them";
+  }
+  if (dtype == at::kHalf && !isa::is_in_use(isa::Level::AVX512_FP16)) {
+    return "this CPU has no float16 instructions, or a cap forbids them";
+  }
+  return nullptr;
+}
+
+void warn_if_slow(at::ScalarType dtype) {
+  if (!reason_against_dtype(dtype)) return;
+  // Each of the two has a flag of its own.
+  if (dtype == at::kBFloat16) {
+    TORCH_WARN_ONCE(
+        "ipex: expected a CPU with bfloat16 instructions (AVX512_BF16) for a model with bfloat16 weights, got one "
+        "without, or with a cap. The model works but is slow: in float32 it is faster here.");
+  } else {
+    TORCH_WARN_ONCE(
+        "ipex: expected a CPU with float16 instructions (AVX512_FP16) for a model with float16 weights, got one "
+        "without, or with a cap. The model works but is slow: in float32 it is faster here.");
+  }
+}
+
+}  // namespace ipex::runtime

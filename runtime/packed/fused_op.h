@@ -1,0 +1,114 @@
+// The part of an op that applies post-ops to its result: which of them oneDNN takes, and aten for the rest; and the
+// cache of its primitives.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
+#include <torch/custom_class.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "math_mode.h"
+#include "onednn/lru_cache.h"
+#include "onednn/primitive.h"
+#include "packed/call_conditions.h"
+#include "packed/post_op.h"
+#include "memory/result_memory.h"
+
+namespace ipex::runtime {
+
+// The leading post-ops that oneDNN applies, and their operands as it reads them.
+struct Fused {
+  size_t count = 0;
+  std::vector<Spread> spreads;
+  std::vector<at::Tensor> operands;
+  // Whether the first post-op, an addition, accumulates into its operand, which is the result then and none of the
+  // operands above.
+  bool accumulates = false;
+};
+
+// The shapes that a primitive is made for, and all else that it depends on. Made at every call: on the stack, as a rule.
+using PrimitiveKey = c10::SmallVector<int64_t, 24>;
+
+class FusedOp : public torch::CustomClassHolder {
+ public:
+  FusedOp(const char* name, const std::vector<std::string>& post_ops, PinnedMathMode math_mode);
+
+  // Why calls, or post-ops, were left to aten, each reason once.
+  std::vector<std::string> fallback_reasons() const { return reasons_.list(); }
+  size_t cached_primitives() const { return primitives_.size(); }
+  // The mode that each of these computes in, as oneDNN has it, the last used first.
+  std::vector<std::string> primitive_math_modes() const;
+  std::vector<std::string> post_op_texts() const { return texts_of(post_ops_); }
+
+ protected:
+  // What post-ops have to know about the result of one call.
+  class Result {
+   public:
+    virtual ~Result() = default;
+    virtual at::ScalarType dtype() const = 0;
+    virtual at::IntArrayRef sizes() const = 0;
+    virtual int64_t channel_dimension() const = 0;
+    // Whether `tensor`, of the same sizes, is laid out as the result will be.
+    virtual bool is_laid_out_like(const at::Tensor& tensor) const = 0;
+    // An operand of the same sizes, as the kernel reads it.
+    virtual at::Tensor kernel_view(const at::Tensor& tensor) const = 0;
+  };
+
+  void check_operands(const std::vector<at::Tensor>& operands) const;
+  // As many of the leading post-ops as a kernel may take over that has those of which `applies` is true: oneDNN's, if no
+  // other.
+  Fused fuse(const std::vector<at::Tensor>& operands, const Result& result,
+             bool (*applies)(const PostOp&) = is_exact) const;
+  // Whether the first post-op adds the first operand, and nothing else.
+  bool begins_with_addition() const { return begins_with_addition_; }
+  // aten applies the post-ops from `done` on.
+  at::Tensor apply_rest(at::Tensor y, const std::vector<at::Tensor>& operands, size_t done) const;
+  dnnl::primitive_attr attributes(FP32MathMode mode, const Fused& fused, const dnnl::memory::desc& dst,
+                                  int channel) const {
+    return runtime::attributes(mode, post_ops_, fused.count, fused.spreads, dst, channel, fused.accumulates);
+  }
+  // The primitive for this dtype, key, thread count, math mode and fusion, made by `make(mode)` when there is none. Null
+  // when that gives none, or oneDNN fails to make it.
+  template <typename Make>
+  std::shared_ptr<const Prepared> prepared(at::ScalarType dtype, PrimitiveKey key, const Fused& fused,
+                                           Make&& make) const {
+    // Asked once: it may change at any time. Only float32 has modes.
+    const FP32MathMode mode = dtype == at::kFloat ? math_mode_now(math_mode_) : FP32MathMode::FP32;
+    for (const int64_t part : {static_cast<int64_t>(dtype), int64_t{thread_count()}, static_cast<int64_t>(mode),
+                               static_cast<int64_t>(fused.count), int64_t{fused.accumulates}}) {
+      key.push_back(part);
+    }
+    for (const Spread spread : fused.spreads) key.push_back(static_cast<int64_t>(spread));
+    const auto make_or_none = [&]() -> std::optional<Prepared> {
+      try {
+        return make(mode);
+      } catch (const dnnl::error&) {
+        return std::nullopt;
+      }
+    };
+    const std::shared_ptr<const std::optional<Prepared>> found = primitives_.get(key, make_or_none);
+    return {found, *found ? &**found : nullptr};
+  }
+
+  void remember(const std::string& reason) const { reasons_.remember(reason); }
+  const char* name() const { return name_; }
+  const PostOps& post_ops() const { return post_ops_; }
+  const PinnedMathMode& math_mode() const { return math_mode_; }
+
+ private:
+  bool take(const PostOp& op, const at::Tensor& operand, const Result& result, bool applies, Fused& fused) const;
+
+  const char* name_;
+  PostOps post_ops_;
+  size_t operand_count_;
+  bool begins_with_addition_;
+  PinnedMathMode math_mode_;
+  mutable LruCache<PrimitiveKey, std::optional<Prepared>> primitives_{16};
+  KeepsResultMemory keeps_result_memory_;
+  mutable FallbackReasons reasons_;
+};
+
+}  // namespace ipex::runtime

@@ -1,0 +1,53 @@
+// Giving a tensor the exact strides of a memory format, and images of any rank the shape that has one.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include "packed/call_conditions.h"
+#include "memory/result_memory.h"
+
+namespace ipex::runtime {
+
+// The image, of `spatial_rank` dimensions, with a batch of one where it has no batch, and of one row where it is 1-d: the
+// shape in which aten computes convolutions and decides about memory formats.
+inline at::Tensor as_batched_image(const at::Tensor& image, int64_t spatial_rank) {
+  const at::Tensor batched = image.dim() == spatial_rank + 2 ? image : image.unsqueeze(0);
+  return spatial_rank == 1 ? batched.unsqueeze(2) : batched;
+}
+
+// The way back, to an image that looks like `original`.
+inline at::Tensor as_original_image(const at::Tensor& batched, const at::Tensor& original, int64_t spatial_rank) {
+  const at::Tensor image = spatial_rank == 1 ? batched.squeeze(2) : batched;
+  return original.dim() == spatial_rank + 2 ? image : image.squeeze(0);
+}
+
+inline at::MemoryFormat channels_last_of(int64_t spatial_rank) {
+  return spatial_rank == 3 ? at::MemoryFormat::ChannelsLast3d : at::MemoryFormat::ChannelsLast;
+}
+
+// The format of what aten makes of tensors that it joins.
+inline at::MemoryFormat common_format(at::TensorList tensors) {
+  if (tensors.empty()) return at::MemoryFormat::Contiguous;
+  const at::MemoryFormat format = tensors.front().suggest_memory_format();
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.suggest_memory_format() != format) return at::MemoryFormat::Contiguous;
+  }
+  return format;
+}
+
+// As tensor.contiguous(format); the copy, where there is one, lies where results do.
+inline at::Tensor contiguous_result(const at::Tensor& tensor, at::MemoryFormat format = at::MemoryFormat::Contiguous) {
+  if (tensor.is_contiguous(format)) return tensor;
+  if (!is_plain_cpu(tensor) || wants_gradient(tensor)) return tensor.contiguous(format);
+  return empty_result(tensor.sizes(), tensor.options().memory_format(format)).copy_(tensor);
+}
+
+// Like contiguous_result, but the strides of dimensions of size one are right too: that leaves them as they are, and a
+// caller who compares strides with eager's would see the difference.
+inline at::Tensor with_format(const at::Tensor& tensor, at::MemoryFormat format) {
+  const at::Tensor laid_out = contiguous_result(tensor, format);
+  const at::Tensor wanted = at::empty(tensor.sizes(), at::TensorOptions(at::kMeta).memory_format(format));
+  return laid_out.strides() == wanted.strides() ? laid_out : laid_out.as_strided(wanted.sizes(), wanted.strides());
+}
+
+}  // namespace ipex::runtime

@@ -1,0 +1,280 @@
+#include "packed/packed_op.h"
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+
+#include <algorithm>
+
+#include "packed/dead_operand.h"
+
+namespace ipex::runtime {
+namespace {
+
+const Spec& checked(const Spec& spec, int64_t weight_rank, int64_t output_channels) {
+  const auto& [name, weight, bias, post_ops, folded_scale, folded_shift, math_mode] = spec;
+  TORCH_CHECK(weight.defined() && weight.dim() == weight_rank && is_packable(weight.scalar_type()) &&
+                  is_plain_cpu(weight) && weight.numel() > 0,
+              name, ": expected a non-empty ", weight_rank, "-D CPU weight of float32, bfloat16 or float16, got ",
+              weight.defined() ? c10::str(weight.toString(), " ", weight.sizes()) : "none",
+              ". The model file is damaged: save it again.");
+  for (const auto& [role, vector] :
+       {std::pair{"bias", bias}, {"folded_scale", folded_scale}, {"folded_shift", folded_shift}}) {
+    if (!vector.defined()) continue;
+    const bool is_like_weight = role == std::string_view("bias") && vector.scalar_type() == weight.scalar_type();
+    TORCH_CHECK(vector.dim() == 1 && vector.size(0) == output_channels && is_plain_cpu(vector) &&
+                    (vector.scalar_type() == at::kFloat || is_like_weight),
+                name, ": expected a float32 CPU ", role, " of ", output_channels, " elements, got ", vector.toString(),
+                " ", vector.sizes(), ". The model file is damaged: save it again.");
+  }
+  TORCH_CHECK(folded_scale.defined() == folded_shift.defined() && (bias.defined() || !folded_scale.defined()), name,
+              ": expected folded_scale, folded_shift and bias together, got some of them. The model file is damaged: "
+              "save it again.");
+  return spec;
+}
+
+}  // namespace
+
+State save(const Spec& spec, const Integers& integers) {
+  c10::Dict<std::string, std::vector<int64_t>> fields;
+  for (const auto& [name, values] : integers) fields.insert(name, values);
+  c10::Dict<std::string, at::Tensor> tensors;
+  for (const auto& [name, tensor] : {std::pair{"weight", spec.weight},
+                                     {"bias", spec.bias},
+                                     {"folded_scale", spec.folded_scale},
+                                     {"folded_shift", spec.folded_shift}}) {
+    if (tensor.defined()) tensors.insert(name, tensor);
+  }
+  if (spec.math_mode) fields.insert("math_mode", std::vector{static_cast<int64_t>(*spec.math_mode)});
+  const bool is_16_bit = spec.weight.defined() && spec.weight.scalar_type() != at::kFloat;
+  return {is_16_bit ? 3 : spec.math_mode ? 2 : 1, tensors, fields, spec.post_ops};
+}
+
+StateReader::StateReader(const char* name, const State& state) : name_(name), state_(state) {
+  const int64_t version = std::get<0>(state);
+  TORCH_CHECK(version >= 1 && version <= format_version, name, ": expected a saved format of version 1 to ",
+              format_version, ", got ", version,
+              ". The model was written by a newer ipex: upgrade, or optimise it again.");
+}
+
+Spec StateReader::spec() const {
+  const auto& tensors = std::get<1>(state_);
+  const auto tensor = [&](const char* key) { return tensors.contains(key) ? tensors.at(key) : at::Tensor(); };
+  return {
+      name_,      tensor("weight"), tensor("bias"), std::get<3>(state_), tensor("folded_scale"), tensor("folded_shift"),
+      math_mode()};
+}
+
+PinnedMathMode StateReader::math_mode() const {
+  if (!std::get<2>(state_).contains("math_mode")) return std::nullopt;
+  return pinned_math_mode(name_, integers("math_mode", 1, 0)[0]);
+}
+
+std::vector<int64_t> StateReader::integers(const std::string& key, size_t count, int64_t minimum) const {
+  const auto& fields = std::get<2>(state_);
+  TORCH_CHECK(fields.contains(key), name_, ": expected a field '", key,
+              "', got none. The model file is damaged: save it again.");
+  std::vector<int64_t> values = fields.at(key);
+  TORCH_CHECK(
+      values.size() == count && std::all_of(values.begin(), values.end(), [&](int64_t v) { return v >= minimum; }),
+      name_, ": expected ", count, " integers of at least ", minimum, " in '", key, "', got ", values,
+      ". The model file is damaged: save it again.");
+  return values;
+}
+
+PackedOp::PackedOp(const Spec& spec, int64_t weight_rank, int64_t output_channels)
+    : FusedOp(checked(spec, weight_rank, output_channels).name, spec.post_ops, spec.math_mode),
+      dtype_(spec.weight.scalar_type()),
+      weight_sizes_(spec.weight.sizes().vec()),
+      weight_format_(spec.weight.suggest_memory_format()),
+      bias_(spec.bias.defined() ? spec.bias.detach().clone(at::MemoryFormat::Contiguous) : at::Tensor()),
+      folded_scale_(spec.folded_scale),
+      folded_shift_(spec.folded_shift),
+      unpacked_(spec.weight.detach().contiguous(weight_format_)) {}
+
+at::Tensor PackedOp::run(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const {
+  check_input(input);
+  check_operands(operands);
+  at::Tensor result;
+  size_t done = 0;
+  if (const char* reason = reason_for_aten(input, eager_layout)) {
+    remember(reason);
+  } else {
+    result = run_primitive(input, operands, eager_layout, done);
+  }
+  if (!result.defined()) result = run_reference(input);
+
+  return apply_rest(result, operands, done);
+}
+
+class PackedOp::CallResult final : public FusedOp::Result {
+ public:
+  CallResult(const PackedOp& op, const at::Tensor& input, bool eager_layout)
+      : op_(op), input_(input), eager_layout_(eager_layout), sizes_(op.result_sizes(input)) {}
+
+  at::ScalarType dtype() const override { return op_.dtype(); }
+  at::IntArrayRef sizes() const override { return sizes_; }
+  int64_t channel_dimension() const override { return op_.channel_dimension(static_cast<int64_t>(sizes_.size())); }
+  bool is_laid_out_like(const at::Tensor& tensor) const override {
+    return op_.laid_out_as_result(tensor, input_, eager_layout_);
+  }
+  at::Tensor kernel_view(const at::Tensor& tensor) const override { return op_.kernel_view(tensor); }
+
+ private:
+  const PackedOp& op_;
+  const at::Tensor& input_;
+  bool eager_layout_;
+  at::DimVector sizes_;
+};
+
+at::Tensor PackedOp::run_primitive(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
+                                   size_t& done) const {
+  // Asked before fuse(), which holds the operand too.
+  const bool may_accumulate = begins_with_addition() && is_dead(operands.front());
+  if (at::Tensor result = run_own_kernel(input, operands, may_accumulate, eager_layout, done); result.defined()) {
+    return result;
+  }
+  const at::Tensor source = kernel_view(input);
+  Fused fused = fuse_into_result(input, operands, eager_layout);
+  if (may_accumulate && adds_in_place(fused, operands.front())) {
+    if (at::Tensor result = accumulate(source, operands.front(), fused); result.defined()) {
+      done = fused.count;
+      return user_view(result, input, eager_layout);
+    }
+  }
+  std::shared_ptr<const Prepared> prepared = prepare(source, fused);
+  if (!prepared && fused.count > 0) {
+    fused = {};
+    prepared = prepare(source, fused);
+    if (prepared) remember("oneDNN can't apply these post-ops on this CPU");
+  }
+  if (!prepared) {
+    remember(c10::str("oneDNN has no implementation for an input of ", input.sizes(), " on this CPU"));
+    return {};
+  }
+  at::Tensor result = allocate(source);
+  try {
+    prepared->run(source, *weight(), bias_, result, fused.operands);
+  } catch (const dnnl::error& error) {
+    remember(c10::str("oneDNN failed: ", error.what()));
+    return {};
+  }
+  done = fused.count;
+  return user_view(result, input, eager_layout);
+}
+
+bool PackedOp::adds_in_place(const Fused& fused, const at::Tensor& dead) {
+  // What is laid out in another way was copied.
+  return fused.count > 0 && fused.spreads.front() == Spread::full &&
+         fused.operands.front().const_data_ptr() == dead.const_data_ptr();
+}
+
+at::Tensor PackedOp::accumulate(const at::Tensor& source, const at::Tensor& dead, Fused fused) const {
+  const at::Tensor seen = fused.operands.front();
+  fused.accumulates = true;
+  fused.spreads.erase(fused.spreads.begin());
+  fused.operands.erase(fused.operands.begin());
+  const std::shared_ptr<const Prepared> prepared = prepare(source, fused);
+  if (!prepared) return {};
+  at::Tensor result = in_memory_of(dead, seen.sizes(), kernel_format());
+  try {
+    prepared->run(source, *weight(), bias_, result, fused.operands);
+  } catch (const dnnl::error& error) {
+    TORCH_CHECK(false, name(), ": oneDNN failed, and may have overwritten an operand by then: ", error.what());
+  }
+  return result;
+}
+
+Fused PackedOp::fuse_into_result(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
+                                 bool (*applies)(const PostOp&)) const {
+  return fuse(operands, CallResult(*this, input, eager_layout), applies);
+}
+
+std::shared_ptr<const Prepared> PackedOp::prepare(const at::Tensor& source, const Fused& fused) const {
+  const at::DimVector sizes = kernel_sizes(source);
+  return prepared(dtype_, PrimitiveKey(sizes), fused, [&](FP32MathMode mode) -> std::optional<Prepared> {
+    // With the weight as it is packed or, where no kernel takes that, as one wants it.
+    for (const dnnl::memory::desc& weight_desc : {weight()->desc(), any_weight_desc()}) {
+      auto desc = primitive_desc({sizes.begin(), sizes.end()}, weight_desc, fused, mode);
+      if (!desc || !skip_reference_implementations(desc)) continue;
+      // Accumulating is not worth a second copy of the weight.
+      if (!fused.accumulates || desc.weights_desc() == weight()->desc()) return Prepared(desc, bias_.defined());
+    }
+    return std::nullopt;
+  });
+}
+
+at::Tensor PackedOp::run_reference(const at::Tensor& input) const {
+  // Where aten refuses the dtype of the input, it does so with the batch_norm still in the weight.
+  const bool is_refused = input.scalar_type() != dtype_ && !at::autocast::is_autocast_enabled(at::kCPU);
+  if (!is_folded_for_another_rank(input.dim()) || is_refused) {
+    // aten wants a bias of the weight's dtype.
+    return reference(input, plain_weight(), bias_.defined() ? bias_.to(dtype_) : bias_);
+  }
+  // Here dimension 1, batch_norm's channel, is not the dimension that the weight was folded along. A 16-bit one is taken
+  // out in float32.
+  const bool is_16_bit = dtype_ != at::kFloat;
+  const at::Tensor y =
+      reference(is_16_bit ? input.to(at::kFloat) : input, divided(plain_weight().to(at::kFloat), folded_scale_),
+                (bias_.to(at::kFloat) - folded_shift_) / folded_scale_);
+  if (y.numel() == 0) return is_16_bit ? y.to(dtype_) : y;  // aten looks no further
+  TORCH_CHECK(y.dim() >= 2 && y.size(1) == folded_scale_.size(0), name(), ": expected ", folded_scale_.size(0),
+              " channels in dimension 1 for its batch_norm, got ", y.sizes(), ".");
+  std::vector<int64_t> along_input(y.dim(), 1);
+  along_input[1] = -1;
+  const at::Tensor result = y * folded_scale_.view(along_input) + folded_shift_.view(along_input);
+  return is_16_bit ? result.to(dtype_) : result;
+}
+
+const char* PackedOp::reason_for_aten(const at::Tensor& input, bool eager_layout) const {
+  if (input.scalar_type() != dtype_ || !is_plain_cpu(input)) {
+    return dtype_ == at::kFloat      ? "the input is not a float32 CPU tensor"
+           : dtype_ == at::kBFloat16 ? "the input is not a bfloat16 CPU tensor"
+                                     : "the input is not a float16 CPU tensor";
+  }
+  if (wants_gradient(input)) return "the input requires a gradient";
+  if (c10::multiply_integers(result_sizes(input)) == 0 || input.numel() == 0) return "there is nothing to compute";
+  if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
+  if (is_folded_for_another_rank(input.dim())) return "a batch_norm was folded that is another one for this rank";
+  if (!weight()) {
+    const char* reason = reason_against_dtype(dtype_);
+    return reason ? reason : "oneDNN can't pack this weight on this CPU";
+  }
+  return own_reason_for_aten(input, eager_layout);
+}
+
+const PackedWeight* PackedOp::weight() const {
+  std::call_once(packed_once_, [&] {
+    const OutsideOfPythonModes outside;
+    try {
+      if (!reason_against_dtype(dtype_)) weight_ = pack(unpacked_);
+    } catch (const dnnl::error&) {  // it has no reorder for the dtype
+    }
+    // A weight that stays plain is copied: others may hold it, and write to it.
+    unpacked_ = weight_ ? at::Tensor() : unpacked_.clone();
+  });
+  return weight_.get();
+}
+
+void PackedOp::ensure_packed() const {
+  weight();
+  warn_if_slow(dtype_);
+}
+
+at::Tensor PackedOp::plain_weight() const {
+  if (!weight()) return unpacked_;
+  const OutsideOfPythonModes outside;
+  at::Tensor plain = at::empty(weight_sizes_, at::TensorOptions(dtype_).memory_format(weight_format_));
+  weight_->unpack_into(plain);
+  return plain;
+}
+
+Spec PackedOp::spec() const {
+  return {name(), plain_weight(), bias_, post_op_texts(), folded_scale_, folded_shift_, math_mode()};
+}
+
+std::string PackedOp::describe() const {
+  return c10::str(name(), "(weight=", weight_sizes_, ", dtype=", name_of(dtype_), ", bias=", bias_.defined(),
+                  ", post_ops=", post_op_texts(), ", math_mode=", runtime::describe(math_mode()), ")");
+}
+
+}  // namespace ipex::runtime

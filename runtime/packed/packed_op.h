@@ -1,0 +1,198 @@
+// The part of a packed op that does not depend on which op it is: what it computes (anchor, then post-ops), when
+// oneDNN may do it, and what goes into a saved model.
+#pragma once
+
+#include <ATen/core/Dict.h>
+#include <ATen/core/Tensor.h>
+#include <torch/custom_class.h>
+#include <torch/library.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "packed/dead_operand.h"
+#include "packed/dtype.h"
+#include "packed/fused_op.h"
+
+namespace ipex::runtime {
+
+// A saved context: format version, plain tensors, integer fields, post-ops in order.
+// Version n reads every version up to n. A field that older readers may ignore can be added without a new version;
+// anything that changes the result needs one. A state is written with the first version that can say all of it, so that
+// older readers take what they can. Version 2 added the math mode, version 3 weights of bfloat16 and float16.
+constexpr int64_t format_version = 3;
+using State = std::tuple<int64_t, c10::Dict<std::string, at::Tensor>, c10::Dict<std::string, std::vector<int64_t>>,
+                         std::vector<std::string>>;
+
+// Fields that every anchor has. `weight` and `bias` are plain; `name` is the run op, for messages. The bias has the
+// weight's dtype or, next to a 16-bit weight too, float32.
+struct Spec {
+  const char* name;
+  at::Tensor weight;
+  at::Tensor bias;  // undefined when there is none
+  std::vector<std::string> post_ops;
+  // The batch_norm that was folded into weight and bias, undefined when there is none: y * scale + shift. Folding is
+  // right for inputs of the weight's rank; for others the batch_norm is taken out again and done by itself. float32.
+  at::Tensor folded_scale;
+  at::Tensor folded_shift;
+  PinnedMathMode math_mode;
+};
+
+using Integers = std::map<std::string, std::vector<int64_t>>;
+
+State save(const Spec& spec, const Integers& integers);
+
+// Reads a state field by field. Each call throws, naming what was expected, when the field is missing or malformed.
+class StateReader {
+ public:
+  StateReader(const char* name, const State& state);
+
+  Spec spec() const;
+  // None where the context follows the process.
+  PinnedMathMode math_mode() const;
+  // `count` integers, each at least `minimum`.
+  std::vector<int64_t> integers(const std::string& key, size_t count, int64_t minimum) const;
+
+ private:
+  const char* name_;
+  const State& state_;
+};
+
+class PackedOp : public FusedOp {
+ public:
+  // Throws when a field of the spec can't be right, before anything is allocated.
+  PackedOp(const Spec& spec, int64_t weight_rank, int64_t output_channels);
+
+  // The whole computation. With `eager_layout` the result has the strides that eager would give, else those that the
+  // kernel writes. `operands` holds one tensor per post-op that takes one, in order. They are only read, but for a dead
+  // one that is added (packed/dead_operand.h): its memory may become the result's.
+  at::Tensor run(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const;
+
+  // Packs the weight now rather than at the first call, and warns where the CPU will be slow with it.
+  void ensure_packed() const;
+
+  std::string describe() const;
+  // What a save writes, with the plain weight made again.
+  Spec spec() const;
+
+ protected:
+  // Throws the message that a user can act on when no implementation could take this input.
+  virtual void check_input(const at::Tensor& input) const = 0;
+  // The anchor alone, in aten, with gradients if the input wants them.
+  virtual at::Tensor reference(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) const = 0;
+
+  // An input or operand with the rank and layout that the kernel reads.
+  virtual at::Tensor kernel_view(const at::Tensor& tensor) const = 0;
+  // The sizes of an input that kernel_view gives, as the kernel sees them.
+  virtual at::DimVector kernel_sizes(const at::Tensor& source) const { return at::DimVector(source.sizes()); }
+  // An uninitialised result with the rank and layout that the kernel writes.
+  virtual at::Tensor allocate(const at::Tensor& source) const = 0;
+  // That layout.
+  virtual at::MemoryFormat kernel_format() const = 0;
+  // The result with the rank that the caller expects, and with `eager_layout` the strides.
+  virtual at::Tensor user_view(const at::Tensor& result, const at::Tensor& input, bool eager_layout) const = 0;
+  // The sizes of user_view's result.
+  virtual at::DimVector result_sizes(const at::Tensor& input) const = 0;
+  // Whether `tensor` is laid out as user_view's result will be.
+  virtual bool laid_out_as_result(const at::Tensor& tensor, const at::Tensor& input, bool eager_layout) const = 0;
+  // Why this anchor in particular should leave the input to aten. Null when it should not.
+  virtual const char* own_reason_for_aten(const at::Tensor&, bool /*eager_layout*/) const { return nullptr; }
+  // Of an input of the rank that a batch has, and of a result of rank `rank`, the dimension that holds the channels.
+  virtual int64_t batch_rank() const = 0;
+  virtual int64_t channel_dimension(int64_t rank) const = 0;
+  // The weight with each output channel divided by its element of `divisor`.
+  virtual at::Tensor divided(const at::Tensor& weight, const at::Tensor& divisor) const = 0;
+  // Packs a plain weight that has weight_format's strides.
+  virtual std::unique_ptr<const PackedWeight> pack(const at::Tensor& weight) const = 0;
+  // The primitive for this source that applies the first post-ops. Null when oneDNN has none worth running.
+  std::shared_ptr<const Prepared> prepare(const at::Tensor& source, const Fused& fused) const;
+  // Its description with this weight layout. Empty when oneDNN refuses.
+  virtual dnnl::primitive_desc primitive_desc(const std::vector<int64_t>& source_sizes,
+                                              const dnnl::memory::desc& weight_desc, const Fused& fused,
+                                              FP32MathMode mode) const = 0;
+  virtual dnnl::memory::desc any_weight_desc() const = 0;
+  // The anchor computed by a kernel of our own, with the first `done` post-ops, as the caller gets it. Undefined where
+  // oneDNN's is to be taken.
+  virtual at::Tensor run_own_kernel(const at::Tensor& /*input*/, const std::vector<at::Tensor>& /*operands*/,
+                                    bool /*may_accumulate*/, bool /*eager_layout*/, size_t& /*done*/) const {
+    return {};
+  }
+  // Whether the first of `fused` adds all of a dead operand, as it lies in memory: then the result may be written over it.
+  static bool adds_in_place(const Fused& fused, const at::Tensor& dead);
+  // fuse() for the result of a call.
+  Fused fuse_into_result(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
+                         bool (*applies)(const PostOp&) = is_exact) const;
+  // The mode that the weight is laid out for. It is packed once, whatever the process's mode becomes.
+  FP32MathMode math_mode_for_packing() const {
+    return dtype() == at::kFloat ? math_mode().value_or(FP32MathMode::FP32) : FP32MathMode::FP32;
+  }
+
+  // Of the weight, and so of the inputs and results that oneDNN computes on.
+  at::ScalarType dtype() const { return dtype_; }
+  dnnl::memory::data_type data_type() const { return data_type_of(dtype_); }
+  dnnl::memory::data_type bias_data_type() const { return data_type_of(bias_.scalar_type()); }
+  const std::vector<int64_t>& weight_sizes() const { return weight_sizes_; }
+  at::MemoryFormat weight_format() const { return weight_format_; }
+  const at::Tensor& bias() const { return bias_; }
+  // The weight, packed at the first call. Null where oneDNN does not compute in its dtype on this CPU: it stays plain.
+  const PackedWeight* weight() const;
+  at::Tensor plain_weight() const;
+  // Why aten computes all of a call with an input that check_input lets pass. Null when it does not.
+  const char* reason_for_aten(const at::Tensor& input, bool eager_layout) const;
+  // Whether a batch_norm was folded that is another one for inputs of this rank.
+  bool is_folded_for_another_rank(int64_t rank) const { return folded_scale_.defined() && rank != batch_rank(); }
+
+ private:
+  class CallResult;
+
+  // Runs the anchor, with oneDNN as many leading post-ops as it takes in one go; `done` says how many. Undefined when
+  // there is no kernel for it at all.
+  at::Tensor run_primitive(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
+                           size_t& done) const;
+  // The same written over a dead operand, the first of `fused`. Undefined where that can't be done.
+  at::Tensor accumulate(const at::Tensor& source, const at::Tensor& dead, Fused fused) const;
+  at::Tensor run_reference(const at::Tensor& input) const;
+
+  at::ScalarType dtype_;
+  std::vector<int64_t> weight_sizes_;
+  at::MemoryFormat weight_format_;
+  at::Tensor bias_;
+  at::Tensor folded_scale_, folded_shift_;
+
+  // A context that is loaded packs when it first runs, not while the file is read: the loader holds every plain weight
+  // until it is done, and the packed ones beside them would double the peak.
+  mutable std::once_flag packed_once_;
+  mutable at::Tensor unpacked_;  // until then, or for good
+  mutable std::unique_ptr<const PackedWeight> weight_;
+};
+
+// The run op of a context. Boxed, because only the stack tells who else holds the operands.
+template <typename Context>
+void run_boxed(const c10::OperatorHandle&, torch::jit::Stack* stack) {
+  const bool eager_layout = torch::jit::pop(*stack).toBool();
+  const std::vector<at::Tensor> operands = take_tensors(torch::jit::pop(*stack));
+  const auto context = torch::jit::pop(*stack).toCustomClass<Context>();
+  torch::jit::push(*stack, context->run(torch::jit::pop(*stack).toTensor(), operands, eager_layout));
+}
+
+// Makes a context known to TorchScript, with what a saved model and a curious user need of it.
+template <typename Context>
+void define_context(torch::Library& library, const char* name) {
+  using Pointer = c10::intrusive_ptr<Context>;
+  library.class_<Context>(name)
+      .def("fallback_reasons", [](const Pointer& context) { return context->fallback_reasons(); })
+      .def("cached_primitives",
+           [](const Pointer& context) { return static_cast<int64_t>(context->cached_primitives()); })
+      .def("primitive_math_modes", [](const Pointer& context) { return context->primitive_math_modes(); })
+      .def("describe", [](const Pointer& context) { return context->describe(); })
+      .def("__repr__", [](const Pointer& context) { return context->describe(); })
+      .def_pickle([](const Pointer& context) { return context->state(); },
+                  [](const State& state) { return Context::load(state); });
+}
+
+}  // namespace ipex::runtime
