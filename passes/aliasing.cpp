@@ -1,92 +1,102 @@
 #include "aliasing.h"
 
+#include <torch/csrc/jit/ir/constants.h>
+
 #include <algorithm>
+#include <array>
 #include <unordered_set>
 
 #include "graph_walk.h"
+#include "ops/op_table.h"
 
 namespace ipex::passes {
 namespace {
 
-// Nodes without a schema that only compute or carry values.
-bool is_harmless_primitive(const Node* node) {
-  static const std::unordered_set<std::string> kinds{
-      "prim::Constant",       "prim::GetAttr",        "prim::If",
-      "prim::Loop",           "prim::ListConstruct",  "prim::TupleConstruct",
-      "prim::ListUnpack",     "prim::TupleUnpack",    "prim::TupleIndex",
-      "prim::DictConstruct",  "prim::unchecked_cast", "prim::Uninitialized",
-      "prim::RaiseException", "prim::SetAttr"};
-  return kinds.count(kind_of(node)) > 0;
+// Of these namespaces, schemas are believed about writes: torch tests its own, and ours are in the op table.
+bool has_true_schema(const Node* node) {
+  static const std::unordered_set<std::string> namespaces{"aten",     "prim",        "quantized",
+                                                          "profiler", "torchvision", "ipex"};
+  return namespaces.count(node->kind().ns().toUnqualString()) > 0;
 }
 
-// Lists and dicts are written to as well, but the memory of the tensors in them is not.
-bool is_overwritten_argument(const c10::Argument& argument) {
-  return argument.alias_info() && argument.alias_info()->isWrite() &&
-         argument.type()->isSubtypeOf(*c10::TensorType::get());
+// Whether elements of a tensor are written: one that is an argument, or one in a list that is. A list that only grows
+// writes no tensor.
+bool writes_elements(const c10::Argument& argument) {
+  const c10::AliasInfo* alias = argument.alias_info();
+  if (!alias) return false;
+  if (argument.type()->isSubtypeOf(*c10::TensorType::get()) ||
+      argument.type()->isSubtypeOf(*c10::OptionalType::ofTensor())) {
+    return alias->isWrite();
+  }
+  const auto& contained = alias->containedTypes();
+  return std::any_of(contained.begin(), contained.end(), [](const c10::AliasInfo& inner) { return inner.isWrite(); });
+}
+
+bool is_in_training(const Node* node) {
+  for (const char* name : {"training", "use_input_stats"}) {
+    if (!node->hasNamedInput(name)) continue;
+    const auto value = torch::jit::toIValue(node->namedInput(name));
+    return !value || value->toBool();
+  }
+  return true;
+}
+
+// Whether the reader's results may be the tensor that it reads, or share its memory.
+bool may_hand_on(const Node* reader) {
+  const Op* op = op_of(reader);
+  if (!op) return true;
+  return op->has(trait::carries) || (op->memory != Memory::fresh && op->memory != Memory::no_tensor);
+}
+
+bool overwrites(const Use& use, std::unordered_set<const Node*>& seen) {
+  const Node* reader = use.user;
+  if (reader->kind() == c10::prim::Return) {
+    // Out of an inner block, into what the node of the block gives. What a caller does is not the graph's to know.
+    const Node* owner = reader->owningBlock()->owningNode();
+    return owner && seen.insert(owner).second &&
+           std::any_of(owner->outputs().begin(), owner->outputs().end(), [&](const Value* result) {
+             return std::any_of(result->uses().begin(), result->uses().end(),
+                                [&](const Use& next) { return overwrites(next, seen); });
+           });
+  }
+  const bool hands_on = may_hand_on(reader);
+  if (!op_of(reader)) {
+    const auto* schema = reader->maybeSchema();
+    if (!schema || !has_true_schema(reader)) return true;
+  }
+  if (const auto* schema = reader->maybeSchema();
+      schema && use.offset < schema->arguments().size() && writes_elements(schema->arguments()[use.offset])) {
+    return true;
+  }
+  if (!hands_on || !seen.insert(reader).second) return false;
+  return std::any_of(reader->outputs().begin(), reader->outputs().end(), [&](const Value* result) {
+    return std::any_of(result->uses().begin(), result->uses().end(),
+                       [&](const Use& next) { return overwrites(next, seen); });
+  });
 }
 
 }  // namespace
 
 bool is_fresh(const Value* value) {
-  static const std::unordered_set<std::string> kinds{"ipex::convolution_run",
-                                                     "ipex::convolution_chain_run",
-                                                     "ipex::linear_run",
-                                                     "ipex::linear_chain_run",
-                                                     "ipex::matmul_run",
-                                                     "ipex::lstm_run",
-                                                     "ipex::gru_run",
-                                                     "ipex::batch_norm",
-                                                     "ipex::cat_batch_norm",
-                                                     "ipex::softmax",
-                                                     "aten::conv2d",
-                                                     "aten::_convolution",
-                                                     "aten::linear",
-                                                     "aten::batch_norm",
-                                                     "aten::add",
-                                                     "aten::sub",
-                                                     "aten::mul",
-                                                     "aten::div",
-                                                     "aten::relu",
-                                                     "aten::neg",
-                                                     "aten::addmm",
-                                                     "aten::max_pool2d",
-                                                     "aten::cat",
-                                                     "aten::layer_norm",
-                                                     "aten::matmul",
-                                                     "aten::sigmoid",
-                                                     "aten::avg_pool2d",
-                                                     "aten::conv3d",
-                                                     "aten::conv1d",
-                                                     "aten::adaptive_avg_pool2d",
-                                                     "aten::tanh",
-                                                     "aten::erf",
-                                                     "aten::pow",
-                                                     "aten::rsqrt",
-                                                     "aten::bmm",
-                                                     "aten::baddbmm",
-                                                     "aten::softmax",
-                                                     "aten::softplus"};
-  return kinds.count(kind_of(value->node())) > 0;
+  const Op* op = op_of(value->node());
+  return op && op->memory == Memory::fresh;
 }
 
 bool may_write(const Node* node) {
   for (const Block* block : node->blocks()) {
     if (std::any_of(block->nodes().begin(), block->nodes().end(), may_write)) return true;
   }
+  const Op* op = op_of(node);
+  if (op && op->has(trait::carries)) return false;
+  if (op && op->has(trait::writes_in_training)) return is_in_training(node);
   const auto* schema = node->maybeSchema();
-  if (!schema) return !is_harmless_primitive(node);
-  return std::any_of(schema->arguments().begin(), schema->arguments().end(), is_overwritten_argument);
+  if (!schema || (!op && !has_true_schema(node))) return true;
+  return std::any_of(schema->arguments().begin(), schema->arguments().end(), writes_elements);
 }
 
 bool overwrites(const Use& use) {
-  const auto* schema = use.user->maybeSchema();
-  if (!schema || use.offset >= schema->arguments().size()) return false;
-  const c10::Argument& argument = schema->arguments()[use.offset];
-  if (!argument.alias_info()) return false;
-  if (is_overwritten_argument(argument)) return true;
-  return std::any_of(use.user->outputs().begin(), use.user->outputs().end(), [](const Value* view) {
-    return std::any_of(view->uses().begin(), view->uses().end(), overwrites);
-  });
+  std::unordered_set<const Node*> seen;
+  return overwrites(use, seen);
 }
 
 bool written_between(const Node* first, const Node* second) {
@@ -99,9 +109,21 @@ bool written_between(const Node* first, const Node* second) {
 bool writes_to_shared_memory(const std::shared_ptr<Graph>& graph) {
   bool found = false;
   for_each_node(graph->block(), [&](Node* node) {
-    found |= node->blocks().empty() && may_write(node) && !(node->inputs().size() > 0 && is_fresh(node->input(0)));
+    if (found || !node->blocks().empty() || !may_write(node)) return;
+    const Op* op = op_of(node);
+    // Only of what has a row is it known that nothing but the first input is written.
+    found = !op || op->writes == Writes::nothing || !is_fresh(node->input(0));
   });
   return found;
+}
+
+bool must_be_a_tensor_of_its_own(const Value* value) {
+  return std::any_of(value->uses().begin(), value->uses().end(), [](const Use& use) {
+    const Op* op = op_of(use.user);
+    if (!op || op->has(trait::carries) || op->writes == Writes::shape) return true;
+    // As itself it may meet any of these further on.
+    return op->memory == Memory::itself || op->memory == Memory::maybe_view || op->memory == Memory::unknown;
+  });
 }
 
 }  // namespace ipex::passes

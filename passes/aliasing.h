@@ -1,27 +1,32 @@
-// What TorchScript's AliasDb can't tell: some ops may return their input though their schema says nothing of it
-// (type_as, einsum, atleast_2d, sum_to_size, ...), and a write to such a result is a write to the input.
+// Who writes what, and who shares memory with whom: read from the op table and, for ops without a row, from schemas.
 //
-// So a pass that depends on who writes what trusts AliasDb only about values that an op of ours or a well-known one has
-// computed into memory of its own.
+// TorchScript's AliasDb is not enough: some ops may return their input though their schema says nothing of it (type_as,
+// einsum, atleast_2d, sum_to_size, ..), and a write to such a result is a write to the input. So a pass trusts AliasDb
+// only about values that are fresh. docs/decisions/0005-what-alias-analysis-does-not-see.md,
+// docs/decisions/0020-ops-without-a-row.md
 #pragma once
 
 #include "pass.h"
 
 namespace ipex::passes {
 
-// Whether `value` is computed by an op that always gives fresh memory.
+// Whether `value` lies in memory that its op has made for it.
 bool is_fresh(const Value* value);
 
-// Whether running the node may write to memory that others read, blocks inside it included.
+// Whether running the node may write to memory that others read. Blocks inside it count.
 bool may_write(const Node* node);
 
-// Whether this reader of a tensor overwrites it, or somebody a view of it that the reader makes.
+// Whether this reader overwrites the tensor, or hands it, or a view of it, to somebody in the graph who does.
 bool overwrites(const Use& use);
 
-// Whether anything between two nodes of a block may write: then what the first one read may be another by the second.
+// Whether anything between two nodes of a block may write: then the second may see other values than the first.
 bool written_between(const Node* first, const Node* second);
 
-// Whether anything in the graph is overwritten that is not fresh.
+// Whether anything in the graph overwrites memory that is not fresh.
 bool writes_to_shared_memory(const std::shared_ptr<Graph>& graph);
+
+// Whether it matters that `value` is a tensor of its own and not another one with the same elements in the same memory:
+// somebody may change its shape in place, return it, or keep it.
+bool must_be_a_tensor_of_its_own(const Value* value);
 
 }  // namespace ipex::passes

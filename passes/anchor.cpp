@@ -2,6 +2,8 @@
 
 #include <torch/csrc/jit/ir/constants.h>
 
+#include "ops/op_table.h"
+
 namespace ipex::passes {
 namespace {
 
@@ -13,11 +15,11 @@ using torch::jit::WithInsertPoint;
 
 std::optional<Anchor> Anchor::producing(const Value* value) {
   Node* run = const_cast<Node*>(value->node());
-  const std::string name = kind_of(run);
-  if (!name.starts_with("ipex::") || !name.ends_with("_run")) return std::nullopt;
-  Node* prepack = run->input(1)->node();
+  const Op* op = op_of(run);
+  if (!op || !op->packed || !op->packed->takes_post_ops()) return std::nullopt;
+  Node* prepack = run->input(static_cast<size_t>(op->packed->context))->node();
   // A model that was optimised before holds its contexts as attributes: nothing can be added to them.
-  if (!kind_of(prepack).ends_with("_prepack")) return std::nullopt;
+  if (!is_prepack(prepack)) return std::nullopt;
   return Anchor(prepack, run);
 }
 

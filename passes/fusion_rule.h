@@ -1,6 +1,6 @@
 // Fusions as data: a line of IR, the conditions under which it may go, and the post-op that takes its place.
 //
-// A rule in fusions/ names the packed op's result %y in its pattern:
+// A rule in fusions/ names the packed op's result %y in its pattern (pattern.h):
 //
 //   const FusionRule rule = FusionRule("fuse_activation").match("%z = aten::relu_?(%y)").append("relu");
 //   IPEX_REGISTER_FUSION(rule);
@@ -10,12 +10,14 @@
 // What every rule checks by itself: %y comes from a packed op in the same block and has no other reader, numbers that
 // the post-op keeps are constants, and a packed op that has to wait for an operand may be moved that far (nobody writes
 // its input in between).
+//
+// Rules are independent: a node fits one rule at most, so that their order is no matter (test_fusion_rule.py).
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "pass.h"
+#include "pattern.h"
 
 namespace ipex::passes {
 
@@ -26,45 +28,46 @@ class FusionRule {
 
   explicit FusionRule(std::string name) : name_(std::move(name)) {}
 
-  // Starts a spelling of the fusion; the calls up to the next `match` belong to it.
+  // Starts a form of the fusion; the calls up to the next `match` belong to it.
   FusionRule match(const std::string& ir) &&;
-  // The spelling is another one, and not this rule's business, where the condition does not hold.
-  FusionRule where(const std::string& value, Condition condition) &&;
-  // The spelling is declined, for this reason, where the condition does not hold.
-  FusionRule when(const std::string& value, Condition condition, const std::string& reason_if_not) &&;
+  // Where the condition does not hold, the node is another form's business.
+  FusionRule only_if(const std::string& value, Condition condition) &&;
+  // Where the condition does not hold, the node is declined for this reason.
+  FusionRule declines_unless(const std::string& value, Condition condition, const std::string& reason) &&;
   // The post-op to append, as "leaky_relu(%slope)", where "-%slope" would be its negative, and the name of the value
   // that is its operand.
   FusionRule append(const std::string& post_op, const std::string& operand = "") &&;
 
   const std::string& name() const { return name_; }
-  bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) const;
+  bool run(Context& context) const;
 
  private:
   struct Requirement {
     std::string value;
     Condition condition;
-    std::string reason_if_not;  // empty: not this spelling
+    std::string reason;  // empty: not this form
   };
-  struct Spelling {
-    std::string ir;
+  struct Form {
+    PatternLine line;
     std::vector<Requirement> requirements;
     std::string post_op;
     std::string operand;
   };
 
-  bool apply(const Spelling& spelling, const std::shared_ptr<Graph>& graph, Recorder& recorder) const;
+  // Whether the node was fused.
+  static bool apply(const Form& form, Node* node, Context& context);
 
   std::string name_;
-  std::vector<Spelling> spellings_;
+  std::vector<Form> forms_;
 };
 
-// Conditions for FusionRule.
+// Conditions.
 bool is_number(const Value* value);  // a constant one, or a constant tensor without dimensions: to a packed op the same
 bool is_tensor(const Value* value);  // any other
 bool is_none(const Value* value);
 bool is_one(const Value* value);
 
-// The registered rules, ordered by name.
+// The registered rules, in an order that is the same in every build.
 const std::vector<FusionRule>& fusion_rules();
 bool register_fusion(FusionRule rule);
 

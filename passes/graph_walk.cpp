@@ -2,11 +2,6 @@
 
 namespace ipex::passes {
 
-bool asks_for_sizes(const Node* node) {
-  const std::string kind = kind_of(node);
-  return kind == "aten::size" || kind == "aten::dim" || kind == "aten::numel";
-}
-
 void replace(Node* node, Node* replacement) {
   replacement->setSourceRange(node->sourceRange());
   replacement->setScope(node->scope());

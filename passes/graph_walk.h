@@ -1,6 +1,7 @@
 // Walking a graph, blocks inside if and loop included.
 #pragma once
 
+#include "ops/op_table.h"
 #include "pass.h"
 
 namespace ipex::passes {
@@ -15,17 +16,15 @@ void for_each_node(Block* block, Visit&& visit) {
   }
 }
 
-// The same for the nodes of one kind, given as "aten::relu".
+// The same for the nodes of one op, given as "aten::relu" for every overload that the op table has of it, or as
+// "aten::max.other" for one.
 template <typename Visit>
-void for_each(const std::shared_ptr<Graph>& graph, const char* kind, Visit&& visit) {
-  const Symbol symbol = Symbol::fromQualString(kind);
+void for_each(const std::shared_ptr<Graph>& graph, std::string_view op, Visit&& visit) {
+  const OpName name(op);
   for_each_node(graph->block(), [&](Node* node) {
-    if (node->kind() == symbol) visit(node);
+    if (name.is_of(node)) visit(node);
   });
 }
-
-// Whether the node only asks what a tensor looks like.
-bool asks_for_sizes(const Node* node);
 
 // Makes the outputs of `replacement` take the place of the node's, keeping the names and the place in the user's source
 // so that dumps and tracebacks still point there, and destroys the node.

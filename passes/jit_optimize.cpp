@@ -9,14 +9,21 @@ namespace {
 
 constexpr const char* report_attribute = "ipex_report";
 
-// A Decision as TorchScript can hold it.
-using SavedDecision = std::tuple<std::string, std::string, bool, std::string>;
+// A Decision as TorchScript can hold it: pass, node, applied, reason, method.
+using SavedDecision = std::tuple<std::string, std::string, bool, std::string, std::string>;
+
+Decision decision_of(const c10::IValue& saved) {
+  const auto& fields = saved.toTupleRef().elements();
+  // Models saved by earlier versions don't name the method.
+  return {fields[0].toStringRef(), fields[1].toStringRef(), fields[2].toBool(), fields[3].toStringRef(),
+          fields.size() > 4 ? fields[4].toStringRef() : "forward"};
+}
 
 void attach(const Report& report, torch::jit::Module& module) {
   // A module optimised a second time has one already: what happened first is what matters.
   if (module.hasattr(report_attribute)) return;
   c10::List<SavedDecision> saved;
-  for (const Decision& d : report) saved.push_back({d.pass, d.node, d.applied, d.reason});
+  for (const Decision& d : report) saved.push_back({d.pass, d.node, d.applied, d.reason, d.method});
   module.register_attribute(report_attribute, c10::getTypePtr<c10::List<SavedDecision>>(), saved);
 }
 
@@ -35,7 +42,8 @@ torch::jit::Module jit_optimize(const torch::jit::Module& module, const Options&
   Report report;
   for (const auto& method : optimized.get_methods()) {
     const auto graph = method.graph();
-    passes::optimize(graph, options, report);
+    const Report own = passes::optimize(graph, method.name(), options);
+    report.insert(report.end(), own.begin(), own.end());
     passes::pack_into_attributes(graph, optimized);
   }
   attach(report, optimized);
@@ -47,10 +55,7 @@ Report explain(const torch::jit::Module& module) {
       module.hasattr(report_attribute),
       "ipex.explain: expected a module that ipex.jit_optimize returned, got one without a report. Optimise it first.");
   Report report;
-  for (const c10::IValue& saved : module.attr(report_attribute).toListRef()) {
-    auto [pass, node, applied, reason] = saved.to<SavedDecision>();
-    report.push_back({std::move(pass), std::move(node), applied, std::move(reason)});
-  }
+  for (const c10::IValue& saved : module.attr(report_attribute).toListRef()) report.push_back(decision_of(saved));
   return report;
 }
 

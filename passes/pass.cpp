@@ -31,20 +31,36 @@ std::string describe(const Node* node) {
   return text + " (%" + (node->outputs().empty() ? "none" : node->output(0)->debugName()) + ")";
 }
 
-void Recorder::applied(const Node* node, const std::string& what) {
+void Recorder::applied(const std::string& pass, const Node* node, const std::string& what) {
   const std::string name = describe(node);
-  std::erase_if(report_, [&](const Decision& d) { return !d.applied && d.node == name; });
-  record({pass_, name, true, what});
+  for (const size_t i : about_[name]) {
+    if (!decisions_[i].applied) is_taken_back_[i] = true;
+  }
+  record({pass, name, true, what, method_});
 }
 
-void Recorder::declined(const Node* node, const std::string& reason) { record({pass_, describe(node), false, reason}); }
+void Recorder::declined(const std::string& pass, const Node* node, const std::string& reason) {
+  record({pass, describe(node), false, reason, method_});
+}
 
 void Recorder::record(Decision decision) {
-  const bool known = std::any_of(report_.begin(), report_.end(), [&](const Decision& d) {
-    return d.pass == decision.pass && d.node == decision.node && d.applied == decision.applied &&
-           d.reason == decision.reason && !d.applied;
+  std::vector<size_t>& about = about_[decision.node];
+  const bool is_known = !decision.applied && std::any_of(about.begin(), about.end(), [&](size_t i) {
+    const Decision& other = decisions_[i];
+    return !is_taken_back_[i] && !other.applied && other.pass == decision.pass && other.reason == decision.reason;
   });
-  if (!known) report_.push_back(std::move(decision));
+  if (is_known) return;
+  about.push_back(decisions_.size());
+  decisions_.push_back(std::move(decision));
+  is_taken_back_.push_back(false);
+}
+
+Report Recorder::report() const {
+  Report report;
+  for (size_t i = 0; i < decisions_.size(); ++i) {
+    if (!is_taken_back_[i]) report.push_back(decisions_[i]);
+  }
+  return report;
 }
 
 }  // namespace ipex::passes

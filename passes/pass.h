@@ -1,12 +1,15 @@
 // What every pass sees and answers.
 #pragma once
 
+#include <ipex/jit_optimize.h>
 #include <ipex/report.h>
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <functional>
 #include <memory>
 #include <string>
+#include <unordered_map>
+#include <vector>
 
 namespace ipex::passes {
 
@@ -17,26 +20,42 @@ using torch::jit::Symbol;
 using torch::jit::Use;
 using torch::jit::Value;
 
-// Collects decisions while the passes run.
+// Collects what all passes decide about the graph of one method.
 class Recorder {
  public:
-  explicit Recorder(std::string pass, Report& report) : pass_(std::move(pass)), report_(report) {}
+  explicit Recorder(std::string method) : method_(std::move(method)) {}
 
   // Takes back what an earlier pass or round declined about this node.
-  void applied(const Node* node, const std::string& what);
-  void declined(const Node* node, const std::string& reason);
+  void applied(const std::string& pass, const Node* node, const std::string& what);
+  void declined(const std::string& pass, const Node* node, const std::string& reason);
+
+  Report report() const;
 
  private:
   void record(Decision decision);
 
-  std::string pass_;
-  Report& report_;
+  std::string method_;
+  std::vector<Decision> decisions_;
+  std::vector<bool> is_taken_back_;
+  // The decisions about a node, by what it is called.
+  std::unordered_map<std::string, std::vector<size_t>> about_;
+};
+
+// What a pass works on. What ops are is no part of it: ops/op_table.h says the same to every pass.
+struct Context {
+  std::shared_ptr<Graph> graph;
+  const Options& options;
+  const std::string& pass;
+  Recorder& recorder;
+
+  void applied(const Node* node, const std::string& what) { recorder.applied(pass, node, what); }
+  void declined(const Node* node, const std::string& reason) { recorder.declined(pass, node, reason); }
 };
 
 struct Pass {
   std::string name;
   // True when the graph changed. Declining comes before the first edit, and is recorded.
-  std::function<bool(const std::shared_ptr<Graph>&, Recorder&)> run;
+  std::function<bool(Context&)> run;
 };
 
 // "aten::relu".

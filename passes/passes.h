@@ -47,6 +47,8 @@ Pass rewrite_pooling();
 Pass keep_channels_last();
 
 // finalize
+Pass lower_precision();
+Pass pin_math_mode();
 Pass restore_in_place_activations();
 Pass chain_convolutions();
 Pass chain_linears();

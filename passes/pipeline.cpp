@@ -6,8 +6,6 @@
 #include <cstdlib>
 #include <iostream>
 
-#include "finalize/lower_precision.h"
-#include "finalize/pin_math_mode.h"
 #include "fusion_rule.h"
 #include "passes.h"
 
@@ -21,10 +19,10 @@ struct Phase {
 };
 
 std::vector<Pass> fusions() {
+  // A pair of casts hides what follows, and in-place ops, which keep it from folding, get fused: so among them.
   std::vector<Pass> passes{fold_casts()};
   for (const FusionRule& rule : fusion_rules()) {
-    passes.push_back(
-        {rule.name(), [&rule](const auto& graph, Recorder& recorder) { return rule.run(graph, recorder); }});
+    passes.push_back({rule.name(), [&rule](Context& context) { return rule.run(context); }});
   }
   return passes;
 }
@@ -60,18 +58,14 @@ const std::vector<Phase>& phases() {
         fuse_channel_shuffle()}},
       // What is left of the products and of softmax when attention has its own.
       {{prepack_matmul(), rewrite_softmax()}},
-      // Post-ops are appended in the order of the graph: add then relu needs another round after the first add. Among
-      // them fold_casts: a pair of casts hides what follows, and in-place ops, which keep it from folding, get fused.
+      // Post-ops are appended in the order of the graph: add then relu needs another round after the first add. The rules
+      // are independent of one another (fusion_rule.h).
       {fusions(), /*until_stable=*/true},
       // After the fusions: whether a residual decides the layout depends on where it was added.
       {{keep_channels_last()}},
-  };
-  return phases;
-}
-
-// After lower_precision, where a dtype is asked for: fold_casts stops where anything is overwritten.
-const std::vector<Phase>& last_phases() {
-  static const std::vector<Phase> phases{
+      // What the user asked for, after all folding in float32. It leaves pairs of casts between neighbours.
+      {{lower_precision(), fold_casts(), pin_math_mode()}},
+      // After the last fold_casts, which stops where anything is overwritten.
       {{restore_in_place_activations(), rewrite_pooling(), rewrite_cat()}},
       // After all that edits the nodes of a layer, its dtype and its math mode included.
       {{chain_linears(), chain_convolutions(), share_embedding_weight()}},
@@ -86,12 +80,11 @@ int verbosity() {
   return level ? std::atoi(level) : 0;
 }
 
-void print(const Pass& pass, const Report& report, const Graph* changed) {
+void print(const Pass& pass, const Recorder& recorder, const Graph* changed) {
   const int level = verbosity();
   if (level < 1) return;
-  Report own;
-  std::copy_if(report.begin(), report.end(), std::back_inserter(own),
-               [&](const Decision& d) { return d.pass == pass.name; });
+  Report own = recorder.report();
+  std::erase_if(own, [&](const Decision& d) { return d.pass != pass.name; });
   const auto applied = std::count_if(own.begin(), own.end(), [](const Decision& d) { return d.applied; });
   std::cerr << "ipex,pass," << pass.name << ",applied=" << applied
             << ",declined=" << own.size() - static_cast<size_t>(applied) << '\n';
@@ -102,12 +95,12 @@ void print(const Pass& pass, const Report& report, const Graph* changed) {
   if (level >= 3 && changed) std::cerr << *changed;
 }
 
-bool run_one(const Pass& pass, const std::shared_ptr<Graph>& graph, const Options& options, Report& report) {
+bool run_one(const Pass& pass, const std::shared_ptr<Graph>& graph, const Options& options, Recorder& recorder) {
   if (std::count(options.disable.begin(), options.disable.end(), pass.name)) return false;
-  Recorder recorder(pass.name, report);
-  const bool changed = pass.run(graph, recorder);
+  Context context{graph, options, pass.name, recorder};
+  const bool changed = pass.run(context);
   if (changed) torch::jit::EliminateDeadCode(graph);
-  print(pass, report, changed ? graph.get() : nullptr);
+  print(pass, recorder, changed ? graph.get() : nullptr);
   return changed;
 }
 
@@ -116,36 +109,32 @@ bool run_one(const Pass& pass, const std::shared_ptr<Graph>& graph, const Option
 const std::vector<Pass>& pipeline() {
   static const std::vector<Pass> passes = [] {
     std::vector<Pass> all;
-    for (const auto& list : {phases(), last_phases()}) {
-      for (const Phase& phase : list) all.insert(all.end(), phase.passes.begin(), phase.passes.end());
+    for (const Phase& phase : phases()) {
+      for (const Pass& pass : phase.passes) {
+        const bool is_known = std::any_of(all.begin(), all.end(), [&](const Pass& p) { return p.name == pass.name; });
+        if (!is_known) all.push_back(pass);
+      }
     }
     return all;
   }();
   return passes;
 }
 
-void optimize(const std::shared_ptr<Graph>& graph, const Options& options, Report& report) {
+Report optimize(const std::shared_ptr<Graph>& graph, const std::string& method, const Options& options) {
   for (const std::string& name : options.disable) {
     TORCH_CHECK(std::any_of(pipeline().begin(), pipeline().end(), [&](const Pass& p) { return p.name == name; }),
                 "ipex.jit_optimize: expected the name of a pass in disable, got '", name,
                 "'. `python -m ipex --passes` lists them.");
   }
-  const auto run_all = [&](const std::vector<Phase>& list) {
-    for (const Phase& phase : list) {
-      bool changed = false;
-      do {
-        changed = false;
-        for (const Pass& pass : phase.passes) changed |= run_one(pass, graph, options, report);
-      } while (changed && phase.until_stable);
-    }
-  };
-  run_all(phases());
-  if (options.dtype) {
-    lower_precision(graph, *options.dtype, report);
-    run_one(fold_casts(), graph, options, report);
+  Recorder recorder(method);
+  for (const Phase& phase : phases()) {
+    bool changed = false;
+    do {
+      changed = false;
+      for (const Pass& pass : phase.passes) changed |= run_one(pass, graph, options, recorder);
+    } while (changed && phase.until_stable);
   }
-  if (options.fp32_math_mode) pin_math_mode(graph, *options.fp32_math_mode, report);
-  run_all(last_phases());
+  return recorder.report();
 }
 
 }  // namespace ipex::passes

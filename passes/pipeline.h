@@ -7,10 +7,10 @@
 
 namespace ipex::passes {
 
-// Every pass, in order.
+// Every pass, in order, each once.
 const std::vector<Pass>& pipeline();
 
-// Runs the pipeline on a graph, up to but not including the packing of weights.
-void optimize(const std::shared_ptr<Graph>& graph, const Options& options, Report& report);
+// Runs the pipeline on the graph of a method, up to but not including the packing of weights.
+Report optimize(const std::shared_ptr<Graph>& graph, const std::string& method, const Options& options);
 
 }  // namespace ipex::passes

@@ -23,7 +23,8 @@ std::optional<torch::jit::GraphPassNameType> registered;
 
 // Profiling leaves a node on every value, which would split each pattern in two.
 void strip_profile_nodes(const std::shared_ptr<Graph>& graph) {
-  passes::for_each(graph, "prim::profile", [](Node* node) {
+  passes::for_each_node(graph->block(), [](Node* node) {
+    if (node->kind() != c10::prim::profile) return;
     for (size_t i = 0; i < node->outputs().size(); ++i) node->output(i)->replaceAllUsesWith(node->input(i));
     node->destroy();
   });
@@ -38,10 +39,19 @@ bool is_of_frozen_module(const Graph& graph) {
 
 void run(std::shared_ptr<Graph>& graph) {
   if (!is_of_frozen_module(*graph)) return;
-  strip_profile_nodes(graph);
-  Report report;
-  passes::optimize(graph, {}, report);
-  passes::pack_into_constants(graph);
+  // On a copy: whatever goes wrong here, the user's model runs as it is.
+  const std::shared_ptr<Graph> optimized = graph->copy();
+  try {
+    strip_profile_nodes(optimized);
+    passes::optimize(optimized, "forward", {});
+    passes::pack_into_constants(optimized);
+  } catch (const std::exception& error) {
+    TORCH_WARN(
+        "ipex.register_jit_passes: expected to optimise a frozen module, got an error; the module runs as it is. ",
+        error.what());
+    return;
+  }
+  graph = optimized;
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 
 namespace ipex {
 
-PassResult run_pass(const std::string& name, const std::string& ir) {
+PassResult run_pass(const std::string& name, const std::string& ir, const Options& options) {
   const auto& passes = passes::pipeline();
   const auto pass = std::find_if(passes.begin(), passes.end(), [&](const passes::Pass& p) { return p.name == name; });
   TORCH_CHECK(pass != passes.end(), "ipex.run_pass: expected the name of a pass, got '", name,
@@ -23,9 +23,11 @@ PassResult run_pass(const std::string& name, const std::string& ir) {
       constant->t(c10::attr::value).fill_(1);
     }
   });
+  passes::Recorder recorder("forward");
+  passes::Context context{graph, options, name, recorder};
   PassResult result;
-  passes::Recorder recorder(name, result.report);
-  result.changed = pass->run(graph, recorder);
+  result.changed = pass->run(context);
+  result.report = recorder.report();
   torch::jit::EliminateDeadCode(graph);
   graph->lint();
   result.graph = graph->toString(/*print_source_locations=*/false);

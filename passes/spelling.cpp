@@ -17,18 +17,9 @@ namespace {
 using torch::jit::IValue;
 using torch::jit::toIValue;
 
-// The names in "%a, %b : int".
-std::vector<std::string> names_in(const std::string& text) {
-  std::vector<std::string> names;
-  for (size_t at = text.find('%'); at != std::string::npos; at = text.find('%', at + 1)) {
-    names.push_back(text.substr(at + 1, text.find_first_of(",) ", at) - at - 1));
-  }
-  return names;
-}
+bool commutes(const PatternLine& line) { return line.kind() == c10::aten::mul || line.kind() == c10::aten::add; }
 
-bool commutes(const std::string& kind) { return kind == "aten::mul" || kind == "aten::add"; }
-
-bool is_in_place(const Node* node) { return kind_of(node).ends_with('_'); }
+bool is_in_place(const Node* node) { return op_of(node)->memory == Memory::itself; }
 
 bool contains(const std::vector<Node*>& nodes, const Node* node) {
   return std::find(nodes.begin(), nodes.end(), node) != nodes.end();
@@ -48,16 +39,11 @@ bool overwrites_unseen(const Node* node, const std::vector<Node*>& match) {
 
 Spelling::Spelling(const std::string& ir) {
   std::istringstream text(ir);
-  for (std::string line; std::getline(text, line);) {
-    const size_t equals = line.find('='), open = line.find('(');
-    TORCH_INTERNAL_ASSERT(equals != std::string::npos && open != std::string::npos, line);
-    const size_t kind = line.find_first_not_of(' ', equals + 1);
-    lines_.push_back({line.substr(kind, open - kind), names_in(line.substr(open)), names_in(line.substr(0, equals))});
-  }
+  for (std::string line; std::getline(text, line);) lines_.emplace_back(line).accept_in_place();
 }
 
-Spelling Spelling::when(const std::string& value, Condition condition, const std::string& reason_if_not) && {
-  requirements_.push_back({value, std::move(condition), reason_if_not});
+Spelling Spelling::declines_unless(const std::string& value, Condition condition, const std::string& reason) && {
+  requirements_.push_back({value, std::move(condition), reason});
   return std::move(*this);
 }
 
@@ -83,19 +69,17 @@ Spelling Spelling::keep(const std::string& value, size_t output) && {
   return std::move(*this);
 }
 
-const Spelling::Line* Spelling::line_computing(const std::string& name) const {
-  for (const Line& line : lines_) {
-    if (std::find(line.outputs.begin(), line.outputs.end(), name) != line.outputs.end()) return &line;
+const PatternLine* Spelling::line_computing(const std::string& name) const {
+  for (const PatternLine& line : lines_) {
+    if (std::count(line.outputs().begin(), line.outputs().end(), name)) return &line;
   }
   return nullptr;
 }
 
 bool Spelling::mentions(const std::string& name) const {
-  return std::any_of(lines_.begin(), lines_.end(), [&](const Line& line) {
-    return std::count(line.inputs.begin(), line.inputs.end(), name) +
-               std::count(line.outputs.begin(), line.outputs.end(), name) >
-           0;
-  });
+  return line_computing(name) || std::any_of(lines_.begin(), lines_.end(), [&](const PatternLine& line) {
+           return std::count(line.inputs().begin(), line.inputs().end(), name) > 0;
+         });
 }
 
 // Every way in which `value` can be what `name` stands for, given what the other names stand for already. There may be
@@ -105,28 +89,24 @@ std::vector<Match> Spelling::matches(const std::string& name, Value* value, cons
     return known->second == value ? std::vector{so_far} : std::vector<Match>{};
   }
   Match match = so_far;
-  const Line* line = line_computing(name);
+  const PatternLine* line = line_computing(name);
   if (!line) {
     match.values[name] = value;
     return {match};
   }
   Node* node = value->node();
-  const std::string kind = kind_of(node);
-  if ((kind != line->kind && kind != line->kind + "_") || node->inputs().size() != line->inputs.size() ||
-      node->outputs().size() != line->outputs.size() || line->outputs[value->offset()] != name) {
-    return {};
-  }
-  for (size_t i = 0; i < line->outputs.size(); ++i) match.values[line->outputs[i]] = node->output(i);
+  if (!line->fits(node) || line->outputs()[value->offset()] != name) return {};
+  for (size_t i = 0; i < line->outputs().size(); ++i) match.values[line->outputs()[i]] = node->output(i);
   match.nodes.push_back(node);
 
   std::vector<Match> found;
   for (const bool swap : {false, true}) {
-    if (swap && !commutes(line->kind)) break;
+    if (swap && !commutes(*line)) break;
     std::vector<Match> partial{match};
-    for (size_t i = 0; i < line->inputs.size(); ++i) {
+    for (size_t i = 0; i < line->inputs().size(); ++i) {
       std::vector<Match> extended;
       for (const Match& m : partial) {
-        const auto more = matches(line->inputs[i], node->input(swap && i < 2 ? 1 - i : i), m);
+        const auto more = matches(line->inputs()[i], node->input(swap && i < 2 ? 1 - i : i), m);
         extended.insert(extended.end(), more.begin(), more.end());
       }
       partial = std::move(extended);
@@ -136,7 +116,7 @@ std::vector<Match> Spelling::matches(const std::string& name, Value* value, cons
   return found;
 }
 
-// An op's gradient may need other values than the spelling's does, and as they were.
+// The gradient of the op may read other values than that of the spelling, and needs them as they were before the write.
 std::optional<std::string> Spelling::reason_against_writers(const Match& match) const {
   for (const auto& [name, value] : match.values) {
     for (const Use& use : value->uses()) {
@@ -148,7 +128,7 @@ std::optional<std::string> Spelling::reason_against_writers(const Match& match) 
 
 std::optional<std::string> Spelling::unmet_requirement(const Match& match) const {
   for (const Requirement& requirement : requirements_) {
-    if (!requirement.condition(match[requirement.value])) return requirement.reason_if_not;
+    if (!requirement.condition(match[requirement.value])) return requirement.reason;
   }
   return std::nullopt;
 }
@@ -196,10 +176,8 @@ void Spelling::replace(const Match& match) const {
   for (auto node = match.nodes.rbegin(); node != match.nodes.rend(); ++node) (*node)->destroy();
 }
 
-bool Spelling::apply(Node* last, Recorder& recorder) const {
-  const std::string& result = lines_.back().outputs.front();
-  if (!kind_of(last).starts_with(lines_.back().kind)) return false;
-  std::vector<Match> found = matches(result, last->output(0), {});
+bool Spelling::apply(Node* last, Context& context) const {
+  std::vector<Match> found = matches(lines_.back().outputs().front(), last->output(0), {});
   if (found.empty()) return false;
   const auto fitting = std::find_if(found.begin(), found.end(), [&](const Match& m) { return !unmet_requirement(m); });
   Match& match = fitting == found.end() ? found.front() : *fitting;
@@ -208,20 +186,25 @@ bool Spelling::apply(Node* last, Recorder& recorder) const {
   auto reason = unmet_requirement(match);
   if (!reason) reason = reason_against(match);
   if (reason) {
-    recorder.declined(last, "not " + what_ + ": " + *reason);
+    context.declined(last, "not " + what_ + ": " + *reason);
     return false;
   }
-  recorder.applied(last, "became " + what_);
+  context.applied(last, "became " + what_);
   replace(match);
   return true;
 }
 
-bool rewrite_spellings(const std::shared_ptr<Graph>& graph, Recorder& recorder,
-                       const std::vector<Spelling>& spellings) {
+bool rewrite_spellings(Context& context, const std::vector<Spelling>& spellings) {
+  std::unordered_map<Symbol, std::vector<const Spelling*>> spellings_of;
+  for (const Spelling& spelling : spellings) {
+    for (const Symbol kind : spelling.kinds()) spellings_of[kind].push_back(&spelling);
+  }
   bool changed = false;
-  for_each_node(graph->block(), [&](Node* node) {
-    changed |=
-        std::any_of(spellings.begin(), spellings.end(), [&](const Spelling& s) { return s.apply(node, recorder); });
+  for_each_node(context.graph->block(), [&](Node* node) {
+    const auto found = spellings_of.find(node->kind());
+    if (found == spellings_of.end()) return;
+    changed |= std::any_of(found->second.begin(), found->second.end(),
+                           [&](const Spelling* spelling) { return spelling->apply(node, context); });
   });
   return changed;
 }

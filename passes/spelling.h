@@ -2,10 +2,10 @@
 //
 //   const Spelling silu = Spelling("%s = aten::sigmoid(%x)\n"
 //                                  "%y = aten::mul(%x, %s)")
-//                             .when("x", is_floating, "its input may be an integer")
+//                             .declines_unless("x", is_floating, "its input may be an integer")
 //                             .becomes("aten::silu", {"x"});
 //
-// A name that no line computes stands for any value, the same one wherever it occurs. The last line computes the result.
+// Lines are those of pattern.h. A name that no line computes stands for any value, the same one wherever it occurs. The last line computes the result.
 // The operands of aten::mul and of aten::add match in either order, so an alpha needs a condition. An op also matches
 // its in-place form, where what that overwrites is fresh and nobody else reads it.
 //
@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "pass.h"
+#include "pattern.h"
 
 namespace ipex::passes {
 
@@ -40,8 +40,8 @@ class Spelling {
 
   explicit Spelling(const std::string& ir);
 
-  // The spelling is declined, for this reason, where the condition does not hold.
-  Spelling when(const std::string& value, Condition condition, const std::string& reason_if_not) &&;
+  // Where the condition does not hold, the match is declined for this reason.
+  Spelling declines_unless(const std::string& value, Condition condition, const std::string& reason) &&;
   // The op that takes its place, called with these values and then these constants.
   Spelling becomes(const std::string& op, const std::vector<std::string>& values,
                    const std::vector<torch::jit::IValue>& constants = {}) &&;
@@ -54,20 +54,18 @@ class Spelling {
   bool mentions(const std::string& name) const;
 
   // Whether `last` computed the result of a match, and the match has been replaced.
-  bool apply(Node* last, Recorder& recorder) const;
+  bool apply(Node* last, Context& context) const;
+  // The kinds of node that may compute the result.
+  std::vector<Symbol> kinds() const { return lines_.back().kinds(); }
 
  private:
-  struct Line {
-    std::string kind;
-    std::vector<std::string> inputs, outputs;
-  };
   struct Requirement {
     std::string value;
     Condition condition;
-    std::string reason_if_not;
+    std::string reason;
   };
 
-  const Line* line_computing(const std::string& name) const;
+  const PatternLine* line_computing(const std::string& name) const;
   std::vector<Match> matches(const std::string& name, Value* value, const Match& so_far) const;
   std::optional<std::string> unmet_requirement(const Match& match) const;
   std::optional<std::string> reason_against(const Match& match) const;
@@ -75,7 +73,7 @@ class Spelling {
   std::optional<std::string> reason_against_writers(const Match& match) const;
   void replace(const Match& match) const;
 
-  std::vector<Line> lines_;
+  std::vector<PatternLine> lines_;
   std::vector<Requirement> requirements_;
   std::map<std::string, size_t> kept_;
   std::string what_;
@@ -83,9 +81,9 @@ class Spelling {
 };
 
 // Tries the spellings, in order, on every node. True when the graph changed.
-bool rewrite_spellings(const std::shared_ptr<Graph>& graph, Recorder& recorder, const std::vector<Spelling>& spellings);
+bool rewrite_spellings(Context& context, const std::vector<Spelling>& spellings);
 
-// Conditions for Spelling::when.
+// Conditions.
 
 // A constant, or a tensor constant of one element and no dimensions (so tracing records numbers), equal to `expected`
 // as far as float32 can tell.

@@ -10,7 +10,6 @@
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
-#include <unordered_set>
 
 #include "graph_walk.h"
 #include "passes.h"
@@ -18,27 +17,15 @@
 namespace ipex::passes {
 namespace {
 
-// Ops that do the same to every element.
-bool is_activation(const Node* node) {
-  static const std::unordered_set<std::string> kinds{
-      "aten::relu",      "aten::relu6",       "aten::leaky_relu", "aten::elu",      "aten::selu", "aten::celu",
-      "aten::gelu",      "ipex::erf_gelu",    "aten::silu",       "aten::mish",     "aten::tanh", "aten::sigmoid",
-      "aten::hardswish", "aten::hardsigmoid", "aten::hardtanh",   "aten::softplus", "aten::clamp"};
-  return kinds.count(kind_of(node)) > 0;
-}
+bool is_activation(const Node* node) { return has_trait(node, trait::elementwise); }
 
-bool is_view(const Node* node) {
-  static const std::unordered_set<std::string> kinds{"aten::reshape", "aten::flatten", "aten::unflatten",
-                                                     "aten::unsqueeze", "aten::squeeze"};
-  // A view as another dtype takes no sizes.
-  const bool has_sizes = node->kind() == c10::aten::view && node->input(1)->type()->kind() == c10::TypeKind::ListType;
-  return has_sizes || kinds.count(kind_of(node)) > 0;
-}
+bool is_view(const Node* node) { return has_trait(node, trait::reshapes); }
 
 // Whether a linear computes `value`, with activations that were moved to it.
 bool comes_from_linear(const Value* value) {
   while (is_activation(value->node())) value = value->node()->input(0);
-  return value->node()->kind() == c10::aten::linear;
+  static const OpName linear("aten::linear");
+  return linear.is_of(value->node());
 }
 
 // Why the activation can't change places with the view. Empty when it can.
@@ -59,19 +46,20 @@ std::string reason_against(const Node* activation, const Node* view) {
   return are_numbers ? "" : "an argument is no constant number";
 }
 
-bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
+bool run(Context& context) {
   bool changed = false;
-  for_each_node(graph->block(), [&](Node* node) {
+  for_each_node(context.graph->block(), [&](Node* node) {
     if (!is_activation(node)) return;
     Node* view = node->input(0)->node();
     if (!is_view(view) || !comes_from_linear(view->input(0))) return;
-    if (const std::string reason = reason_against(node, view); !reason.empty()) return recorder.declined(node, reason);
-    recorder.applied(node, "moved before " + describe(view));
+    if (const std::string reason = reason_against(node, view); !reason.empty()) return context.declined(node, reason);
+    context.applied(node, "moved before " + describe(view));
     Value* y = view->input(0);
     const torch::jit::WithInsertPoint guard(y->node()->next());
-    Node* moved = graph->createClone(
-        node, [&](Value* v) { return v == view->output() ? y : graph->insertConstant(*torch::jit::toIValue(v)); });
-    graph->insertNode(moved);
+    Node* moved = context.graph->createClone(node, [&](Value* v) {
+      return v == view->output() ? y : context.graph->insertConstant(*torch::jit::toIValue(v));
+    });
+    context.graph->insertNode(moved);
     moved->output()->setType(c10::TensorType::get());
     y->replaceAllUsesAfterNodeWith(moved, moved->output());
     view->output()->setType(node->output()->type());

@@ -19,17 +19,17 @@
 namespace ipex::passes {
 namespace {
 
-bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
-  const Symbol relu_ = Symbol::fromQualString("aten::relu_");
+bool run(Context& context) {
+  const OpName relu_("aten::relu_");
   std::unordered_set<const Node*> before;
-  for_each(graph, "aten::relu", [&](Node* node) { before.insert(node); });
+  for_each(context.graph, "aten::relu", [&](Node* node) { before.insert(node); });
   const bool changed = torch::jit::RemoveTensorMutation(
-      graph, [&](Node* node) { return node->kind() == relu_ && is_fresh(node->input(0)); });
-  for_each(graph, "aten::relu", [&](Node* node) {
+      context.graph, [&](Node* node) { return relu_.is_of(node) && is_fresh(node->input(0)); });
+  for_each(context.graph, "aten::relu", [&](Node* node) {
     if (!before.count(node)) node->i_(was_in_place(), 1);
   });
-  for_each(graph, "aten::relu_",
-           [&](Node* node) { recorder.declined(node, "what it overwrites may be read elsewhere"); });
+  for_each(context.graph, "aten::relu_",
+           [&](Node* node) { context.declined(node, "what it overwrites may be read elsewhere"); });
   return changed;
 }
 

@@ -46,10 +46,10 @@ const std::vector<Constant> constants{{"one", 1},
                                       {"sqrt_2_over_pi", std::sqrt(2 / M_PI)}};
 
 Spelling spelling(const std::string& ir) {
-  Spelling result = Spelling(ir).when("x", is_floating, "its input may be an integer");
+  Spelling result = Spelling(ir).declines_unless("x", is_floating, "its input may be an integer");
   for (const auto& [name, value] : constants) {
     if (!result.mentions(name)) continue;
-    result = std::move(result).when(name, equals(value), c10::str("a constant is not ", value));
+    result = std::move(result).declines_unless(name, equals(value), c10::str("a constant is not ", value));
   }
   return result;
 }
@@ -68,8 +68,8 @@ void add_gelu(std::vector<Spelling>& all, const std::string& gate, bool is_erf) 
   }
   for (const char* product : {"%h = aten::mul(%x, %gate)\n %y = aten::mul(%h, %half)",
                               "%h = aten::mul(%x, %gate)\n %y = aten::div(%h, %two)"}) {
-    all.push_back(
-        gelu(spelling(gate + product).when("x", never, "it is halved last and so overflows where the op doesn't")));
+    all.push_back(gelu(spelling(gate + product)
+                           .declines_unless("x", never, "it is halved last and so overflows where the op doesn't")));
   }
 }
 
@@ -77,7 +77,7 @@ std::vector<Spelling> all_spellings() {
   std::vector<Spelling> all;
   all.push_back(spelling("%s = aten::sigmoid(%x)\n %y = aten::mul(%x, %s)").becomes("aten::silu", {"x"}));
   all.push_back(spelling("%t = aten::mul(%x, %factor)\n %s = aten::sigmoid(%t)\n %y = aten::mul(%x, %s)")
-                    .when("x", never, "no op computes x * sigmoid(factor * x)")
+                    .declines_unless("x", never, "no op computes x * sigmoid(factor * x)")
                     .becomes("aten::silu", {"x"}));
   all.push_back(spelling("%p = aten::softplus(%x, %one, %twenty)\n %t = aten::tanh(%p)\n %y = aten::mul(%x, %t)")
                     .becomes("aten::mish", {"x"}));
@@ -112,14 +112,14 @@ std::vector<Spelling> all_spellings() {
     all.push_back(spelling(ramp + "%y = aten::mul(%r, %sixth)").becomes("aten::hardsigmoid", {"x"}));
   }
   all.push_back(spelling("%s = aten::hardsigmoid(%x)\n %y = aten::mul(%x, %s)")
-                    .when("x", never, "hardswish overflows where it doesn't")
+                    .declines_unless("x", never, "hardswish overflows where it doesn't")
                     .becomes("aten::hardswish", {"x"}));
   return all;
 }
 
-bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
+bool run(Context& context) {
   static const std::vector<Spelling> spellings = all_spellings();
-  return rewrite_spellings(graph, recorder, spellings);
+  return rewrite_spellings(context, spellings);
 }
 
 }  // namespace

@@ -92,20 +92,21 @@ const std::pair<const char*, Read> spellings[] = {{"aten::addmm", read_addmm},
                                                   {"aten::mm", read_matmul},
                                                   {"aten::einsum", read_einsum}};
 
-bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
+bool run(Context& context) {
   bool changed = false;
   for (const auto& [kind, read] : spellings) {
-    for_each(graph, kind, [&, read = read](Node* node) {
+    for_each(context.graph, kind, [&, read = read](Node* node) {
       Linear linear;
-      if (const auto reason = read(node, linear)) return recorder.declined(node, *reason);
-      recorder.applied(node, "rewritten as linear");
+      if (const auto reason = read(node, linear)) return context.declined(node, *reason);
+      context.applied(node, "rewritten as linear");
       const torch::jit::WithInsertPoint guard(node);
       if (linear.spreads_x) {
-        linear.x = graph->insert(Symbol::fromQualString("ipex::einsum_factor"), {linear.x, linear.weight.size(1)});
+        linear.x =
+            context.graph->insert(Symbol::fromQualString("ipex::einsum_factor"), {linear.x, linear.weight.size(1)});
       }
-      Value* weight = graph->insertConstant(linear.weight);
-      Value* bias = linear.bias ? linear.bias : graph->insertConstant(torch::jit::IValue());
-      replace(node, graph->insert(c10::aten::linear, {linear.x, weight, bias})->node());
+      Value* weight = context.graph->insertConstant(linear.weight);
+      Value* bias = linear.bias ? linear.bias : context.graph->insertConstant(torch::jit::IValue());
+      replace(node, context.graph->insert(c10::aten::linear, {linear.x, weight, bias})->node());
       changed = true;
     });
   }

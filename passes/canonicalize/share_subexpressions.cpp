@@ -13,10 +13,10 @@
 namespace ipex::passes {
 namespace {
 
-bool run(const std::shared_ptr<Graph>& graph, Recorder&) {
-  std::shared_ptr<Graph> same = graph;
+bool run(Context& context) {
+  std::shared_ptr<Graph> same = context.graph;
   bool changed = torch::jit::ConstantPropagation(same, /*ignore_custom_classes=*/true);
-  if (!writes_to_shared_memory(graph)) changed |= torch::jit::EliminateCommonSubexpression(graph);
+  if (!writes_to_shared_memory(context.graph)) changed |= torch::jit::EliminateCommonSubexpression(context.graph);
   return changed;
 }
 

@@ -28,15 +28,16 @@ std::optional<std::string> reason_against(const Node* node) {
   return std::nullopt;
 }
 
-bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
+bool run(Context& context) {
   bool changed = false;
-  for_each(graph, "aten::embedding_bag", [&](Node* node) {
-    if (const auto reason = reason_against(node)) return recorder.declined(node, *reason);
-    recorder.applied(node, "only what is read is computed");
+  for_each(context.graph, "aten::embedding_bag", [&](Node* node) {
+    if (const auto reason = reason_against(node)) return context.declined(node, *reason);
+    context.applied(node, "only what is read is computed");
     const WithInsertPoint guard(node);
     const bool has_padding = node->schema().argumentIndexWithName("padding_idx").has_value();
-    Value* padding = has_padding ? node->namedInput("padding_idx") : graph->insertConstant(torch::jit::IValue());
-    Value* embeddings = graph->insert(
+    Value* padding =
+        has_padding ? node->namedInput("padding_idx") : context.graph->insertConstant(torch::jit::IValue());
+    Value* embeddings = context.graph->insert(
         Symbol::fromQualString("ipex::embedding_bag"),
         {node->namedInput("weight"), node->namedInput("indices"), node->namedInput("offsets"), node->namedInput("mode"),
          node->namedInput("per_sample_weights"), node->namedInput("include_last_offset"), padding});

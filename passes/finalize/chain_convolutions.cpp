@@ -67,7 +67,7 @@ std::optional<Anchor> layer_after(const Anchor& layer) {
   return fits ? after : std::nullopt;
 }
 
-bool chain_around(const Anchor& depthwise, const std::shared_ptr<Graph>& graph, Recorder& recorder) {
+bool chain_around(const Anchor& depthwise, Context& context) {
   if (!depthwise.operands().empty()) return false;
   std::vector<Anchor> layers;
   if (const auto before = layer_before(depthwise)) layers.push_back(*before);
@@ -77,8 +77,9 @@ bool chain_around(const Anchor& depthwise, const std::shared_ptr<Graph>& graph, 
   std::vector<Value*> contexts;
   for (const Anchor& layer : layers) contexts.push_back(layer.prepack()->output());
   Node* last = layers.back().run();
-  recorder.applied(last, c10::str(layers.size(), " convolutions in one call"));
+  context.applied(last, c10::str(layers.size(), " convolutions in one call"));
   const torch::jit::WithInsertPoint guard(last);
+  Graph* graph = last->owningGraph();
   Value* list = graph->insertNode(graph->createList(contexts[0]->type(), contexts))->output();
   Value* chain = graph->insert(Symbol::fromQualString("ipex::convolution_chain_prepack"), {list});
   Value* result = graph->insert(Symbol::fromQualString("ipex::convolution_chain_run"),
@@ -87,14 +88,14 @@ bool chain_around(const Anchor& depthwise, const std::shared_ptr<Graph>& graph, 
   return true;
 }
 
-bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
+bool run(Context& context) {
   std::vector<Anchor> depthwise;
-  for_each(graph, "ipex::convolution_run", [&](Node* node) {
+  for_each(context.graph, "ipex::convolution_run", [&](Node* node) {
     const auto anchor = Anchor::producing(node->output());
     if (anchor && can_be_a_layer(*anchor) && is_depthwise(*anchor)) depthwise.push_back(*anchor);
   });
   bool changed = false;
-  for (const Anchor& anchor : depthwise) changed |= chain_around(anchor, graph, recorder);
+  for (const Anchor& anchor : depthwise) changed |= chain_around(anchor, context);
   return changed;
 }
 

@@ -21,8 +21,8 @@ namespace ipex::passes {
 namespace {
 
 std::optional<Anchor> linear_producing(const Value* value) {
-  if (kind_of(value->node()) != "ipex::linear_run") return std::nullopt;
-  return Anchor::producing(value);
+  static const OpName linear("ipex::linear_run");
+  return linear.is_of(value->node()) ? Anchor::producing(value) : std::nullopt;
 }
 
 bool can_be_a_layer(const Anchor& linear) {
@@ -53,9 +53,9 @@ std::vector<Anchor> chain_to(const Anchor& last) {
   return layers;
 }
 
-bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
+bool run(Context& context) {
   std::vector<Node*> linears;
-  for_each(graph, "ipex::linear_run", [&](Node* node) { linears.push_back(node); });
+  for_each(context.graph, "ipex::linear_run", [&](Node* node) { linears.push_back(node); });
   bool changed = false;
   std::unordered_set<const Node*> taken;
   // From the end, so that a chain is as long as it can be.
@@ -69,11 +69,12 @@ bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
       contexts.push_back(layer->prepack()->output());
       taken.insert(layer->run());
     }
-    recorder.applied(*last, c10::str(layers.size(), " linears in one call"));
+    context.applied(*last, c10::str(layers.size(), " linears in one call"));
     const torch::jit::WithInsertPoint guard(*last);
-    Value* list = graph->insertNode(graph->createList(contexts[0]->type(), contexts))->output();
-    Value* chain = graph->insert(Symbol::fromQualString("ipex::linear_chain_prepack"), {list});
-    Value* result = graph->insert(Symbol::fromQualString("ipex::linear_chain_run"), {layers.back().input(), chain});
+    Value* list = context.graph->insertNode(context.graph->createList(contexts[0]->type(), contexts))->output();
+    Value* chain = context.graph->insert(Symbol::fromQualString("ipex::linear_chain_prepack"), {list});
+    Value* result =
+        context.graph->insert(Symbol::fromQualString("ipex::linear_chain_run"), {layers.back().input(), chain});
     replace(*last, result->node());
     changed = true;
   }

@@ -1,14 +1,26 @@
-#include "finalize/lower_precision.h"
-
+// lower_precision: where the user asked for a dtype of 16 bits, every packed op with a float32 weight computes in it.
+//
+//   before   %context = ipex::linear_prepack(%w, %b, ..)
+//            %y = ipex::linear_run(%x, %context, [%operand], ..)
+//   after    %context = ipex::linear_prepack(%w in 16 bits, %b, ..)
+//            %l = ipex::lower_precision(%x, %dtype)    %o = ipex::lower_precision(%operand, %dtype)
+//            %s = ipex::linear_run(%l, %context, [%o], ..)
+//            %y = ipex::restore_precision(%s)
+//
+// What lies between two of them stays float32; fold_casts then removes the pairs of casts between neighbours. The bias
+// stays float32: it is added before the sum is rounded. Runs late, so that batch_norm and constants are folded in float32,
+// and weights are rounded once.
+// Declines a weight that overflows in that dtype, and reports the ops that compute in float32 only. Throws when an op was
+// packed by an earlier optimisation.
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/ir/constants.h>
-#include <torch/csrc/jit/passes/dead_code_elimination.h>
 
 #include <map>
-#include <set>
 
+#include "aliasing.h"
 #include "anchor.h"
 #include "graph_walk.h"
+#include "passes.h"
 
 namespace ipex::passes {
 namespace {
@@ -17,12 +29,6 @@ using torch::jit::toIValue;
 using torch::jit::WithInsertPoint;
 
 const char* name_of(at::ScalarType dtype) { return dtype == at::kBFloat16 ? "bfloat16" : "float16"; }
-
-bool has_float32_kernels_only(const Node* node) {
-  static const std::set<std::string> kinds{"ipex::lstm_run",  "ipex::gru_run",        "ipex::matmul_run",
-                                           "ipex::attention", "ipex::add_layer_norm", "ipex::rms_norm"};
-  return kinds.count(kind_of(node)) > 0;
-}
 
 class Lowering {
  public:
@@ -55,6 +61,9 @@ class Lowering {
     anchor.output()->replaceAllUsesAfterNodeWith(result->node(), result);
   }
 
+  // What was cast may be another value from here on.
+  void forget_casts() { casts_.clear(); }
+
  private:
   static at::Tensor weight_of(const Anchor& anchor) { return toIValue(anchor.argument("weight"))->toTensor(); }
 
@@ -77,29 +86,34 @@ class Lowering {
   std::map<std::pair<Block*, Value*>, Value*> casts_;
 };
 
-}  // namespace
-
-void lower_precision(const std::shared_ptr<Graph>& graph, at::ScalarType dtype, Report& report) {
+bool run(Context& context) {
+  if (!context.options.dtype) return false;
   std::vector<Node*> nodes;
-  for_each_node(graph->block(), [&](Node* node) { nodes.push_back(node); });
-  Lowering lowering(dtype);
-  Recorder recorder("lower_precision", report);
+  for_each_node(context.graph->block(), [&](Node* node) { nodes.push_back(node); });
+  Lowering lowering(*context.options.dtype);
+  bool changed = false;
   for (Node* node : nodes) {
-    if (has_float32_kernels_only(node)) {
-      recorder.declined(node, "it computes in float32");
-    } else if (kind_of(node).starts_with("ipex::") && kind_of(node).ends_with("_run")) {
+    if (may_write(node)) lowering.forget_casts();
+    if (has_trait(node, trait::float32_only)) {
+      context.declined(node, "it computes in float32");
+    } else if (is_run(node)) {
       const auto anchor = Anchor::producing(node->output());
       TORCH_CHECK(anchor, "ipex.jit_optimize: expected a model that was not optimised before, to give it a dtype, got ",
                   "one with ", describe(node), ". Optimise the original with dtype.");
       if (const auto reason = lowering.reason_against(*anchor)) {
-        recorder.declined(node, *reason);
+        context.declined(node, *reason);
         continue;
       }
       lowering.lower(*anchor);
-      report.push_back({"lower_precision", describe(node), true, std::string("runs in ") + name_of(dtype)});
+      context.applied(node, std::string("runs in ") + name_of(*context.options.dtype));
+      changed = true;
     }
   }
-  torch::jit::EliminateDeadCode(graph);  // the float32 weights
+  return changed;
 }
+
+}  // namespace
+
+Pass lower_precision() { return {"lower_precision", run}; }
 
 }  // namespace ipex::passes

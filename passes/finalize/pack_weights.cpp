@@ -1,7 +1,8 @@
 #include "finalize/pack_weights.h"
 
 #include <torch/csrc/jit/ir/constants.h>
-#include <torch/csrc/jit/passes/dead_code_elimination.h>
+
+#include <unordered_set>
 
 #include "graph_walk.h"
 
@@ -10,8 +11,6 @@ namespace {
 
 using torch::jit::IValue;
 using torch::jit::WithInsertPoint;
-
-bool is_prepack(const Node* node) { return kind_of(node).starts_with("ipex::") && kind_of(node).ends_with("_prepack"); }
 
 // The layers of a chain: see chain_linears.
 bool is_list_of_contexts(const Node* node) {
@@ -23,15 +22,33 @@ bool is_in_list(const Node* prepack) {
   return !uses.empty() && is_list_of_contexts(uses[0].user);
 }
 
+// Destroys a node that nobody reads, and the constants and lists that were there for it alone: plain weights with them.
+void destroy_with_inputs(Node* node) {
+  std::unordered_set<Node*> constants, lists;
+  for (const Value* input : node->inputs()) {
+    Node* maker = const_cast<Node*>(input->node());
+    if (maker->kind() == c10::prim::Constant) constants.insert(maker);
+    if (maker->kind() == c10::prim::ListConstruct) lists.insert(maker);
+  }
+  node->destroy();
+  for (Node* constant : constants) {
+    if (!constant->hasUses()) constant->destroy();
+  }
+  for (Node* list : lists) {
+    if (!list->hasUses()) destroy_with_inputs(list);
+  }
+}
+
 IValue execute(const Node* prepack);
 
 // Each plain weight goes before the next one is packed.
 IValue execute_all(Node* list) {
   c10::impl::GenericList contexts(list->output()->type()->containedType(0));
   while (!list->inputs().empty()) {
-    contexts.push_back(execute(list->input(0)->node()));
+    Node* prepack = list->input(0)->node();
+    contexts.push_back(execute(prepack));
     list->removeInput(0);
-    torch::jit::EliminateDeadCode(list->owningGraph()->block(), false);
+    if (!prepack->hasUses()) destroy_with_inputs(prepack);
   }
   return contexts;
 }
@@ -49,25 +66,28 @@ IValue execute(const Node* prepack) {
 // `store(context)` gives the value that replaces the prepack node's, inserted in its place.
 template <typename Store>
 void pack(const std::shared_ptr<Graph>& graph, Store&& store) {
+  std::vector<Node*> prepacks;
   for_each_node(graph->block(), [&](Node* node) {
-    if (!is_prepack(node) || is_in_list(node)) return;
+    if (is_prepack(node) && !is_in_list(node)) prepacks.push_back(node);
+  });
+  for (Node* node : prepacks) {
     const IValue context = execute(node);
     const WithInsertPoint guard(node);
     Value* stored = store(context);
     stored->setType(context.type());
     node->output()->replaceAllUsesWith(stored);
-    node->destroy();
     // The plain weight goes as soon as the packed one is there: at no time are there two copies of all of them.
-    torch::jit::EliminateDeadCode(graph->block(), false);
-  });
+    destroy_with_inputs(node);
+  }
 }
 
 }  // namespace
 
 void pack_into_attributes(const std::shared_ptr<Graph>& graph, torch::jit::Module& module) {
+  size_t next = 0;
   pack(graph, [&](const IValue& context) {
-    std::string name;
-    for (size_t i = 0; name.empty() || module.hasattr(name); ++i) name = "packed_" + std::to_string(i);
+    while (module.hasattr("packed_" + std::to_string(next))) ++next;
+    const std::string name = "packed_" + std::to_string(next++);
     module.register_attribute(name, context.type(), context);
     return graph->insertGetAttr(graph->inputs().at(0), name);
   });

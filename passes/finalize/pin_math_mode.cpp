@@ -1,45 +1,47 @@
-#include "finalize/pin_math_mode.h"
-
+// pin_math_mode: where the user asked for a math mode, every packed op computes in it for good, instead of following the
+// process.
+//
+//   before   %context = ipex::linear_prepack(.., %math_mode=None)
+//   after    %context = ipex::linear_prepack(.., %math_mode=2)
+//
+// Reports each of them, and attention, which computes in float32 in every mode. Throws when an op was packed by an earlier
+// optimisation: its mode is decided.
 #include <torch/csrc/jit/ir/constants.h>
 
 #include "anchor.h"
 #include "graph_walk.h"
+#include "passes.h"
 
 namespace ipex::passes {
 namespace {
-
-// The node that makes the context of a run op. Null where an earlier optimisation packed it.
-Node* prepack_of(const Node* run) {
-  for (const Value* input : run->inputs()) {
-    if (kind_of(input->node()).ends_with("_prepack")) return const_cast<Node*>(input->node());
-  }
-  return nullptr;
-}
 
 bool has_16_bit_weight(const Node* prepack) {
   return prepack->hasNamedInput("weight") &&
          torch::jit::toIValue(prepack->namedInput("weight"))->toTensor().scalar_type() != at::kFloat;
 }
 
+bool run(Context& context) {
+  if (!context.options.fp32_math_mode) return false;
+  const FP32MathMode mode = *context.options.fp32_math_mode;
+  bool changed = false;
+  for_each_node(context.graph->block(), [&](Node* node) {
+    static const OpName attention("ipex::attention");
+    if (attention.is_of(node)) return context.declined(node, "it computes in float32 in every mode");
+    if (!is_run(node)) return;
+    Node* prepack = node->input(static_cast<size_t>(op_of(node)->packed->context))->node();
+    TORCH_CHECK(is_prepack(prepack),
+                "ipex.jit_optimize: expected a model that was not optimised before, to give it a math mode, ",
+                "got one with ", describe(node), ". Optimise the original with fp32_math_mode.");
+    if (has_16_bit_weight(prepack)) return context.declined(node, "its weight has 16 bits");
+    context.applied(node, to_string(mode));
+    set_argument(prepack, "math_mode", static_cast<int64_t>(mode));
+    changed = true;
+  });
+  return changed;
+}
+
 }  // namespace
 
-void pin_math_mode(const std::shared_ptr<Graph>& graph, FP32MathMode mode, Report& report) {
-  for_each_node(graph->block(), [&](Node* node) {
-    const auto record = [&](bool applied, const std::string& reason) {
-      report.push_back({"pin_math_mode", describe(node), applied, reason});
-    };
-    if (kind_of(node) == "ipex::attention") {
-      record(false, "it computes in float32 in every mode");
-    } else if (kind_of(node).starts_with("ipex::") && kind_of(node).ends_with("_run")) {
-      Node* prepack = prepack_of(node);
-      TORCH_CHECK(prepack,
-                  "ipex.jit_optimize: expected a model that was not optimised before, to give it a math mode, ",
-                  "got one with ", describe(node), ". Optimise the original with fp32_math_mode.");
-      if (has_16_bit_weight(prepack)) return record(false, "its weight has 16 bits");
-      set_argument(prepack, "math_mode", static_cast<int64_t>(mode));
-      record(true, to_string(mode));
-    }
-  });
-}
+Pass pin_math_mode() { return {"pin_math_mode", run}; }
 
 }  // namespace ipex::passes

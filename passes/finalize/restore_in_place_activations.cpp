@@ -13,15 +13,15 @@
 namespace ipex::passes {
 namespace {
 
-bool run(const std::shared_ptr<Graph>& graph, Recorder&) {
+bool run(Context& context) {
   bool changed = false;
-  for_each(graph, "aten::relu", [&](Node* node) {
+  for_each(context.graph, "aten::relu", [&](Node* node) {
     if (!node->hasAttribute(was_in_place())) return;
     node->removeAttribute(was_in_place());
     Value* y = node->input(0);
     if (y->uses().size() != 1 || !is_fresh(y) || y->node()->owningBlock() != node->owningBlock()) return;
     const torch::jit::WithInsertPoint guard(node);
-    replace(node, graph->insertNode(graph->create(Symbol::fromQualString("aten::relu_"), {y})));
+    replace(node, context.graph->insertNode(context.graph->create(Symbol::fromQualString("aten::relu_"), {y})));
     changed = true;
   });
   return changed;

@@ -47,21 +47,22 @@ void move_before(Node* prepack, Node* place) {
   prepack->moveBefore(place);
 }
 
-bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
+bool run(Context& context) {
   std::vector<Node*> prepacks;
-  for_each(graph, "ipex::linear_prepack", [&](Node* node) { prepacks.push_back(node); });
+  for_each(context.graph, "ipex::linear_prepack", [&](Node* node) { prepacks.push_back(node); });
   bool changed = false;
-  for_each(graph, "aten::embedding", [&](Node* node) {
+  for_each(context.graph, "aten::embedding", [&](Node* node) {
     const auto prepack = std::find_if(prepacks.begin(), prepacks.end(), [&](const Node* candidate) {
       return are_same(candidate->input(0), node->input(0));
     });
     if (prepack == prepacks.end()) return;
-    if (const auto reason = reason_against(*prepack, node)) return recorder.declined(node, *reason);
-    recorder.applied(node, "reads the packed weight of a linear");
+    if (const auto reason = reason_against(*prepack, node)) return context.declined(node, *reason);
+    context.applied(node, "reads the packed weight of a linear");
     move_before(*prepack, node);
     const torch::jit::WithInsertPoint guard(node);
     replace(node,
-            graph->insert(Symbol::fromQualString("ipex::embedding"), {node->input(1), (*prepack)->output()})->node());
+            context.graph->insert(Symbol::fromQualString("ipex::embedding"), {node->input(1), (*prepack)->output()})
+                ->node());
     changed = true;
   });
   return changed;

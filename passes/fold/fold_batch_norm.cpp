@@ -53,21 +53,21 @@ std::optional<std::string> read(const Node* node, int64_t channels, Affine& affi
   return std::nullopt;
 }
 
-bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
+bool run(Context& context) {
   bool changed = false;
-  for_each(graph, "aten::batch_norm", [&](Node* node) {
+  for_each(context.graph, "aten::batch_norm", [&](Node* node) {
     const auto anchor = Anchor::producing(node->input(0));
     if (!anchor || !anchor->has_weight() || anchor->run()->owningBlock() != node->owningBlock()) {
-      return recorder.declined(node, "its input does not come from a packed op");
+      return context.declined(node, "its input does not come from a packed op");
     }
-    if (!anchor->post_ops().empty()) return recorder.declined(node, "another operation comes in between");
-    if (anchor->output()->uses().size() != 1) return recorder.declined(node, "its input has another reader");
+    if (!anchor->post_ops().empty()) return context.declined(node, "another operation comes in between");
+    if (anchor->output()->uses().size() != 1) return context.declined(node, "its input has another reader");
     if (!anchor->argument("folded_scale")->mustBeNone())
-      return recorder.declined(node, "a batch_norm is folded already");
+      return context.declined(node, "a batch_norm is folded already");
     Affine affine;
-    if (const auto reason = read(node, anchor->output_channels(), affine)) return recorder.declined(node, *reason);
+    if (const auto reason = read(node, anchor->output_channels(), affine)) return context.declined(node, *reason);
 
-    recorder.applied(node, "folded into " + describe(anchor->run()));
+    context.applied(node, "folded into " + describe(anchor->run()));
     anchor->fold(affine.scale, affine.shift);
     anchor->set_argument("folded_scale", affine.scale.to(at::kFloat));
     anchor->set_argument("folded_shift", affine.shift.to(at::kFloat));

@@ -48,14 +48,14 @@ Affine meaning(const std::string& kind, bool is_first, const at::Tensor& constan
   return {1 / constant, zeros};
 }
 
-void fold_one(Node* node, size_t anchor_index, Recorder& recorder, bool& changed) {
+void fold_one(Node* node, size_t anchor_index, Context& context, bool& changed) {
   const auto anchor = Anchor::producing(node->input(anchor_index));
   if (!anchor || !anchor->has_weight() || anchor->run()->owningBlock() != node->owningBlock()) return;
   const Value* other = node->input(1 - anchor_index);
   if (!torch::jit::toIValue(other)) return;  // no constant: a matter for fusion
 
-  std::string kind = node->kind().toQualString();
-  if (kind.back() == '_') kind.pop_back();
+  std::string kind = kind_of(node);
+  if (op_of(node)->memory == Memory::itself) kind.pop_back();
   const auto constant = per_channel(other, *anchor);
   const auto reason = [&]() -> std::optional<std::string> {
     if (anchor->output()->uses().size() != 1) return "another reader needs the value before it";
@@ -67,26 +67,26 @@ void fold_one(Node* node, size_t anchor_index, Recorder& recorder, bool& changed
     if (kind == "aten::div" && anchor_index == 1) return "it divides by the packed op's result";
     return std::nullopt;
   }();
-  if (reason) return recorder.declined(node, *reason);
+  if (reason) return context.declined(node, *reason);
   const Affine affine = meaning(kind, anchor_index == 0, *constant);
   if (!affine.scale.to(at::kFloat).isfinite().all().item<bool>() ||
       !affine.shift.to(at::kFloat).isfinite().all().item<bool>()) {
-    return recorder.declined(node, "the constant is not finite");
+    return context.declined(node, "the constant is not finite");
   }
-  recorder.applied(node, "folded into " + describe(anchor->run()));
+  context.applied(node, "folded into " + describe(anchor->run()));
   anchor->fold(affine.scale, affine.shift);
   anchor->take_over(node);
   changed = true;
 }
 
-bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
+bool run(Context& context) {
   bool changed = false;
   for (const char* kind :
        {"aten::add", "aten::add_", "aten::sub", "aten::sub_", "aten::mul", "aten::mul_", "aten::div", "aten::div_"}) {
-    for_each(graph, kind, [&](Node* node) {
+    for_each(context.graph, kind, [&](Node* node) {
       const bool is_first = Anchor::producing(node->input(0)).has_value();
-      const bool is_in_place = std::string_view(kind).back() == '_';
-      if (is_first || !is_in_place) fold_one(node, is_first ? 0 : 1, recorder, changed);
+      const bool is_in_place = op_of(node)->memory == Memory::itself;
+      if (is_first || !is_in_place) fold_one(node, is_first ? 0 : 1, context, changed);
     });
   }
   return changed;

@@ -52,17 +52,17 @@ void fold(const Node* pad, const Anchor& anchor) {
   anchor.run()->replaceInput(0, pad->input(0));
 }
 
-bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
+bool run(Context& context) {
   bool changed = false;
   for (const char* kind : {"aten::constant_pad_nd", "aten::pad"}) {
-    for_each(graph, kind, [&](Node* pad) {
+    for_each(context.graph, kind, [&](Node* pad) {
       const auto& uses = pad->output()->uses();
       const auto anchor = uses.empty() || uses[0].user->outputs().size() != 1
                               ? std::nullopt
                               : Anchor::producing(uses[0].user->output());
       if (!anchor || anchor->input() != pad->output() || anchor->spatial_rank() == 0) return;
-      if (const auto reason = reason_against(pad, *anchor)) return recorder.declined(pad, *reason);
-      recorder.applied(pad, "folded into " + describe(anchor->run()));
+      if (const auto reason = reason_against(pad, *anchor)) return context.declined(pad, *reason);
+      context.applied(pad, "folded into " + describe(anchor->run()));
       fold(pad, *anchor);
       pad->destroy();
       changed = true;

@@ -12,13 +12,13 @@
 namespace ipex::passes {
 namespace {
 
-bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
+bool run(Context& context) {
   bool changed = false;
   for (const char* kind : {"aten::dropout", "aten::feature_dropout", "aten::dropout_"}) {
-    for_each(graph, kind, [&](Node* node) {
+    for_each(context.graph, kind, [&](Node* node) {
       const auto train = torch::jit::toIValue(node->namedInput("train"));
-      if (!train || train->toBool()) return recorder.declined(node, "it is not in eval mode");
-      recorder.applied(node, "removed");
+      if (!train || train->toBool()) return context.declined(node, "it is not in eval mode");
+      context.applied(node, "removed");
       node->output()->replaceAllUsesWith(node->input(0));
       node->destroy();
       changed = true;

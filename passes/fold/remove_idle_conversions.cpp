@@ -21,13 +21,6 @@ namespace {
 
 using torch::jit::toIValue;
 
-bool gives_contiguous_for_contiguous(const Node* node) {
-  for (const char* kind : {"aten::view", "aten::reshape", "aten::flatten", "aten::unsqueeze", "aten::squeeze"}) {
-    if (kind_of(node) == kind) return true;
-  }
-  return false;
-}
-
 // Whether the two read the same value there, or equal constants. Formats and dtypes are integers.
 bool agree(const Node* a, const Node* b, std::string_view name) {
   const Value *of_a = a->namedInput(std::string(name)), *of_b = b->namedInput(std::string(name));
@@ -44,36 +37,31 @@ bool is_contiguous_format(const Node* node) {
 // The node after which the input of this aten::contiguous has the format that it asks for. Null when there is none.
 const Node* made_contiguous_by(const Node* node) {
   const Node* source = node->input(0)->node();
-  while (is_contiguous_format(node) && gives_contiguous_for_contiguous(source)) source = source->input(0)->node();
+  while (is_contiguous_format(node) && has_trait(source, trait::keeps_contiguous)) source = source->input(0)->node();
   return source->kind() == c10::aten::contiguous && agree(source, node, "memory_format") ? source : nullptr;
 }
 
 // The same for this aten::to and its dtype.
 const Node* made_of_dtype_by(const Node* node) {
-  const auto by_dtype = [](const Node* n) {
-    return n->kind() == c10::aten::to && n->matches(
-                                             "aten::to.dtype(Tensor(a) self, ScalarType dtype, bool "
-                                             "non_blocking=False, bool copy=False, MemoryFormat? "
-                                             "memory_format=None) -> Tensor(a)");
-  };
+  static const OpName to_dtype("aten::to.dtype");
   const Node* source = node->input(0)->node();
-  if (!by_dtype(node) || !by_dtype(source) || !agree(source, node, "dtype")) return nullptr;
+  if (!to_dtype.is_of(source) || !agree(source, node, "dtype")) return nullptr;
   const auto copy = toIValue(node->namedInput("copy"));
   return copy && !copy->toBool() && node->namedInput("memory_format")->mustBeNone() ? source : nullptr;
 }
 
-bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
+bool run(Context& context) {
   bool changed = false;
   const auto remove = [&](Node* node, const Node* source) {
     if (!source || source->owningBlock() != node->owningBlock()) return;
-    if (written_between(source, node)) return recorder.declined(node, "something is overwritten in between");
-    recorder.applied(node, "does nothing after " + describe(source));
+    if (written_between(source, node)) return context.declined(node, "something is overwritten in between");
+    context.applied(node, "does nothing after " + describe(source));
     node->output()->replaceAllUsesWith(node->input(0));
     node->destroy();
     changed = true;
   };
-  for_each(graph, "aten::contiguous", [&](Node* node) { remove(node, made_contiguous_by(node)); });
-  for_each(graph, "aten::to", [&](Node* node) { remove(node, made_of_dtype_by(node)); });
+  for_each(context.graph, "aten::contiguous", [&](Node* node) { remove(node, made_contiguous_by(node)); });
+  for_each(context.graph, "aten::to.dtype", [&](Node* node) { remove(node, made_of_dtype_by(node)); });
   return changed;
 }
 

@@ -5,13 +5,15 @@
 //   before   %a = aten::permute(%x, [0, 2, 3, 1])    %b = aten::permute(%a, [0, 2, 3, 1])
 //   after    %b = aten::permute(%x, [0, 3, 1, 2])
 //
-// All of these are views of the same memory, so who writes to it does not matter. Declines when dimensions are no
-// constants.
+// All of these are views of the same memory, so who writes to it does not matter. Who changes a shape in place does: where
+// %b may be such a tensor, or leave the graph, it stays one of its own, aten::alias(%x).
+// Declines when dimensions are no constants.
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
 #include <numeric>
 
+#include "aliasing.h"
 #include "graph_walk.h"
 #include "passes.h"
 
@@ -35,13 +37,13 @@ std::optional<std::vector<int64_t>> dimensions(const Node* node) {
   return dims;
 }
 
-bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
+bool run(Context& context) {
   bool changed = false;
   const auto simplify = [&](Node* outer) {
     Node* inner = outer->input(0)->node();
     if (inner->kind() != outer->kind() || inner->inputs().size() != outer->inputs().size()) return;
     const auto first = dimensions(inner), second = dimensions(outer);
-    if (!first || !second) return recorder.declined(outer, "its dimensions are not constants");
+    if (!first || !second) return context.declined(outer, "its dimensions are not constants");
     Value* x = inner->input(0);
     if (outer->kind() == c10::aten::permute) {
       if (first->size() != second->size()) return;
@@ -49,21 +51,27 @@ bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
       for (const int64_t d : *second) both.push_back(first->at(static_cast<size_t>(d)));
       std::iota(identity.begin(), identity.end(), 0);
       if (both != identity) {
-        recorder.applied(outer, "merged with " + describe(inner));
+        context.applied(outer, "merged with " + describe(inner));
         const torch::jit::WithInsertPoint guard(outer);
-        replace(outer, graph->insert(c10::aten::permute, {x, both})->node());
+        replace(outer, context.graph->insert(c10::aten::permute, {x, both})->node());
         changed = true;
         return;
       }
     } else if (!std::is_permutation(first->begin(), first->end(), second->begin(), second->end())) {
       return;
     }
-    recorder.applied(outer, "undoes " + describe(inner));
+    context.applied(outer, "undoes " + describe(inner));
+    if (must_be_a_tensor_of_its_own(outer->output())) {
+      const torch::jit::WithInsertPoint guard(outer);
+      replace(outer, context.graph->insert(c10::aten::alias, {x})->node());
+      changed = true;
+      return;
+    }
     outer->output()->replaceAllUsesWith(x);
     outer->destroy();
     changed = true;
   };
-  for (const char* kind : {"aten::transpose", "aten::permute", "aten::t"}) for_each(graph, kind, simplify);
+  for (const char* kind : {"aten::transpose", "aten::permute", "aten::t"}) for_each(context.graph, kind, simplify);
   return changed;
 }
 

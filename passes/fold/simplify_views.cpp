@@ -56,26 +56,25 @@ struct Demand {
   }
 };
 
-bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
+bool run(Context& context) {
   bool changed = false;
   const auto simplify = [&](Node* outer) {
     Node* inner = outer->input(0)->node();
-    // A view as another dtype takes no sizes.
-    const auto has_sizes = [](const Node* n) { return n->input(1)->type()->kind() == c10::TypeKind::ListType; };
-    if (inner->kind() != c10::aten::view || !has_sizes(inner) || !has_sizes(outer)) return;
+    static const OpName view("aten::view.");
+    if (!view.is_of(inner)) return;
     const auto first = constant_sizes(inner), second = constant_sizes(outer);
-    if (!first || !second) return recorder.declined(outer, "its sizes are not constants");
+    if (!first || !second) return context.declined(outer, "its sizes are not constants");
     if (!Demand(*second).implies(Demand(*first))) {
-      return recorder.declined(outer, describe(inner) + " refuses some that this one takes");
+      return context.declined(outer, describe(inner) + " refuses some that this one takes");
     }
     if (inner->owningBlock() != outer->owningBlock() || written_between(inner, outer)) {
-      return recorder.declined(outer, "something may be overwritten in between");
+      return context.declined(outer, "something may be overwritten in between");
     }
-    recorder.applied(outer, "merged with " + describe(inner));
+    context.applied(outer, "merged with " + describe(inner));
     outer->replaceInput(0, inner->input(0));
     changed = true;
   };
-  for (const char* kind : {"aten::view", "aten::reshape"}) for_each(graph, kind, simplify);
+  for (const char* kind : {"aten::view.", "aten::reshape"}) for_each(context.graph, kind, simplify);
   return changed;
 }
 

@@ -23,21 +23,21 @@ Node* build(const Match& match) {
   Node* made =
       graph->create(Symbol::fromQualString("ipex::add_layer_norm"),
                     {add->input(0), add->input(1), match["shape"], match["weight"], match["bias"], match["eps"],
-                     graph->insertConstant(keep_sum), graph->insertConstant(kind_of(add).ends_with('_'))},
+                     graph->insertConstant(keep_sum), graph->insertConstant(op_of(add)->memory == Memory::itself)},
                     /*num_outputs=*/2);
   return graph->insertNode(made);
 }
 
-bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
+bool run(Context& context) {
   static const std::vector<Spelling> spellings{
       Spelling("%sum = aten::add(%a, %b, %alpha)\n"
                "%y = aten::layer_norm(%sum, %shape, %weight, %bias, %eps, %cudnn)")
-          .when("a", is_tensor, "its operand is a number")
-          .when("b", is_tensor, "its operand is a number")
-          .when("alpha", is_one, "alpha is not 1")
+          .declines_unless("a", is_tensor, "its operand is a number")
+          .declines_unless("b", is_tensor, "its operand is a number")
+          .declines_unless("alpha", is_one, "alpha is not 1")
           .keep("sum", 1)
           .becomes("ipex::add_layer_norm", build)};
-  return rewrite_spellings(graph, recorder, spellings);
+  return rewrite_spellings(context, spellings);
 }
 
 }  // namespace

@@ -122,6 +122,7 @@ class Reader {
   }
 
   std::optional<Step> read_step(Node* node) {
+    if (!op_of(node)) return std::nullopt;
     const std::string kind = kind_of(node);
     const std::string name = kind.substr(kind.rfind(':') + 1);
     const auto inputs = node->inputs();
@@ -295,19 +296,20 @@ void rewrite(const Attention& attention) {
   }
 }
 
-bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
+bool run(Context& context) {
   bool changed = false;
-  for_each_node(graph->block(), [&](Node* node) {
+  for_each_node(context.graph->block(), [&](Node* node) {
+    if (!op_of(node)) return;
     const std::string kind = kind_of(node);
     if (kind == "aten::scaled_dot_product_attention" || kind == "aten::_native_multi_head_attention" ||
         kind == "aten::_transformer_encoder_layer_fwd") {
-      return recorder.declined(node, "torch computes it in one op already");
+      return context.declined(node, "torch computes it in one op already");
     }
     if (kind != "aten::matmul" && kind != "aten::bmm") return;
     const auto attention = Reader(node).read();
     if (!attention) return;
-    if (const auto reason = reason_against(*attention)) return recorder.declined(node, *reason);
-    recorder.applied(node, "became ipex::attention");
+    if (const auto reason = reason_against(*attention)) return context.declined(node, *reason);
+    context.applied(node, "became ipex::attention");
     rewrite(*attention);
     changed = true;
   });

@@ -25,15 +25,15 @@ bool is_constant(const Value* value) { return torch::jit::toIValue(value).has_va
 Spelling batch_norm(bool relu) {
   const std::string text = "%n = aten::batch_norm(%x, %weight, %bias, %mean, %var, %training, %momentum, %eps, %cudnn)";
   return Spelling(relu ? text + "\n%y = aten::relu(%n)" : text)
-      .when("training", is_false, "it is not in eval mode")
-      .when("mean", is_constant, "its running_mean is not a constant")
-      .when("var", is_constant, "its running_var is not a constant")
+      .declines_unless("training", is_false, "it is not in eval mode")
+      .declines_unless("mean", is_constant, "its running_mean is not a constant")
+      .declines_unless("var", is_constant, "its running_var is not a constant")
       .becomes("ipex::batch_norm", {"x", "weight", "bias", "mean", "var", "eps"}, {relu});
 }
 
-bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
-  bool changed = rewrite_spellings(graph, recorder, {batch_norm(/*relu=*/true)});
-  changed |= rewrite_spellings(graph, recorder, {batch_norm(/*relu=*/false)});
+bool run(Context& context) {
+  bool changed = rewrite_spellings(context, {batch_norm(/*relu=*/true)});
+  changed |= rewrite_spellings(context, {batch_norm(/*relu=*/false)});
   return changed;
 }
 

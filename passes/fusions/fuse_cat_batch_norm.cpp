@@ -18,14 +18,14 @@ bool is_list_of_its_own(const Value* list) {
   return list->node()->kind() == c10::prim::ListConstruct && list->uses().size() == 1;
 }
 
-bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
+bool run(Context& context) {
   static const std::vector<Spelling> spellings{
       Spelling("%c = aten::cat(%tensors, %dimension)\n"
                "%y = ipex::batch_norm(%c, %weight, %bias, %mean, %var, %eps, %relu)")
-          .when("dimension", equals(1), "it does not join channels")
-          .when("tensors", is_list_of_its_own, "its list may have other readers")
+          .declines_unless("dimension", equals(1), "it does not join channels")
+          .declines_unless("tensors", is_list_of_its_own, "its list may have other readers")
           .becomes("ipex::cat_batch_norm", {"tensors", "weight", "bias", "mean", "var", "eps", "relu"})};
-  return rewrite_spellings(graph, recorder, spellings);
+  return rewrite_spellings(context, spellings);
 }
 
 }  // namespace

@@ -40,10 +40,10 @@ Spelling shuffle(const std::string& split, const std::string& join) {
                            "%y = " +
                            join + "(%c, %joined)";
   return Spelling(text)
-      .when("split", splits_channels, "it does not split channels")
-      .when("first", equals(1), "other dimensions are swapped")
-      .when("second", equals(2), "other dimensions are swapped")
-      .when("format", equals(0), "another memory format is asked for")
+      .declines_unless("split", splits_channels, "it does not split channels")
+      .declines_unless("first", equals(1), "other dimensions are swapped")
+      .declines_unless("second", equals(2), "other dimensions are swapped")
+      .declines_unless("format", equals(0), "another memory format is asked for")
       .becomes("ipex::channel_shuffle", [=](const Match& match) {
         Graph* graph = match.last()->owningGraph();
         Value *yes = graph->insertConstant(true), *no = graph->insertConstant(false);
@@ -53,11 +53,11 @@ Spelling shuffle(const std::string& split, const std::string& join) {
       });
 }
 
-bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
+bool run(Context& context) {
   static const std::vector<Spelling> spellings{
       shuffle("aten::view", "aten::view"), shuffle("aten::reshape", "aten::view"),
       shuffle("aten::view", "aten::reshape"), shuffle("aten::reshape", "aten::reshape")};
-  return rewrite_spellings(graph, recorder, spellings);
+  return rewrite_spellings(context, spellings);
 }
 
 }  // namespace

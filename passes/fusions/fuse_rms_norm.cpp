@@ -14,6 +14,7 @@
 // another reader, and when the weight is multiplied in place, which keeps the other's dtype.
 #include <torch/csrc/jit/ir/constants.h>
 
+#include "aliasing.h"
 #include "constants.h"
 #include "fusion_rule.h"
 #include "passes.h"
@@ -31,7 +32,7 @@ bool is_last_dimension(const Value* value) {
 
 bool is_true(const Value* value) { return toIValue(value) && toIValue(value)->isBool() && toIValue(value)->toBool(); }
 bool is_int(const Value* value) { return toIValue(value) && toIValue(value)->isInt(); }
-bool is_not_in_place(const Value* value) { return !kind_of(value->node()).ends_with('_'); }
+bool is_not_in_place(const Value* value) { return is_fresh(value); }
 bool is_false(const Value* value) { return toIValue(value) && toIValue(value)->isBool() && !toIValue(value)->toBool(); }
 
 Node* build(const Match& match) {
@@ -52,19 +53,19 @@ Spelling spelling(const std::string& square, const std::string& cast) {
                              "%scale = aten::rsqrt(%shifted)\n"
                              "%normal = aten::mul(%x, %scale)\n" +
                              cast)
-                        .when("weight", is_tensor, "its weight is a number")
-                        .when("dims", is_last_dimension, "its mean is not over the last dimension")
-                        .when("keepdim", is_true, "its mean drops a dimension")
-                        .when("none", is_none, "its mean has another dtype")
-                        .when("eps", is_number, "its eps is not a constant")
-                        .when("alpha", is_one, "alpha is not 1")
-                        .when("y", is_not_in_place, "its weight is multiplied in place");
-  if (result.mentions("two")) result = std::move(result).when("two", equals(2), "its exponent is not 2");
+                        .declines_unless("weight", is_tensor, "its weight is a number")
+                        .declines_unless("dims", is_last_dimension, "its mean is not over the last dimension")
+                        .declines_unless("keepdim", is_true, "its mean drops a dimension")
+                        .declines_unless("none", is_none, "its mean has another dtype")
+                        .declines_unless("eps", is_number, "its eps is not a constant")
+                        .declines_unless("alpha", is_one, "alpha is not 1")
+                        .declines_unless("y", is_not_in_place, "its weight is multiplied in place");
+  if (result.mentions("two")) result = std::move(result).declines_unless("two", equals(2), "its exponent is not 2");
   if (result.mentions("dtype")) {
     result = std::move(result)
-                 .when("dtype", is_int, "it is cast to a dtype that is not a constant")
-                 .when("copy", is_false, "its cast asks for a copy")
-                 .when("format", is_none, "its cast changes the layout");
+                 .declines_unless("dtype", is_int, "it is cast to a dtype that is not a constant")
+                 .declines_unless("copy", is_false, "its cast asks for a copy")
+                 .declines_unless("format", is_none, "its cast changes the layout");
   }
   return std::move(result).becomes("ipex::rms_norm", build);
 }
@@ -80,15 +81,15 @@ std::vector<Spelling> all_spellings() {
     }
   }
   all.push_back(Spelling("%y = aten::rms_norm(%x, %shape, %weight, %eps)")
-                    .when("weight", is_tensor, "it has no weight")
-                    .when("eps", is_number, "it has no eps that is a constant")
+                    .declines_unless("weight", is_tensor, "it has no weight")
+                    .declines_unless("eps", is_number, "it has no eps that is a constant")
                     .becomes("ipex::rms_norm", build));
   return all;
 }
 
-bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
+bool run(Context& context) {
   static const std::vector<Spelling> spellings = all_spellings();
-  return rewrite_spellings(graph, recorder, spellings);
+  return rewrite_spellings(context, spellings);
 }
 
 }  // namespace

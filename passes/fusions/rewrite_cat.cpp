@@ -10,10 +10,10 @@
 namespace ipex::passes {
 namespace {
 
-bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
+bool run(Context& context) {
   static const std::vector<Spelling> spellings{
       Spelling("%y = aten::cat(%tensors, %dim)").becomes("ipex::cat", {"tensors", "dim"})};
-  return rewrite_spellings(graph, recorder, spellings);
+  return rewrite_spellings(context, spellings);
 }
 
 }  // namespace

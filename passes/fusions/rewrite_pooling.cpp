@@ -15,19 +15,19 @@ namespace {
 
 bool has_images_channels_last(const std::shared_ptr<Graph>& graph) {
   bool found = false;
-  for_each_node(graph->block(), [&](Node* node) { found |= kind_of(node) == "ipex::to_channels_last"; });
+  for_each(graph, "ipex::to_channels_last", [&](Node*) { found = true; });
   return found;
 }
 
-bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
+bool run(Context& context) {
   static const std::vector<Spelling> spellings{
       Spelling("%y = aten::max_pool2d(%x, %kernel_size, %stride, %padding, %dilation, %ceil_mode)")
           .becomes("ipex::max_pool2d", {"x", "kernel_size", "stride", "padding", "dilation", "ceil_mode"}),
       Spelling("%y = aten::adaptive_avg_pool2d(%x, %output_size)")
           .becomes("ipex::adaptive_avg_pool2d", {"x", "output_size"})};
-  if (has_images_channels_last(graph)) return rewrite_spellings(graph, recorder, spellings);
+  if (has_images_channels_last(context.graph)) return rewrite_spellings(context, spellings);
   for (const char* kind : {"aten::max_pool2d", "aten::adaptive_avg_pool2d"}) {
-    for_each(graph, kind, [&](Node* node) { recorder.declined(node, "no image is channels-last"); });
+    for_each(context.graph, kind, [&](Node* node) { context.declined(node, "no image is channels-last"); });
   }
   return false;
 }

@@ -18,11 +18,12 @@ bool may_be_last(const Value* dim) {
   return constant && constant->isInt() && constant->toInt() >= -1;
 }
 
-bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
-  static const std::vector<Spelling> spellings{Spelling("%y = aten::softmax(%x, %dim, %dtype)")
-                                                   .when("dim", may_be_last, "it is not of the last dimension")
-                                                   .becomes("ipex::softmax", {"x", "dim", "dtype"})};
-  return rewrite_spellings(graph, recorder, spellings);
+bool run(Context& context) {
+  static const std::vector<Spelling> spellings{
+      Spelling("%y = aten::softmax(%x, %dim, %dtype)")
+          .declines_unless("dim", may_be_last, "it is not of the last dimension")
+          .becomes("ipex::softmax", {"x", "dim", "dtype"})};
+  return rewrite_spellings(context, spellings);
 }
 
 }  // namespace

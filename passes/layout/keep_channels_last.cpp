@@ -41,59 +41,21 @@ namespace {
 using torch::jit::AliasDb;
 using torch::jit::WithInsertPoint;
 
-// Ops that compute the same in any layout, give a contiguous result for contiguous inputs, and hand channels-last on.
-bool hands_layout_on(const Node* node) {
-  static const std::unordered_set<std::string> kinds{"aten::relu",
-                                                     "aten::relu6",
-                                                     "aten::leaky_relu",
-                                                     "aten::prelu",
-                                                     "aten::elu",
-                                                     "aten::selu",
-                                                     "aten::celu",
-                                                     "aten::gelu",
-                                                     "ipex::erf_gelu",
-                                                     "aten::silu",
-                                                     "aten::mish",
-                                                     "aten::sigmoid",
-                                                     "aten::hardsigmoid",
-                                                     "aten::hardswish",
-                                                     "aten::hardtanh",
-                                                     "aten::clamp",
-                                                     "aten::tanh",
-                                                     "aten::softplus",
-                                                     "aten::batch_norm",
-                                                     "ipex::batch_norm",
-                                                     "ipex::cat_batch_norm",
-                                                     "aten::max_pool2d",
-                                                     "aten::avg_pool2d",
-                                                     "aten::max_pool3d",
-                                                     "aten::avg_pool3d",
-                                                     "aten::mean",
-                                                     "aten::adaptive_avg_pool2d",
-                                                     "aten::cat",
-                                                     "aten::constant_pad_nd",
-                                                     "aten::channel_shuffle",
-                                                     "aten::add",
-                                                     "aten::sub",
-                                                     "aten::mul",
-                                                     "aten::div",
-                                                     "aten::maximum",
-                                                     "aten::minimum",
-                                                     "aten::upsample_nearest2d",
-                                                     "aten::upsample_bilinear2d"};
-  return kinds.count(kind_of(node)) > 0 || cast_of(node->output());
-}
+bool hands_layout_on(const Node* node) { return has_trait(node, trait::any_layout) || cast_of(node->output()); }
 
-bool is_shuffle(const Node* node) { return kind_of(node) == "ipex::channel_shuffle"; }
+bool is_shuffle(const Node* node) {
+  static const OpName shuffle("ipex::channel_shuffle");
+  return shuffle.is_of(node);
+}
 
 // The op that cuts a tensor into the slices that this node names.
 Node* slicing_of(Node* node) {
   if (node->kind() != c10::prim::ListUnpack) return nullptr;
   Node* slicing = node->input()->node();
-  const bool slices = slicing->kind() == c10::aten::chunk || slicing->kind() == c10::aten::split ||
-                      slicing->kind() == c10::aten::split_with_sizes;
-  return slices && slicing->output()->uses().size() == 1 && slicing->owningBlock() == node->owningBlock() ? slicing
-                                                                                                          : nullptr;
+  return has_trait(slicing, trait::slices) && slicing->output()->uses().size() == 1 &&
+                 slicing->owningBlock() == node->owningBlock()
+             ? slicing
+             : nullptr;
 }
 
 // What every convolution in a stretch has in common: the tensor that it begins with, and the rank of its images.
@@ -125,10 +87,10 @@ class Stretches {
     }
   }
 
-  void convert(Recorder& recorder) {
+  void convert(Context& context) {
     for (Value* member : members_) {
-      if (const auto anchor = Anchor::producing(member)) enter(*anchor, recorder);
-      if (is_shuffle(member->node())) enter_after_shuffle(member, recorder);
+      if (const auto anchor = Anchor::producing(member)) enter(*anchor, context);
+      if (is_shuffle(member->node())) enter_after_shuffle(member, context);
     }
     for (Value* member : members_) leave(member);
   }
@@ -206,8 +168,8 @@ class Stretches {
     return std::all_of(readers.begin(), readers.end(), [&](const Use& reader) { return is_member(reader.user); });
   }
 
-  void enter(const Anchor& anchor, Recorder& recorder) {
-    recorder.applied(anchor.run(), "stays channels-last");
+  void enter(const Anchor& anchor, Context& context) {
+    context.applied(anchor.run(), "stays channels-last");
     const Root root = root_of(anchor.output());
     Entry& entry = entries_[root];
     if (!entry.converted) {
@@ -222,9 +184,9 @@ class Stretches {
     if (anchor.input() == root.value) anchor.run()->replaceInput(0, entry.converted);
   }
 
-  void enter_after_shuffle(Value* shuffled, Recorder& recorder) {
+  void enter_after_shuffle(Value* shuffled, Context& context) {
     Node* node = shuffled->node();
-    recorder.applied(node, "stays channels-last");
+    context.applied(node, "stays channels-last");
     const WithInsertPoint guard(node);
     Value* no = block_->owningGraph()->insertConstant(false);
     node->replaceInput(4, entries_.at(root_of(node->input(0))).is_channels_last);
@@ -282,20 +244,19 @@ class Stretches {
   std::unordered_map<const Value*, Value*> restored_;
 };
 
-bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
-  if (writes_to_shared_memory(graph)) return false;
-  const AliasDb aliases(graph);
+bool run(Context& context) {
+  if (writes_to_shared_memory(context.graph)) return false;
+  const AliasDb aliases(context.graph);
   std::vector<Block*> blocks;
-  for_each_node(graph->block(), [&](Node* node) {
-    if (std::find(blocks.begin(), blocks.end(), node->owningBlock()) == blocks.end()) {
-      blocks.push_back(node->owningBlock());
-    }
+  std::unordered_set<const Block*> known;
+  for_each_node(context.graph->block(), [&](Node* node) {
+    if (known.insert(node->owningBlock()).second) blocks.push_back(node->owningBlock());
   });
   bool changed = false;
   for (Block* block : blocks) {
     Stretches stretches(block, aliases);
     stretches.find();
-    stretches.convert(recorder);
+    stretches.convert(context);
     changed |= !stretches.empty();
   }
   return changed;

@@ -22,10 +22,6 @@ using Ints = std::vector<int64_t>;
 using torch::jit::IValue;
 using torch::jit::toIValue;
 
-constexpr const char* kinds[] = {"aten::conv1d",           "aten::conv2d",           "aten::conv3d",
-                                 "aten::conv_transpose1d", "aten::conv_transpose2d", "aten::conv_transpose3d",
-                                 "aten::_convolution",     "aten::convolution",      "aten::_convolution_mode"};
-
 struct Geometry {
   Ints stride, padding, dilation, output_padding;
   int64_t groups = 1;
@@ -97,17 +93,16 @@ Node* rewrite(Node* node, const Geometry& geometry) {
   return Anchor::insert_before(node, "convolution", inputs, node->input(0)).run();
 }
 
-bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
+bool run(Context& context) {
   bool changed = false;
-  for (const char* kind : kinds) {
-    for_each(graph, kind, [&](Node* node) {
-      Geometry geometry;
-      if (const auto reason = read(node, geometry)) return recorder.declined(node, *reason);
-      recorder.applied(node, "prepacked");
-      replace(node, rewrite(node, geometry));
-      changed = true;
-    });
-  }
+  for_each_node(context.graph->block(), [&](Node* node) {
+    if (!has_trait(node, trait::convolves)) return;
+    Geometry geometry;
+    if (const auto reason = read(node, geometry)) return context.declined(node, *reason);
+    context.applied(node, "prepacked");
+    replace(node, rewrite(node, geometry));
+    changed = true;
+  });
   return changed;
 }
 

@@ -21,11 +21,11 @@ std::optional<std::string> reason_against(const Node* node) {
   return reason_against_bias(node, weight.size(0));
 }
 
-bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
+bool run(Context& context) {
   bool changed = false;
-  for_each(graph, "aten::linear", [&](Node* node) {
-    if (const auto reason = reason_against(node)) return recorder.declined(node, *reason);
-    recorder.applied(node, "prepacked");
+  for_each(context.graph, "aten::linear", [&](Node* node) {
+    if (const auto reason = reason_against(node)) return context.declined(node, *reason);
+    context.applied(node, "prepacked");
     replace(node, Anchor::insert_before(node, "linear", node->inputs().slice(1), node->input(0)).run());
     changed = true;
   });

@@ -25,24 +25,24 @@ Value* product(Node* node, Value* a, Value* b) {
   return anchor.output();
 }
 
-bool run(const std::shared_ptr<Graph>& graph, Recorder& recorder) {
+bool run(Context& context) {
   bool changed = false;
   for (const char* kind : {"aten::matmul", "aten::bmm"}) {
-    for_each(graph, kind, [&](Node* node) {
-      recorder.applied(node, "an anchor for post-ops");
+    for_each(context.graph, kind, [&](Node* node) {
+      context.applied(node, "an anchor for post-ops");
       replace(node, product(node, node->input(0), node->input(1))->node());
       changed = true;
     });
   }
-  for_each(graph, "aten::baddbmm", [&](Node* node) {
+  for_each(context.graph, "aten::baddbmm", [&](Node* node) {
     const auto beta = number(node->namedInput("beta")), alpha = number(node->namedInput("alpha"));
-    if (beta != 1 || !alpha) return recorder.declined(node, "it scales what it adds");
-    recorder.applied(node, "an anchor for post-ops");
+    if (beta != 1 || !alpha) return context.declined(node, "it scales what it adds");
+    context.applied(node, "an anchor for post-ops");
     Value* scaled = product(node, node->namedInput("batch1"), node->namedInput("batch2"));
     const torch::jit::WithInsertPoint guard(node);
-    if (alpha != 1) scaled = graph->insert(c10::aten::mul, {scaled, *alpha});
-    Value* added = graph->insert(c10::aten::expand_as, {node->namedInput("self"), scaled});
-    replace(node, graph->insert(c10::aten::add, {added, scaled})->node());
+    if (alpha != 1) scaled = context.graph->insert(c10::aten::mul, {scaled, node->namedInput("alpha")});
+    Value* added = context.graph->insert(c10::aten::expand_as, {node->namedInput("self"), scaled});
+    replace(node, context.graph->insert(c10::aten::add, {added, scaled})->node());
     changed = true;
   });
   return changed;

@@ -34,8 +34,7 @@ struct Kind {
 bool is_only_read(const Value* list) {
   return list->node()->kind() == c10::prim::ListConstruct &&
          std::all_of(list->uses().begin(), list->uses().end(), [](const Use& use) {
-           const std::string kind = use.user->kind().toQualString();
-           return kind == "aten::lstm" || kind == "aten::gru";
+           return use.user->kind() == c10::aten::lstm || use.user->kind() == c10::aten::gru;
          });
 }
 
@@ -121,11 +120,11 @@ Node* insert_run(Node* node, const Kind& kind) {
 }
 
 Pass prepack(const Kind& kind) {
-  const auto run = [kind](const std::shared_ptr<Graph>& graph, Recorder& recorder) {
+  const auto run = [kind](Context& context) {
     bool changed = false;
-    for_each(graph, c10::str("aten::", kind.name).c_str(), [&](Node* node) {
-      if (const auto reason = reason_against(node, kind)) return recorder.declined(node, *reason);
-      recorder.applied(node, "prepacked");
+    for_each(context.graph, c10::str("aten::", kind.name), [&](Node* node) {
+      if (const auto reason = reason_against(node, kind)) return context.declined(node, *reason);
+      context.applied(node, "prepacked");
       replace(node, insert_run(node, kind));
       changed = true;
     });

@@ -3,6 +3,7 @@
 #include <ipex/isa_choice.h>
 #include <ipex/jit_optimize.h>
 #include <ipex/load.h>
+#include <ipex/op_table.h>
 #include <ipex/run_pass.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -13,11 +14,11 @@ namespace py = pybind11;
 
 namespace {
 
-using Row = std::tuple<std::string, std::string, bool, std::string>;
+using Row = std::tuple<std::string, std::string, bool, std::string, std::string>;
 
 std::vector<Row> rows(const ipex::Report& report) {
   std::vector<Row> rows;
-  for (const ipex::Decision& d : report) rows.emplace_back(d.pass, d.node, d.applied, d.reason);
+  for (const ipex::Decision& d : report) rows.emplace_back(d.pass, d.node, d.applied, d.reason, d.method);
   return rows;
 }
 
@@ -73,6 +74,20 @@ PYBIND11_MODULE(_C, m) {
         return std::tuple(result.graph, result.changed, rows(result.report));
       },
       py::arg("name"), py::arg("ir"));
+
+  m.def("op_table", [] {
+    py::list rows;
+    for (const ipex::OpFacts& op : ipex::op_table()) {
+      py::dict row;
+      row["name"] = op.name;
+      row["overload"] = op.overload;
+      row["memory"] = op.memory;
+      row["writes"] = op.writes;
+      row["left"] = op.left;
+      rows.append(row);
+    }
+    return rows;
+  });
 
   namespace isa = ipex::isa;
   m.def("isa_current", [] { return isa::name(isa::current()); });

@@ -22,6 +22,7 @@ class Decision:
     node: str
     applied: bool
     reason: str
+    method: str = "forward"
 
     def __str__(self) -> str:
         return f"{'applied ' if self.applied else 'declined'}  {self.pass_name}: {self.node}: {self.reason}"

@@ -14,6 +14,7 @@ struct Decision {
   std::string node;    // "aten::relu in layer1.0.relu (%input.5)"
   bool applied;        // false: the node was left as it is
   std::string reason;  // why it was left, or what became of it
+  std::string method;  // of the module: "forward"
 };
 
 using Report = std::vector<Decision>;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ipex/export.h>
+#include <ipex/jit_optimize.h>
 #include <ipex/report.h>
 
 #include <string>
@@ -16,6 +17,6 @@ struct PassResult {
 
 // Parses `ir`, runs the pass of this name, and prints the graph. Tensor constants are written as `value=<Tensor>` with
 // a complete type, and are filled with ones.
-IPEX_API PassResult run_pass(const std::string& name, const std::string& ir);
+IPEX_API PassResult run_pass(const std::string& name, const std::string& ir, const Options& options = {});
 
 }  // namespace ipex

@@ -13,12 +13,12 @@ NUMBERS = (
 )
 
 
-def two(inner: str, outer: str) -> str:
-    lines = (*NUMBERS, f"%a : Tensor = {inner}", f"%b : Tensor = {outer}")
-    return graph_ir("%x : Tensor, %d : int", *lines, returns="%b")
+def two(inner: str, outer: str, *readers: str, returns: str = "%b") -> str:
+    lines = (*NUMBERS, f"%a : Tensor = {inner}", f"%b : Tensor = {outer}", *readers)
+    return graph_ir("%x : Tensor, %d : int", *lines, returns=returns)
 
 
-@pytest.mark.parametrize(
+every_pair = pytest.mark.parametrize(
     ("inner", "outer"),
     [
         ("aten::transpose(%x, %one, %two)", "aten::transpose(%a, %two, %one)"),
@@ -26,9 +26,23 @@ def two(inner: str, outer: str) -> str:
         ("aten::permute(%x, %last)", "aten::permute(%a, %first)"),
     ],
 )
+
+
+@every_pair
 def test_one_undoes_the_other(inner, outer):
+    ir = two(inner, outer, "%y : Tensor = aten::relu(%b)", returns="%y")
+    assert "aten::relu(%x)" in assert_rewrites("simplify_transposes", ir).graph
+
+
+@every_pair
+def test_what_the_caller_gets_is_a_tensor_of_its_own(inner, outer):
     result = assert_rewrites("simplify_transposes", two(inner, outer))
-    assert "return (%x)" in result.graph
+    assert "aten::alias(%x)" in result.graph
+
+
+def test_what_changes_its_shape_is_a_tensor_of_its_own():
+    ir = two("aten::t(%x)", "aten::t(%a)", "%y : Tensor = aten::t_(%b)", returns="%x")
+    assert "aten::alias(%x)" in assert_rewrites("simplify_transposes", ir).graph
 
 
 def test_two_become_one():

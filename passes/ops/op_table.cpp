@@ -1,0 +1,370 @@
+#include "ops/op_table.h"
+
+#include <algorithm>
+#include <sstream>
+#include <unordered_map>
+
+namespace ipex::passes {
+namespace {
+
+using namespace trait;
+using enum Memory;
+
+// Why an op is left to aten, where no pass has a more particular reason.
+constexpr const char* no_prepacked_form = "left to aten: no prepacked form";
+constexpr const char* not_taken = "left to aten: no packed op could take it";
+constexpr const char* fused_by_aten = "left to aten: aten's own kernel is fused already";
+constexpr const char* not_foldable = "left to aten: its statistics can't be folded into a weight";
+constexpr const char* alone = "left to aten: nothing to fuse it with";
+
+// What a dtype, a layout and the like say of a fresh result, an op in place has no use for.
+constexpr Traits of_fresh_results = elementwise | chooses | promotes | any_layout;
+
+// Where run ops have what passes edit.
+constexpr PackedForm with_operands{}, of_a_chain{.operands = -1, .eager_layout = -1},
+    after_a_state{.context = 2, .operands = -1, .eager_layout = -1},
+    after_two_states{.context = 3, .operands = -1, .eager_layout = -1};
+
+class Table {
+ public:
+  // Overloads as torch prints them, separated by spaces: "relu add.Tensor". Of aten, where nothing else stands there.
+  Table& ops(const std::string& overloads, Memory memory, Traits traits = trait::none) {
+    begin_ = rows_.size();
+    std::istringstream words(overloads);
+    for (std::string word; words >> word;) add(word, memory, traits);
+    return *this;
+  }
+
+  // The same and, for "add.Tensor", "add_.Tensor", whose result is its first input.
+  Table& with_in_place(const std::string& overloads, Memory memory, Traits traits = trait::none) {
+    ops(overloads, memory, traits);
+    const size_t end = rows_.size();
+    for (size_t i = begin_; i < end; ++i) {
+      Op row = rows_[i];
+      row.name += '_';
+      row.memory = itself;
+      row.writes = Writes::elements;
+      row.traits = (traits & ~of_fresh_results) | keeps_dtype;
+      rows_.push_back(std::move(row));
+    }
+    return *this;
+  }
+
+  // ipex::NAME_prepack and ipex::NAME_run.
+  Table& packed(const std::string& name, const PackedForm& form) {
+    ops("ipex::" + name + "_prepack", no_tensor, makes_context);
+    ops("ipex::" + name + "_run", fresh, floating);
+    rows_.back().packed = &form;
+    return *this;
+  }
+
+  // The following are about the rows added last.
+  Table& weight(int input) {
+    return each([=](Op& row) { row.weight = input; });
+  }
+  Table& left(const char* reason) {
+    return each([=](Op& row) { row.left = reason; });
+  }
+  Table& writes(Writes what) {
+    return each([=](Op& row) { row.writes = what; });
+  }
+  Table& also(Traits traits) {
+    return each([=](Op& row) { row.traits |= traits; });
+  }
+  Table& without(Traits traits) {
+    return each([=](Op& row) { row.traits &= ~traits; });
+  }
+
+  std::vector<Op> take() { return std::move(rows_); }
+
+ private:
+  void add(const std::string& word, Memory memory, Traits traits) {
+    const size_t dot = word.find('.');
+    const std::string overload = dot == std::string::npos ? "" : word.substr(dot + 1);
+    const std::string prefix = word.find("::") == std::string::npos ? "aten::" : "";
+    rows_.push_back({.name = prefix + word.substr(0, dot), .overload = overload, .memory = memory, .traits = traits});
+  }
+
+  template <typename Edit>
+  Table& each(Edit&& edit) {
+    for (size_t i = begin_; i < rows_.size(); ++i) edit(rows_[i]);
+    return *this;
+  }
+
+  std::vector<Op> rows_;
+  size_t begin_ = 0;
+};
+
+// Add a row where a pass, a pattern or the fuzzer needs to know an op. Without one, an op of torch's is believed to write
+// what its schema says, and its result may be anything's alias (aliasing.h); any other op may do anything.
+std::vector<Op> rows() {
+  Table table;
+
+  // One tensor, element by element.
+  table.with_in_place("relu", fresh, elementwise | chooses | keeps_dtype | any_layout).left(not_taken);
+  table.with_in_place("abs neg", fresh, elementwise | chooses | any_layout).left(not_taken);
+  table
+      .with_in_place("relu6 leaky_relu elu selu celu gelu silu mish hardswish hardsigmoid hardtanh", fresh,
+                     elementwise | keeps_dtype | any_layout)
+      .left(not_taken);
+  table.ops("softplus log_sigmoid", fresh, elementwise | keeps_dtype | any_layout).left(not_taken);
+  table.ops("ipex::erf_gelu", fresh, elementwise | keeps_dtype | any_layout);
+  // Of integers these give floats, or refuse them.
+  table.with_in_place("sigmoid tanh erf", fresh, elementwise | keeps_dtype | any_layout).left(not_taken);
+  table
+      .with_in_place("exp log sqrt rsqrt square round round.decimals clamp_min clamp_max", fresh,
+                     elementwise | any_layout)
+      .left(not_taken);
+  table.ops("pow.Tensor_Scalar", fresh, elementwise | any_layout).left(not_taken);
+  table.with_in_place("clamp", fresh, elementwise | any_layout).left(not_taken);
+  table.with_in_place(
+      "reciprocal sin cos tan floor ceil trunc frac sign log2 log10 log1p expm1 exp2 erfc sinh cosh asin acos atan "
+      "logical_not bitwise_not nan_to_num threshold",
+      fresh, elementwise);
+  table.ops("isnan isinf isfinite", fresh, elementwise);
+  table.ops("prelu", fresh, keeps_dtype | any_layout).left(not_taken);
+  table.ops("glu", fresh, keeps_dtype);
+
+  // Several tensors, element by element.
+  table
+      .with_in_place("add.Tensor add.Scalar sub.Tensor sub.Scalar mul.Tensor mul.Scalar div.Tensor div.Scalar", fresh,
+                     promotes | any_layout)
+      .left(not_taken);
+  table.with_in_place("div.Tensor_mode div.Scalar_mode", fresh, any_layout).left(not_taken);
+  table.ops("rsub.Tensor rsub.Scalar", fresh, promotes).left(not_taken);
+  table.ops("maximum minimum", fresh, any_layout).left(not_taken);
+  table.ops("max.other min.other", fresh).left(not_taken);
+  table.ops("pow.Tensor_Tensor pow.Scalar", fresh).left(not_taken);
+  table.with_in_place("clamp.Tensor clamp_min.Tensor clamp_max.Tensor", fresh).left(not_taken);
+  table.with_in_place("masked_fill.Scalar masked_fill.Tensor", fresh).left(not_taken);
+  table.ops("where.self where.ScalarOther where.ScalarSelf where.Scalar", fresh).left(not_taken);
+  table.with_in_place(
+      "eq.Tensor eq.Scalar ne.Tensor ne.Scalar lt.Tensor lt.Scalar le.Tensor le.Scalar gt.Tensor gt.Scalar ge.Tensor "
+      "ge.Scalar logical_and logical_or logical_xor bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor "
+      "bitwise_and.Scalar bitwise_or.Scalar remainder.Tensor remainder.Scalar atan2 "
+      "lerp.Scalar lerp.Tensor addcmul addcdiv fmod.Tensor fmod.Scalar",
+      fresh);
+
+  table.ops("floor_divide floor_divide.Scalar", fresh);
+
+  // Products.
+  table.ops("linear", fresh).weight(1).left(no_prepacked_form);
+  table.ops("addmm", fresh).weight(2).left(no_prepacked_form);
+  table.ops("matmul", fresh, multiplies).weight(1).left(no_prepacked_form);
+  table.ops("mm", fresh).weight(1).left(no_prepacked_form);
+  table.ops("bmm", fresh, multiplies).left(no_prepacked_form);
+  table.ops("baddbmm addbmm mv addmv dot tensordot bilinear", fresh).left(no_prepacked_form);
+  // Sums nothing, it may give its input back.
+  table.ops("einsum", maybe_view).left(no_prepacked_form);
+  table.ops("conv1d conv2d conv3d _convolution conv_transpose2d.input", fresh, convolves)
+      .weight(1)
+      .left(no_prepacked_form);
+  table
+      .ops(
+          "conv_transpose1d conv_transpose3d.input convolution _convolution_mode conv1d.padding conv2d.padding "
+          "conv3d.padding _convolution.deprecated",
+          fresh, convolves)
+      .left(no_prepacked_form);
+  table.ops("conv_tbc", fresh).left(no_prepacked_form);
+  table.ops("lstm.input gru.input lstm.data gru.data", fresh);
+  table.ops("rnn_tanh.input rnn_relu.input", fresh).left(no_prepacked_form);
+  table.ops("scaled_dot_product_attention _native_multi_head_attention _transformer_encoder_layer_fwd", fresh)
+      .left(fused_by_aten);
+
+  // Norms.
+  table.ops("batch_norm", fresh, keeps_dtype | any_layout | writes_in_training).weight(3).left(not_foldable);
+  table.ops("layer_norm group_norm", fresh, keeps_dtype).weight(2).left(not_foldable);
+  table.ops("native_layer_norm rms_norm", fresh).left(not_foldable);
+  table.ops("instance_norm", fresh, writes_in_training).left(not_foldable);
+  table.ops("softmax.int _softmax log_softmax.int", fresh).left(alone);
+
+  // Pools, and images made larger or smaller.
+  table.ops("max_pool2d", fresh, chooses | keeps_dtype | any_layout).left(alone);
+  table.ops("max_pool3d", fresh, chooses | any_layout).left(alone);
+  table.ops("max_pool1d", fresh, chooses).left(alone);
+  table.ops("avg_pool2d adaptive_avg_pool2d", fresh, keeps_dtype | any_layout).left(alone);
+  table
+      .ops("avg_pool3d upsample_nearest2d upsample_nearest2d.vec upsample_bilinear2d upsample_bilinear2d.vec", fresh,
+           any_layout)
+      .left(alone);
+  table.ops("avg_pool1d adaptive_avg_pool1d adaptive_avg_pool3d adaptive_max_pool2d", fresh).left(alone);
+  table.ops("constant_pad_nd", fresh, any_layout).left(alone);
+  table.ops("pad", fresh).left(alone);
+  table.ops("channel_shuffle", maybe_view, any_layout);
+
+  // Reductions.
+  table.ops("mean.dim", fresh, any_layout).left(not_taken);
+  table.ops("mean sum sum.dim_IntList", fresh).left(not_taken);
+  table.ops("cumsum", fresh).left(alone);
+  table.ops(
+      "max min max.dim min.dim amax amin argmax argmin prod prod.dim_int var var.dim var.correction std std.dim "
+      "std.correction var_mean.correction norm.ScalarOpt_dim norm.Scalar linalg_vector_norm any any.dim all all.dim "
+      "logsumexp topk sort",
+      fresh);
+
+  // Joined, chosen, looked up.
+  table.ops("cat", fresh, chooses | joins | any_layout).left(alone);
+  table.ops("stack", fresh);
+  table.ops("embedding", fresh).weight(0).left(alone);
+  table.ops("embedding_bag embedding_bag.padding_idx", fresh);
+  table.ops(
+      "index_select gather index.Tensor take_along_dim roll flip tril triu repeat repeat_interleave.self_int "
+      "repeat_interleave.self_Tensor one_hot masked_select nonzero bucketize.Tensor scatter.src scatter.value "
+      "scatter_add index_add index_copy index_put im2col col2im grid_sampler cdist outer cross native_dropout",
+      fresh);
+  table.ops("clone", fresh, keeps_dtype);
+  table.ops(
+      "arange arange.start arange.start_step zeros ones full empty.memory_format zeros_like ones_like full_like "
+      "empty_like new_zeros new_ones new_full new_empty linspace eye rand randn rand_like randn_like tensor "
+      "tensor.float tensor.int tensor.bool scalar_tensor prim::NumToTensor.Scalar _shape_as_tensor",
+      fresh);
+
+  // Views.
+  table.ops("view", view, chooses | keeps_dtype | keeps_contiguous | reshapes);
+  table.ops("unsqueeze squeeze squeeze.dim squeeze.dims", view, chooses | keeps_dtype | keeps_contiguous | reshapes);
+  table.ops("unflatten.int", view, reshapes);
+  table.ops("transpose.int permute", view, chooses | keeps_dtype);
+  table.ops("t", view);
+  table.ops("slice.Tensor select.int expand", view, keeps_dtype);
+  table.ops("split.Tensor split.sizes split_with_sizes chunk", view, slices | keeps_dtype);
+  table.ops(
+      "view.dtype narrow expand_as view_as unbind.int unfold diagonal as_strided alias detach movedim.int "
+      "movedim.intlist swapaxes swapdims tensor_split.sections view_as_real "
+      "view_as_complex real imag",
+      view);
+  table.ops("reshape flatten.using_ints", maybe_view, chooses | keeps_dtype | keeps_contiguous | reshapes);
+  table.ops("contiguous", maybe_view, chooses | keeps_dtype);
+  table.ops(
+      "to.dtype to.device to.other to.dtype_layout to.prim_dtype to.prim_Device to.prim_other type_as reshape_as "
+      "pixel_shuffle pixel_unshuffle broadcast_tensors meshgrid meshgrid.indexing broadcast_to numpy_T atleast_1d "
+      "atleast_2d atleast_3d sum_to_size resolve_conj resolve_neg",
+      maybe_view);
+  table.ops("dropout feature_dropout", maybe_view, keeps_dtype | drops_out);
+  table.ops("dropout_", itself, drops_out).writes(Writes::elements);
+
+  // Writes that are no op's in-place form.
+  table
+      .ops("copy_ fill_.Scalar fill_.Tensor zero_ pow_.Scalar pow_.Tensor floor_divide_.Tensor floor_divide_.Scalar",
+           itself)
+      .writes(Writes::elements);
+  table
+      .ops(
+          "index_put_ scatter_.src scatter_.value scatter_add_ index_add_ index_copy_ masked_scatter_ fill_diagonal_ "
+          "normal_ uniform_",
+          itself)
+      .writes(Writes::elements);
+  table
+      .ops(
+          "unsqueeze_ squeeze_ squeeze_.dim squeeze_.dims transpose_ t_ swapaxes_ swapdims_ resize_ resize_as_ "
+          "as_strided_ detach_ set_ set_.source_Tensor",
+          itself)
+      .writes(Writes::shape);
+
+  // What a tensor looks like, and numbers.
+  table.ops("size size.int dim numel", no_tensor, trait::asks_for_sizes);
+  table.ops(
+      "prim::dtype prim::device prim::layout is_floating_point len.Tensor item Int.Tensor Float.Tensor Bool.Tensor "
+      "IntImplicit FloatImplicit ScalarImplicit stride __isnot__ __is__ format",
+      no_tensor);
+  table.ops("profiler::_record_function_enter profiler::_record_function_exit", no_tensor);
+
+  // Nodes without a schema, which hand their inputs on.
+  table.ops(
+      "prim::Constant prim::GetAttr prim::If prim::Loop prim::ListConstruct prim::TupleConstruct prim::TupleUnpack "
+      "prim::TupleIndex prim::DictConstruct prim::unchecked_cast prim::Uninitialized prim::RaiseException "
+      "prim::SetAttr",
+      no_tensor, carries);
+  table.ops("prim::ListUnpack", no_tensor, carries | keeps_dtype);
+
+  // Ops of torchvision.
+  table.ops(
+      "torchvision::nms torchvision::roi_align torchvision::roi_pool torchvision::ps_roi_align "
+      "torchvision::ps_roi_pool torchvision::deform_conv2d",
+      fresh);
+
+  // Ops of ours.
+  table.packed("convolution", with_operands);
+  table.packed("linear", with_operands);
+  table.packed("matmul", with_operands).without(floating).also(multiplies | float32_only);
+  table.packed("lstm", after_two_states).also(float32_only);
+  table.packed("gru", after_a_state).also(float32_only);
+  table.packed("convolution_chain", of_a_chain);
+  table.packed("linear_chain", of_a_chain);
+  table.ops("ipex::attention ipex::add_layer_norm ipex::rms_norm", fresh, float32_only);
+  table.ops("ipex::batch_norm", fresh, keeps_dtype | any_layout);
+  table.ops("ipex::cat_batch_norm", fresh, any_layout);
+  table.ops("ipex::cat", fresh, chooses | joins | any_layout);
+  table.ops("ipex::max_pool2d", fresh, chooses | keeps_dtype | any_layout);
+  table.ops("ipex::adaptive_avg_pool2d", fresh, keeps_dtype | any_layout);
+  table.ops("ipex::softmax ipex::embedding ipex::embedding_bag", fresh);
+  table.ops("ipex::channel_shuffle ipex::einsum_factor", maybe_view);
+  table.ops("ipex::to_channels_last ipex::restore_layout", maybe_view, chooses);
+  table.ops("ipex::is_channels_last", no_tensor);
+  table.ops("ipex::lower_precision ipex::restore_precision", maybe_view);
+
+  return table.take();
+}
+
+// The rows of each name.
+using Index = std::unordered_map<Symbol, std::vector<const Op*>>;
+
+const Index& index() {
+  static const Index index = [] {
+    Index all;
+    for (const Op& row : op_table()) all[Symbol::fromQualString(row.name)].push_back(&row);
+    return all;
+  }();
+  return index;
+}
+
+}  // namespace
+
+const std::vector<Op>& op_table() {
+  static const std::vector<Op> table = rows();
+  return table;
+}
+
+const Op* op_of(const Node* node) {
+  const auto found = index().find(node->kind());
+  if (found == index().end()) return nullptr;
+  const auto& overloads = found->second;
+  if (overloads.front()->has(carries)) return overloads.front();
+  const auto* schema = node->maybeSchema();
+  if (!schema) return nullptr;
+  for (const Op* op : overloads) {
+    if (op->overload == schema->overload_name()) return op;
+  }
+  return nullptr;
+}
+
+OpName::OpName(std::string_view text) {
+  const size_t dot = text.find('.');
+  is_any_overload_ = dot == std::string_view::npos;
+  kind_ = Symbol::fromQualString(std::string(text.substr(0, dot)));
+  if (!is_any_overload_) overload_ = text.substr(dot + 1);
+  TORCH_INTERNAL_ASSERT(has_row(text), "no row in the op table: ", text);
+}
+
+bool OpName::has_row(std::string_view text) {
+  const size_t dot = text.find('.');
+  const auto found = index().find(Symbol::fromQualString(std::string(text.substr(0, dot))));
+  if (found == index().end()) return false;
+  return dot == std::string_view::npos || std::any_of(found->second.begin(), found->second.end(), [&](const Op* op) {
+           return op->overload == text.substr(dot + 1);
+         });
+}
+
+bool OpName::is_of(const Node* node) const {
+  if (node->kind() != kind_) return false;
+  const Op* op = op_of(node);
+  return op && (is_any_overload_ || op->overload == overload_);
+}
+
+bool is_run(const Node* node) {
+  const Op* op = op_of(node);
+  return op && op->packed;
+}
+
+bool is_prepack(const Node* node) { return has_trait(node, makes_context); }
+
+}  // namespace ipex::passes
