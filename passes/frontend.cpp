@@ -1,6 +1,15 @@
 #include "frontend.h"
 
+#include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/passes/freeze_module.h>
+#include <torch/csrc/jit/passes/inliner.h>
+
+#include <map>
+#include <unordered_map>
+
+#include "aliasing.h"
+#include "graph_walk.h"
+#include "lifted_tensors.h"
 
 namespace ipex::passes {
 namespace {
@@ -48,6 +57,42 @@ void restore_plain_attributes(const Module& from, Module& to) {
   }
 }
 
+using Lifted = std::map<std::string, LiftedTensors>;
+
+// Takes the module's tensors out of the graph of a method, where they can be found by name alone.
+void lift_attributes(Graph& graph, const Module& module, LiftedTensors& lifted) {
+  std::unordered_map<const Value*, Module> modules{{graph.inputs().at(0), module}};
+  for_each_node(graph.block(), [&](Node* node) {
+    if (node->kind() != c10::prim::GetAttr) return;
+    const auto owner = modules.find(node->input());
+    if (owner == modules.end()) return;
+    const c10::IValue value = owner->second.attr(node->s(c10::attr::name));
+    if (value.isModule()) modules.emplace(node->output(), value.toModule());
+    if (!value.isTensor() || !value.toTensor().defined()) return;
+    node->output()->replaceAllUsesWith(lifted.lift(value.toTensor(), graph));
+  });
+}
+
+// The frozen module without a look at its weights: see lifted_tensors.h. None where something may write to them.
+std::optional<Module> frozen_past_weights(const Module& module, std::vector<std::string> other_methods) {
+  Module copy = module.clone(/*inplace=*/true);
+  Lifted lifted;
+  for (const auto& method : copy.get_methods()) {
+    const auto graph = torch::jit::toGraphFunction(method.function()).graph();
+    torch::jit::Inline(*graph);
+    bool writes = writes_to_shared_memory(graph);
+    for_each(graph, "prim::SetAttr", [&](Node*) { writes = true; });
+    if (writes) return std::nullopt;
+    LiftedTensors& own = lifted.emplace(method.name(), LiftedTensors(*graph)).first->second;
+    lift_attributes(*graph, copy, own);
+  }
+  Module frozen = torch::jit::freeze_module(copy, std::move(other_methods));
+  for (const auto& method : frozen.get_methods()) {
+    lifted.at(method.name()).put_back(*torch::jit::toGraphFunction(method.function()).graph());
+  }
+  return frozen;
+}
+
 }  // namespace
 
 Module frozen_copy(const Module& module) {
@@ -61,7 +106,8 @@ Module frozen_copy(const Module& module) {
   for (const auto& method : module.get_methods()) {
     if (method.name() != "forward") other_methods.push_back(method.name());
   }
-  Module frozen = torch::jit::freeze_module(module, other_methods);
+  const std::optional<Module> past_weights = frozen_past_weights(module, other_methods);
+  Module frozen = past_weights ? *past_weights : torch::jit::freeze_module(module, other_methods);
   restore_plain_attributes(module, frozen);
   unshare(frozen);
   return frozen;

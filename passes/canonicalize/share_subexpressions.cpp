@@ -8,6 +8,7 @@
 #include <torch/csrc/jit/passes/constant_propagation.h>
 
 #include "aliasing.h"
+#include "lifted_tensors.h"
 #include "passes.h"
 
 namespace ipex::passes {
@@ -16,7 +17,11 @@ namespace {
 bool run(Context& context) {
   std::shared_ptr<Graph> same = context.graph;
   bool changed = torch::jit::ConstantPropagation(same, /*ignore_custom_classes=*/true);
-  if (!writes_to_shared_memory(context.graph)) changed |= torch::jit::EliminateCommonSubexpression(context.graph);
+  if (writes_to_shared_memory(context.graph)) return changed;
+  LiftedTensors lifted(*context.graph);
+  lifted.lift_constants(*context.graph);
+  changed |= torch::jit::EliminateCommonSubexpression(context.graph);
+  lifted.put_back(*context.graph);
   return changed;
 }
 

@@ -15,9 +15,6 @@ import ipex
 from anchored import named, trace
 from support import assert_same, kinds
 
-LINEAR = nn.Linear(8, 8)
-WEIGHT = torch.randn(8, 8)
-
 
 class Function(nn.Module):
     """A function of tensors, and a linear that it may use."""
@@ -35,13 +32,14 @@ def out_of(x: Tensor, *sizes: int) -> Tensor:
     return x.new_zeros(sizes or x.shape)
 
 
-def written_out(call: Callable[..., Any]) -> Callable[[Function, Tensor], Any]:
-    """What the call returns, and what it has written."""
+def written_out(call: Callable[..., Any], *sizes: int) -> Callable[[Function, Tensor], Any]:
+    """What the call returns, and what it has written: seen through a view, as a trace takes `out` for the result."""
 
     def function(m: Function, x: Tensor) -> Any:
-        out = out_of(x)
+        out = out_of(x, *sizes)
+        view = out.view(-1)
         result = call(m, x, out)
-        return result, out + 1
+        return result, view + 1
 
     return function
 
@@ -56,7 +54,7 @@ OUT = {
     "sigmoid after a linear": written_out(lambda m, x, out: torch.sigmoid(m.linear(x), out=out)),
     "clamp after a linear": written_out(lambda m, x, out: torch.clamp(m.linear(x), -0.1, 0.1, out=out)),
     "softmax": written_out(lambda m, x, out: torch.softmax(m.linear(x), -1, dtype=torch.float32, out=out)),
-    "cat": lambda m, x: (lambda out: (torch.cat([m.linear(x), x], out=out), out + 1))(x.new_zeros(2 * x.size(0), 8)),
+    "cat": written_out(lambda m, x, out: torch.cat([m.linear(x), x], out=out), 8, 8),
 }
 
 
@@ -73,8 +71,8 @@ def test_out_is_written(function):
 @named(
     "function",
     {
-        "bmm": lambda m, x: (lambda o: (torch.bmm(x, x, out=o), o + 1))(out_of(x)),
-        "baddbmm": lambda m, x: (lambda o: (torch.baddbmm(x, x, x, out=o), o + 1))(out_of(x)),
+        "bmm": written_out(lambda m, x, out: torch.bmm(x, x, out=out)),
+        "baddbmm": written_out(lambda m, x, out: torch.baddbmm(x, x, x, out=out)),
     },
 )
 def test_out_of_a_batched_product_is_written(function):
