@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -28,20 +29,32 @@ class Verdict:
     eagers_error: float | None = None
 
 
-def judge(
-    actual: Sequence[Tensor], expected: Sequence[Tensor], model: nn.Module, inputs: tuple[Tensor, ...]
-) -> Verdict:
-    """Compare results with eager's and, where these differ by more than roundings, with float64's."""
-    difference = largest_difference(list(actual), list(expected))
-    wrong = _wrong_form(actual, expected)
-    if wrong or difference <= TOLERANCE:
-        return Verdict(wrong or "ok", difference)
-    exact = _in_float64(model, inputs)
-    if exact is None:
-        return Verdict("wrong values", difference)
-    error, eagers_error = (largest_difference(list(results), exact) for results in (actual, expected))
-    is_close = error <= TIMES_EAGERS_ERROR * eagers_error
-    return Verdict("ok" if is_close else "wrong values", difference, error, eagers_error)
+class Reference:
+    """What eager makes of the inputs and, if somebody has to know, what float64 does."""
+
+    def __init__(self, model: nn.Module, inputs: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> None:
+        self.model, self.inputs, self.expected = model, inputs, list(expected)
+
+    @cached_property
+    def exact(self) -> list[Tensor] | None:
+        """The results in float64, which takes long; None for a model that does not run in it."""
+        try:
+            model = copy.deepcopy(self.model).double()
+            return list(model(*(x.double() if x.is_floating_point() else x.clone() for x in self.inputs)))
+        except (RuntimeError, TypeError, ValueError):
+            return None
+
+    def judge(self, actual: Sequence[Tensor]) -> Verdict:
+        """Compare results with eager's and, where these differ by more than roundings, with float64's."""
+        difference = largest_difference(list(actual), self.expected)
+        wrong = _wrong_form(actual, self.expected)
+        if wrong or difference <= TOLERANCE:
+            return Verdict(wrong or "ok", difference)
+        if self.exact is None:
+            return Verdict("wrong values", difference)
+        error, eagers_error = (largest_difference(list(x), self.exact) for x in (actual, self.expected))
+        is_close = error <= TIMES_EAGERS_ERROR * eagers_error
+        return Verdict("ok" if is_close else "wrong values", difference, error, eagers_error)
 
 
 def _wrong_form(actual: Sequence[Tensor], expected: Sequence[Tensor]) -> str | None:
@@ -52,15 +65,6 @@ def _wrong_form(actual: Sequence[Tensor], expected: Sequence[Tensor]) -> str | N
     if [x.stride() for x in actual] != [x.stride() for x in expected]:
         return "wrong strides"
     return None
-
-
-def _in_float64(model: nn.Module, inputs: tuple[Tensor, ...]) -> list[Tensor] | None:
-    """Return None for a model that does not run in float64."""
-    try:
-        exact = copy.deepcopy(model).double()
-        return list(exact(*(x.double() if x.is_floating_point() else x.clone() for x in inputs)))
-    except (RuntimeError, TypeError, ValueError):
-        return None
 
 
 def same_inputs(ours: tuple[Tensor, ...], before: tuple[Tensor, ...]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from ..in_turn import median_ratio, times_in_turn
 from . import catalogue, shares
 from .catalogue import Recipe
 from .model import LeftOut, OnlyTensors, count_parameters
-from .values import judge, same_inputs
+from .values import Reference, same_inputs
 
 Answer = dict[str, Any]
 CALLS = 3  # TorchScript compiles again after the first calls
@@ -35,7 +35,7 @@ class Worker:
     recipe: Recipe
     model: OnlyTensors
     inputs: tuple[Tensor, ...]
-    expected: tuple[Tensor, ...]
+    reference: Reference
     traced: torch.jit.ScriptModule
     frozen: torch.jit.ScriptModule
     optimized: torch.jit.ScriptModule
@@ -61,10 +61,9 @@ class Worker:
         answer = {"optimise_seconds": time.perf_counter() - start}
         for _ in range(CALLS):
             ours = copy.deepcopy(self.inputs)
-            actual = self.optimized(*ours)
-            verdict = judge(actual, self.expected, self.model, self.inputs)
+            verdict = self.reference.judge(self.optimized(*ours))
             if verdict.status == "ok" and not same_inputs(ours, self.inputs):
-                return {**answer, **asdict(verdict), "status": "changed its inputs"}
+                verdict = replace(verdict, status="changed its inputs")
             if verdict.status != "ok":
                 break
         return {**answer, **asdict(verdict)}
@@ -87,7 +86,7 @@ class Worker:
     def write(self, folder: str) -> Answer:
         """Write the model, its inputs and eager's results for the backends of `ipex bench`."""
         torch.save(self.recipe, Path(folder) / "model.pt")
-        torch.save((self.inputs, list(self.expected)), Path(folder) / "data.pt")
+        torch.save((self.inputs, self.reference.expected), Path(folder) / "data.pt")
         return {}
 
     def _make(self, recipe: Recipe) -> None:
@@ -98,16 +97,17 @@ class Worker:
         return self.model(*copy.deepcopy(self.inputs))
 
     def _trace(self) -> None:
-        self.expected = self._eager()
-        if not self.expected:
+        expected = self._eager()
+        if not expected:
             raise LeftOut("returns no tensor")
-        if not _equal(self._eager(), self.expected):
+        if not _equal(self._eager(), expected):
             raise LeftOut("gives other results in each call")
+        self.reference = Reference(self.model, self.inputs, expected)
         self.traced = torch.jit.trace(self.model, copy.deepcopy(self.inputs), check_trace=False)
         self.frozen = torch.jit.freeze(self.traced)
         for _ in range(CALLS):
             actual = self.frozen(*copy.deepcopy(self.inputs))
-        if judge(actual, self.expected, self.model, self.inputs).status == "wrong values":
+        if self.reference.judge(actual).status == "wrong values":
             raise LeftOut("frozen TorchScript differs from eager")
 
     def _call(self, module: torch.jit.ScriptModule) -> Callable[[], object]:
