@@ -18,7 +18,10 @@ SEED ?= 1
 # Options for `make bench`; `.venv/bin/python -m ipex bench --help` lists them.
 BENCH ?=
 
-.PHONY: demo test test-isa fuzz coverage bench lint format wheel sdk clean
+# Options for `make zoo`; `.venv/bin/python -m benchmarks.zoo --help` lists them. `build/zoo.jsonl` keeps what was done.
+ZOO ?= --markdown docs/zoo.md
+
+.PHONY: demo test test-isa fuzz coverage bench zoo lint format wheel sdk clean
 demo: $(VENV)/installed        ## build, optimise a ResNet-50, compare, time, serve it from C++
 	$(BIN)/python examples/demo.py
 
@@ -41,6 +44,13 @@ bench: $(VENV)/installed       ## well-known models in ipex and its peers: bench
 	$(BIN)/python -m ipex bench --models all --json benchmarks/results/bench.json \
 		--markdown benchmarks/results/bench.md --chart benchmarks/results/bench.svg \
 		--log benchmarks/results/bench.log $(BENCH)
+
+zoo: $(VENV)/installed build/zoo-packages  ## real models against eager and frozen TorchScript: make zoo ZOO="--sample 40"
+	PYTHONPATH=build/zoo-packages $(BIN)/python -m benchmarks.zoo $(ZOO)
+
+build/zoo-packages: benchmarks/zoo/requirements.txt $(VENV)/tools
+	$(BIN)/pip install --quiet --no-deps --upgrade --target $@ -r $< || echo "make zoo: goes on without" >&2
+	mkdir -p $@ && touch $@
 
 lint: $(VENV)/installed        ## ruff, mypy, clang-format
 	$(BIN)/ruff check .

@@ -22,6 +22,15 @@ std::vector<Row> rows(const ipex::Report& report) {
   return rows;
 }
 
+// The dtype that Python calls torch.NAME.
+at::ScalarType dtype_of(const std::string& name) {
+  const auto& dtypes = c10::getStringToDtypeMap();
+  const auto found = dtypes.find(name);
+  TORCH_CHECK(found != dtypes.end(), "ipex.jit_optimize: expected the name of a dtype in dtype, got '", name,
+              "'. Take bfloat16 or float16.");
+  return found->second;
+}
+
 // Keeps what C++ code warns about, to hand it to Python once the GIL is held.
 class Warnings final : public c10::WarningHandler {
  public:
@@ -43,11 +52,12 @@ PYBIND11_MODULE(_C, m) {
   ipex::python::define_quick_call(m);
   m.def(
       "jit_optimize",
-      [](const torch::jit::Module& module, std::vector<std::string> disable, std::optional<int> fp32_math_mode,
-         std::optional<int> dtype) {
-        ipex::Options options{std::move(disable), std::nullopt, std::nullopt};
+      [](const torch::jit::Module& module, std::vector<std::string> disable, const std::optional<std::string>& dtype,
+         std::optional<int> fp32_math_mode) {
+        ipex::Options options;
+        options.disable = std::move(disable);
+        if (dtype) options.dtype = dtype_of(*dtype);
         if (fp32_math_mode) options.fp32_math_mode = static_cast<ipex::FP32MathMode>(*fp32_math_mode);
-        if (dtype) options.dtype = static_cast<at::ScalarType>(*dtype);
         Warnings warnings;
         torch::jit::Module optimized = [&] {
           const py::gil_scoped_release released;
@@ -57,7 +67,8 @@ PYBIND11_MODULE(_C, m) {
         warnings.hand_over();
         return optimized;
       },
-      py::arg("module"), py::arg("disable"), py::arg("fp32_math_mode"), py::arg("dtype") = std::nullopt);
+      py::arg("module"), py::kw_only(), py::arg("disable") = std::vector<std::string>{},
+      py::arg("dtype") = std::nullopt, py::arg("fp32_math_mode") = std::nullopt);
   m.def(
       "set_fp32_math_mode", [](int mode) { return ipex::set_fp32_math_mode(static_cast<ipex::FP32MathMode>(mode)); },
       py::arg("mode"));

@@ -6,10 +6,12 @@ Importing changes nothing in the process.
 import torch  # noqa: F401  (its libraries must be loaded before ours)
 
 from . import isa
+from ._jit_optimize import jit_optimize
 from ._load_extension import _C as _C
 from ._math_mode import FP32MathMode, fp32_math_mode, get_fp32_math_mode, set_fp32_math_mode
-from ._optimize import Decision, Report, explain, jit_optimize, load, optimize
 from ._process_wide import jit_passes, register_jit_passes, unregister_jit_passes
+from ._report import Decision, Report, explain
+from ._script_module import load
 from ._version import __version__, cmake_prefix_path
 
 __all__ = [
@@ -25,7 +27,6 @@ __all__ = [
     "jit_optimize",
     "jit_passes",
     "load",
-    "optimize",
     "register_jit_passes",
     "set_fp32_math_mode",
     "unregister_jit_passes",

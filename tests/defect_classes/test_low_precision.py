@@ -82,7 +82,7 @@ def test_anchors_given_a_dtype(anchor, dtype):
 def test_a_lowered_model_under_autocast(dtype, around):
     """Either dtype may be computed in, so the model is held to what stock gets in the coarser one."""
     model, x = nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3)).eval(), torch.randn(2, 4, 9, 9)
-    optimized = ipex.optimize(model, x, dtype=dtype)
+    optimized = ipex.jit_optimize(model, x, dtype=dtype)
     coarser = max(dtype, around, key=lambda d: torch.finfo(d).eps)
     with torch.no_grad():
         exact = model(x)

@@ -66,7 +66,7 @@ def test_tf32_is_refused_where_it_would_be_a_promise():
     with pytest.raises(ValueError, match=f"ipex.fp32_math_mode: {message}"), ipex.fp32_math_mode(FP32MathMode.TF32):
         pass
     with pytest.raises(RuntimeError, match="expected FP32 or BF32 in fp32_math_mode, got TF32"):
-        ipex._C.jit_optimize(traced()._c, [], 1)
+        ipex._C.jit_optimize(traced()._c, fp32_math_mode=1)
 
 
 @pytest.mark.parametrize("mode", ["BF32", 2, None, torch.bfloat16])
@@ -95,8 +95,8 @@ def test_another_device(device):
 
 def test_optimize_passes_it_on():
     model, x = nn.Linear(4, 3).eval(), torch.randn(2, 4)
-    for given in (model, traced()):
-        optimized = ipex.optimize(given, x, fp32_math_mode=FP32MathMode.BF32)
+    for given in ((model, x), (traced(),)):
+        optimized = ipex.jit_optimize(*given, fp32_math_mode=FP32MathMode.BF32)
         assert "math_mode=BF32" in optimized.packed_0.describe()
 
 

@@ -266,7 +266,7 @@ class Around(nn.Module):
         lambda model, inputs: torch.jit.trace(model, inputs, check_trace=False),
         lambda model, _: torch.jit.script(model),
         lambda model, _: torch.compile(model, backend="eager"),
-        lambda model, inputs: ipex.optimize(model, inputs),
+        lambda model, inputs: ipex.jit_optimize(model, inputs),
     ],
     ids=["traced", "scripted", "compiled", "optimised"],
 )

@@ -203,10 +203,10 @@ class Saved:
         lstm, steps = nn.LSTM(37, 19).eval(), (torch.randn(6, 3, 37),)
         with torch.no_grad():
             self.expected = model(*self.inputs)
-            optimized = ipex.optimize(model, self.inputs)
+            optimized = ipex.jit_optimize(model, self.inputs)
             for kind in KINDS:
                 assert f"ipex::{kind}" in str(optimized.graph)
-            for name, module, x in (("model", optimized, self.inputs), ("lstm", ipex.optimize(lstm, steps), steps)):
+            for name, module, x in (("model", optimized, self.inputs), ("lstm", ipex.jit_optimize(lstm, steps), steps)):
                 module.save(folder / f"{name}.pt")
                 torch.save(x, folder / f"{name}_inputs.pt")
         self.runs: dict[str, tuple[Path, dict[str, list[str]]]] = {}

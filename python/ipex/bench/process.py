@@ -20,7 +20,7 @@ class WorkerFailed(Exception):
 class Process:
     """A worker of `threads` threads. What its libraries say goes to `log`, what they cache into `folder`."""
 
-    def __init__(self, threads: int, folder: Path, log: Path) -> None:
+    def __init__(self, threads: int, folder: Path, log: Path, worker: str = "ipex.bench.worker") -> None:
         environment = {
             **os.environ,
             "OMP_NUM_THREADS": str(threads),
@@ -28,7 +28,7 @@ class Process:
         }
         with log.open("ab") as stderr:
             self._popen = subprocess.Popen(
-                [sys.executable, "-m", "ipex.bench.worker"],
+                [sys.executable, "-m", worker],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,

@@ -141,13 +141,12 @@ def seconds_of(call: Call) -> float:
     return elapsed
 
 
-def main() -> None:
-    """Answer orders until there are no more."""
+def main(worker: object) -> None:
+    """Answer orders until there are no more. Each is a method of `worker`."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     warnings.filterwarnings("ignore", category=FutureWarning)
-    worker = Worker()
     with torch.no_grad():
         for line in sys.stdin:
             order = json.loads(line)
@@ -162,4 +161,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(Worker())

@@ -50,7 +50,7 @@ def test_fires(tmp_path, dtype):
 @both_dtypes
 def test_the_report_says_so(dtype):
     name = str(dtype).removeprefix("torch.")
-    optimized = ipex.optimize(nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval(), torch.randn(2, 4), dtype=dtype)
+    optimized = ipex.jit_optimize(nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval(), torch.randn(2, 4), dtype=dtype)
     said = [str(d) for d in ipex.explain(optimized) if d.pass_name == "lower_precision"]
     assert len(said) == 1
     assert said[0].startswith("applied   lower_precision: ipex::linear_run in ")
@@ -65,10 +65,10 @@ def test_declines_what_overflows():
     linear, x = nn.Linear(4, 4).eval(), torch.randn(2, 4)
     with torch.no_grad():
         linear.weight[0, 0] = 1e5
-        optimized = ipex.optimize(linear, x, dtype=torch.float16)
+        optimized = ipex.jit_optimize(linear, x, dtype=torch.float16)
         assert declined(optimized) == ["its weight overflows in float16"]
         torch.testing.assert_close(optimized(x), linear(x))
-    assert declined(ipex.optimize(linear, x, dtype=torch.bfloat16)) == []
+    assert declined(ipex.jit_optimize(linear, x, dtype=torch.bfloat16)) == []
 
 
 def test_declines_what_computes_in_float32():
@@ -156,7 +156,7 @@ def test_the_original_is_left_alone():
 
 
 def test_refuses_a_model_whose_ops_are_packed():
-    optimized = ipex.optimize(nn.Linear(4, 4).eval(), torch.randn(2, 4))
+    optimized = ipex.jit_optimize(nn.Linear(4, 4).eval(), torch.randn(2, 4))
     with pytest.raises(RuntimeError, match="expected a model that was not optimised before, to give it a dtype"):
         ipex.jit_optimize(optimized, dtype=torch.bfloat16)
 
@@ -164,12 +164,12 @@ def test_refuses_a_model_whose_ops_are_packed():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int8, torch.float64])
 def test_another_dtype(dtype):
     with pytest.raises(ValueError, match=f"expected torch.bfloat16 or torch.float16 in dtype, got {dtype}"):
-        ipex.optimize(nn.Linear(4, 4).eval(), torch.randn(2, 4), dtype=dtype)
+        ipex.jit_optimize(nn.Linear(4, 4).eval(), torch.randn(2, 4), dtype=dtype)
 
 
 def test_not_a_dtype():
     with pytest.raises(TypeError, match="expected a torch.dtype in dtype, got 'bfloat16'"):
-        ipex.optimize(nn.Linear(4, 4).eval(), torch.randn(2, 4), dtype="bfloat16")
+        ipex.jit_optimize(nn.Linear(4, 4).eval(), torch.randn(2, 4), dtype="bfloat16")
 
 
 WARNS = """

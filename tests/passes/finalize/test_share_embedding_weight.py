@@ -41,7 +41,7 @@ def test_the_weight_is_there_once(tmp_path, script, width):
 
 def test_rows_are_read_exactly():
     model, indices = Tied(1000, 64).eval(), torch.randperm(1000)
-    assert torch.equal(ipex.optimize(model, indices)(indices)[1], model.words.weight[indices])
+    assert torch.equal(ipex.jit_optimize(model, indices)(indices)[1], model.words.weight[indices])
 
 
 class TwoReaders(Tied):
@@ -61,7 +61,7 @@ def test_several_embeddings_read_one_weight(tmp_path):
 
 @pytest.mark.parametrize("index", [-1, 70])
 def test_an_index_out_of_range_raises(index):
-    optimized = ipex.optimize(Tied().eval(), torch.tensor([1]))
+    optimized = ipex.jit_optimize(Tied().eval(), torch.tensor([1]))
     with pytest.raises(Exception, match="index out of range in self"):
         optimized(torch.tensor([0, index]))
 
@@ -69,7 +69,7 @@ def test_an_index_out_of_range_raises(index):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_other_dtypes(dtype):
     model, indices = Tied().eval().to(dtype), torch.randint(0, 70, (4,))
-    optimized = ipex.optimize(model, indices)
+    optimized = ipex.jit_optimize(model, indices)
     for _ in range(2):
         assert_same(optimized(indices)[1], model(indices)[1])
 

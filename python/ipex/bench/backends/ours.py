@@ -6,8 +6,9 @@ from pathlib import Path
 
 import torch
 
+from ..._jit_optimize import jit_optimize
 from ..._math_mode import FP32MathMode
-from ..._optimize import jit_optimize, load
+from ..._script_module import load
 from .backend import BF32_TOLERANCE, Call, Job
 from .stock import TorchScript
 

@@ -1,0 +1,72 @@
+"""Whether a model gives what eager gives: values, dtypes, shapes and strides; and leaves its inputs alone."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from ipex.bench.reference import largest_difference
+
+# Relative to the largest element of a result, as in tests/support.py.
+TOLERANCE = 1e-5
+# Errors of many layers add up, eager's as much as ours. Where the difference is larger than TOLERANCE, both are held
+# against float64, as in tests/models/test_zoo.py: ours may be this many times as far off as eager.
+TIMES_EAGERS_ERROR = 4
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`status` is ok, or what is wrong first of all. Errors are relative to the largest element of the result."""
+
+    status: str
+    difference: float
+    error: float | None = None
+    eagers_error: float | None = None
+
+
+class Reference:
+    """What eager makes of the inputs and, if somebody has to know, what float64 does."""
+
+    def __init__(self, model: nn.Module, inputs: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> None:
+        self.model, self.inputs, self.expected = model, inputs, list(expected)
+
+    @cached_property
+    def exact(self) -> list[Tensor] | None:
+        """The results in float64, which takes long; None for a model that does not run in it."""
+        try:
+            model = copy.deepcopy(self.model).double()
+            return list(model(*(x.double() if x.is_floating_point() else x.clone() for x in self.inputs)))
+        except (RuntimeError, TypeError, ValueError):
+            return None
+
+    def judge(self, actual: Sequence[Tensor]) -> Verdict:
+        """Compare results with eager's and, where these differ by more than roundings, with float64's."""
+        difference = largest_difference(list(actual), self.expected)
+        wrong = _wrong_form(actual, self.expected)
+        if wrong or difference <= TOLERANCE:
+            return Verdict(wrong or "ok", difference)
+        if self.exact is None:
+            return Verdict("wrong values", difference)
+        error, eagers_error = (largest_difference(list(x), self.exact) for x in (actual, self.expected))
+        is_close = error <= TIMES_EAGERS_ERROR * eagers_error
+        return Verdict("ok" if is_close else "wrong values", difference, error, eagers_error)
+
+
+def _wrong_form(actual: Sequence[Tensor], expected: Sequence[Tensor]) -> str | None:
+    if [x.shape for x in actual] != [x.shape for x in expected]:
+        return "wrong shapes"
+    if [x.dtype for x in actual] != [x.dtype for x in expected]:
+        return "wrong dtypes"
+    if [x.stride() for x in actual] != [x.stride() for x in expected]:
+        return "wrong strides"
+    return None
+
+
+def same_inputs(ours: tuple[Tensor, ...], before: tuple[Tensor, ...]) -> bool:
+    """Whether a call left its inputs as they were."""
+    return all(map(torch.equal, ours, before))

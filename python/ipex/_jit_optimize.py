@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+from ._load_extension import _C
+from ._math_mode import FP32MathMode
+from ._options import Options
+from ._script_module import cpp_module, wrapped
+
+
+def jit_optimize(
+    module: torch.nn.Module,
+    example_inputs: torch.Tensor | tuple[Any, ...] | Mapping[str, Any] | None = None,
+    *,
+    disable: Iterable[str] = (),
+    dtype: torch.dtype | None = None,
+    fp32_math_mode: FP32MathMode | None = None,
+) -> torch.jit.ScriptModule:
+    """Return a ScriptModule that computes what `module` does, faster. `module` is not changed.
+
+    `module` is a ScriptModule (traced, scripted, frozen or loaded from a file), or any other nn.Module together with
+    `example_inputs` to trace it with: a tensor, a tuple of arguments, or a mapping of keyword arguments. It must be in
+    eval mode. The result is an ordinary ScriptModule: save it, load it, copy it, run it from many threads or from C++.
+
+    `disable` names passes to leave out; `python -m ipex --passes` lists them. `dtype`, torch.bfloat16 or torch.float16,
+    lets the convolutions and linears of a float32 model compute in it; inputs and results keep their dtype. A model
+    that has 16-bit weights, or was traced under autocast, needs no `dtype`. `fp32_math_mode`, FP32 or BF32, is the
+    model's own from then on, and saved with it; without, the model follows `set_fp32_math_mode`.
+
+    >>> model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU()).eval()
+    >>> x = torch.randn(2, 8)
+    >>> optimized = ipex.jit_optimize(model, x)
+    >>> torch.allclose(optimized(x), model(x), atol=1e-6)
+    True
+    """
+    options = Options(disable, dtype, fp32_math_mode)
+    script = _script_module(module, example_inputs)
+    return wrapped(_C.jit_optimize(cpp_module(script, "jit_optimize"), **options.for_cpp()))
+
+
+def _script_module(module: torch.nn.Module, example_inputs: Any) -> torch.jit.ScriptModule:
+    if isinstance(module, torch.jit.ScriptModule):
+        if example_inputs is not None:
+            raise TypeError(
+                f"ipex.jit_optimize: expected no example_inputs with a ScriptModule, got {_kind(example_inputs)}. "
+                "It is not traced again: leave them out."
+            )
+        return module
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"ipex.jit_optimize: expected a ScriptModule or an nn.Module, got {_kind(module)}.")
+    if module.training:
+        raise ValueError(
+            "ipex.jit_optimize: expected a module in eval mode, got training=True. Call module.eval() first."
+        )
+    if not isinstance(example_inputs, (torch.Tensor, tuple, Mapping)):
+        raise TypeError(
+            f"ipex.jit_optimize: expected example_inputs to trace {_kind(module)} with, got {_kind(example_inputs)}. "
+            "Pass a tensor, a tuple of arguments or a mapping of keyword arguments."
+        )
+    with torch.no_grad():
+        as_keywords = isinstance(example_inputs, Mapping)
+        inputs = {"example_kwarg_inputs": dict(example_inputs)} if as_keywords else {"example_inputs": example_inputs}
+        traced: torch.jit.ScriptModule = torch.jit.trace(module, **inputs)
+    return traced
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else type(value).__name__

@@ -1,0 +1,35 @@
+"""ScriptModules on their way to C++ and back."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+
+from ._load_extension import _C
+
+
+def cpp_module(module: torch.jit.ScriptModule, caller: str) -> Any:
+    """Return the C++ module of a ScriptModule. Raises for anything else."""
+    if isinstance(module, torch.jit.ScriptModule):
+        return module._c
+    if isinstance(module, torch.nn.Module):
+        raise TypeError(
+            f"ipex.{caller}: expected a ScriptModule, got the nn.Module {type(module).__name__}. "
+            "Call ipex.jit_optimize(module, example_inputs) first."
+        )
+    raise TypeError(f"ipex.{caller}: expected a ScriptModule, got {type(module).__name__}.")
+
+
+def wrapped(cpp: Any) -> torch.jit.ScriptModule:
+    """Return a ScriptModule of a C++ module, with a short way from Python into its forward."""
+    module: torch.jit.ScriptModule = torch.jit._recursive.wrap_cpp_module(cpp)
+    if cpp._has_method("forward"):
+        module.__dict__["_compiled_call_impl"] = _C.QuickCall(module)  # nn.Module.__call__ asks this first
+    return module
+
+
+def load(path: str | os.PathLike[str]) -> torch.jit.ScriptModule:
+    """Load a saved model, like torch.jit.load, and say what is wrong with a file that can't be loaded."""
+    return wrapped(_C.load(os.fspath(path)))
