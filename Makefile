@@ -21,7 +21,7 @@ BENCH ?=
 # Options for `make zoo`; `.venv/bin/python -m benchmarks.zoo --help` lists them. `build/zoo.jsonl` keeps what was done.
 ZOO ?= --markdown docs/zoo.md
 
-.PHONY: demo test test-isa fuzz coverage bench zoo lint format wheel sdk clean
+.PHONY: demo test test-isa fuzz coverage bench op-database zoo lint format wheel sdk clean
 demo: $(VENV)/installed        ## build, optimise a ResNet-50, compare, time, serve it from C++
 	$(BIN)/python examples/demo.py
 
@@ -37,6 +37,9 @@ coverage: $(VENV)/installed    ## what becomes of well-known models, and why: do
 
 fuzz: $(VENV)/installed        ## random models against eager: make fuzz CASES=100000 SEED=7
 	$(BIN)/python -W ignore tests/fuzz/run.py --cases $(CASES) --seed $(SEED) --jobs 2 --failures build/fuzz-failures
+
+op-database: $(VENV)/installed ## each op of PyTorch's own op database between packed ops, against eager
+	$(BIN)/python -W ignore tests/op_database/run.py --jobs 2 --failures build/op-database-failures.txt
 
 bench: $(VENV)/installed       ## well-known models in ipex and its peers: benchmarks/results; make bench BENCH="--threads 4"
 	@grep -v '^#' benchmarks/requirements-peers.txt | while read -r peer; do \
@@ -81,7 +84,7 @@ $(VENV)/tools:
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=23"
 	$(BIN)/pip install --quiet "$(TORCH)"
 	$(BIN)/pip install --quiet "scikit-build-core>=0.11" "cmake>=3.25,<4" ninja \
-		"pytest>=8" "hypothesis>=6" numpy "$(TRANSFORMERS)" ruff==0.17.5 mypy==2.4.1 clang-format==18.1.8
+		"pytest>=8" "hypothesis>=6" numpy expecttest "$(TRANSFORMERS)" ruff==0.17.5 mypy==2.4.1 clang-format==18.1.8
 	touch $@
 
 $(VENV)/installed: $(VENV)/tools $(SOURCES)

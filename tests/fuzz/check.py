@@ -14,13 +14,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import ipex
 from fuzz import doubt
-from fuzz.compare import difference
+from fuzz.compare import FACTOR, FLOOR, difference
 from fuzz.outcome import Outcome, run
 from fuzz.stages import build, frozen, round_trip, torchscript, what_was_fused
 from fuzz.strategies import Call, Case
 from fuzz.tensors import TensorSpec
 
-Optimize = Callable[[torch.jit.ScriptModule], Any]
+Optimize = Callable[..., Any]
 DISTURBANCES = 6
 
 # Errors of TorchScript's own: a module that it optimises raises them without ipex, if not the same module.
@@ -85,7 +85,8 @@ class _Check:
         before = str(module.graph) if self.case.saved else ""
         self.stage("optimize")
         try:
-            optimized = self.optimize(module)
+            given = {"dtype": getattr(torch, self.case.dtype)} if self.case.dtype else {}
+            optimized = self.optimize(module, **given)
         except Exception as error:
             return self._optimize_raised(module, error)
         fused = what_was_fused(optimized) if self.optimize is ipex.jit_optimize else set()
@@ -117,7 +118,7 @@ class _Check:
             self.stage(f"{stage}, call {index}")
             actual = run(module, call)
             self.stage("compare")
-            noise = _Noise(self.model, self.case.calls[index])
+            noise = _Noise(self.model, self.case.calls[index], self.case.dtype)
             found = difference(actual, self.expected[index], noise)
             if found is None:
                 continue
@@ -212,16 +213,21 @@ def _is_close(actual: Outcome, stock: Outcome) -> bool:
 class _Noise:
     """compare.Noise for one call: what eager gives when weights and inputs, or what each op computes, are disturbed."""
 
-    def __init__(self, model: torch.nn.Module, call: Call) -> None:
+    def __init__(self, model: torch.nn.Module, call: Call, dtype: str = "") -> None:
+        # The dtype that the module was given: then its roundings are not those of eager.
+        self.given = getattr(torch, dtype) if dtype else None
         # Inference mode computes the same, and hides from a dispatch mode what composite ops are made of.
         self.model, self.call = model, call._replace(mode="no_grad") if call.mode == "inference" else call
         self.evaluated: dict[str, dict[str, Tensor]] = {}
 
     def disturbed(self, name: str) -> list[Tensor]:
         seeds = range(DISTURBANCES)
-        found = [self._named(name, f"tensors {seed}", self._with_tensors, _disturbance(seed)) for seed in seeds]
+        found = [
+            self._named(name, f"tensors {seed}", self._with_tensors, _disturbance(seed, self.given)) for seed in seeds
+        ]
         found += [
-            self._named(name, f"ops {seed}", self._under, doubt.Shaken(doubt.by_rounding(seed))) for seed in seeds
+            self._named(name, f"ops {seed}", self._under, doubt.Shaken(doubt.by_rounding(seed, self.given)))
+            for seed in seeds
         ]
         for shake in (doubt.with_positive_zeros, doubt.with_negative_zeros):
             found.append(self._named(name, shake.__name__, self._under, doubt.Shaken(shake)))
@@ -233,6 +239,10 @@ class _Noise:
         finally:
             torch.set_flush_denormal(False)
         return [t for t in found if t is not None]
+
+    def allowed(self, dtype: torch.dtype) -> tuple[float, float]:
+        # tests/low_precision.py: twice stock's error, and half a rounding.
+        return (2.0, torch.finfo(self.given).eps / 2) if self.given else (FACTOR, FLOOR[dtype])
 
     def exact(self, name: str) -> Tensor | None:
         return self._named(name, "float64", self._with_tensors, _widen)
@@ -267,14 +277,14 @@ class _Noise:
             return run(copy.deepcopy(self.model), self.call)
 
 
-def _disturbance(seed: int) -> Callable[[Tensor], Tensor]:
+def _disturbance(seed: int, given: torch.dtype | None = None) -> Callable[[Tensor], Tensor]:
     generator = torch.Generator().manual_seed(seed)
 
     def disturb(values: Tensor) -> Tensor:
         if not values.is_floating_point():
             return values
         by = torch.rand(values.shape, generator=generator, dtype=torch.float64) * 2 - 1
-        return (values.double() * (1 + 2 * torch.finfo(values.dtype).eps * by)).to(values.dtype)
+        return (values.double() * (1 + 2 * doubt.rounding(values.dtype, given) * by)).to(values.dtype)
 
     return disturb
 

@@ -35,6 +35,9 @@ class Noise(Protocol):
     def disturbed(self, name: str) -> list[Tensor]:
         """The tensor in evaluations that are as right as eager's."""
 
+    def allowed(self, dtype: torch.dtype) -> tuple[float, float]:
+        """FACTOR and FLOOR for results of this dtype, or what stands in for them."""
+
     def exact(self, name: str) -> Tensor | None:
         """The tensor in float64; None where that fails."""
 
@@ -111,7 +114,8 @@ def _values(a: Tensor, e: Tensor, noise: Noise, name: str) -> tuple[str, str] | 
         if off.sum() <= 1 + e.numel() // 1000 and (not off.numel() or off.max() <= 1):
             return None  # numbers cut off a rounding error beside the next integer
         return "value", f"{a.flatten()[:8]}, eager {e.flatten()[:8]}"
-    floor, a, e = FLOOR[e.dtype], a.double(), e.double()
+    factor, floor = noise.allowed(e.dtype)
+    a, e = a.double(), e.double()
     wrong = _classes(a) != _classes(e)
     if not name.startswith("gradient") and wrong.any():
         wrong &= _settled(e, [*noise.disturbed(name), *noise.with_other_zeros(name)], _classes)
@@ -137,13 +141,13 @@ def _values(a: Tensor, e: Tensor, noise: Noise, name: str) -> tuple[str, str] | 
             if other.shape == compared.shape:
                 z = scaled(other.double()[compared])
                 own = max(own, (z - y)[z.isfinite()].abs().max().item() if z.isfinite().any() else 0.0)
-        if FACTOR * own > scale:
+        if factor * own > scale:
             continue
         truth = y
         if exact is not None and exact.shape == compared.shape:
             z = scaled(exact.double()[compared])
             truth = torch.where(z.isfinite(), z, y)
-        error, allowed = (x - truth).abs().max().item(), FACTOR * own + floor * scale
+        error, allowed = (x - truth).abs().max().item(), factor * own + floor * scale
         if error > allowed:
             return kind, f"off by {error:.3g}, allowed {allowed:.3g} (eager is off by {own:.3g}; largest {scale:.3g})"
     return None

@@ -30,12 +30,18 @@ class Shaken(TorchDispatchMode):
         return results
 
 
-def by_rounding(seed: int) -> Shake:
+def rounding(dtype: torch.dtype, given: torch.dtype | None) -> float:
+    """Half of what an element is disturbed by, relative to it: a rounding of its dtype, which is two half ones; or,
+    for float32 in a model that was given a narrower dtype, a fourth of that dtype's eps: one half rounding, no more."""
+    return torch.finfo(given).eps / 4 if given is not None and dtype == torch.float32 else torch.finfo(dtype).eps
+
+
+def by_rounding(seed: int, given: torch.dtype | None = None) -> Shake:
     """Every result is off by up to two roundings of each element."""
     generator = torch.Generator().manual_seed(seed)
 
     def shake(func: Any, args: tuple[Any, ...], result: Tensor) -> None:
-        eps = torch.finfo(result.dtype).eps
+        eps = rounding(result.dtype, given)
         by = torch.rand(result.shape, generator=generator, dtype=torch.float64) * 2 - 1
         result.mul_((1 + 2 * eps * by).to(result.dtype))
         if func is torch.ops.aten.gelu.default:  # 1 + tanh, and 1 + erf, are next to 0 for negative numbers

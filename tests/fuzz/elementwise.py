@@ -68,7 +68,7 @@ def operand(p: Program, v: Value) -> tuple[str, Shape, str] | None:
             return chosen.name, chosen.shape, chosen.dtype
     if kind == "input" and p is p.root and len(p.inputs) < 4 and p.indent == 2:
         shape = v.shape if p.choose.chance(60) else p.choose.pick(operand_shapes(v))
-        batch = len(shape) == len(v.shape) and shape[:1] == v.shape[:1]
+        batch = len(shape) == len(v.shape) > 0 and shape[0] == v.shape[0]
         added = p.add_input(p.fresh("x"), shape, batch, 0)
         p.values.insert(0, p.values.pop())  # an operand: what was computed stays the latest
         return added.name, shape, "float32"

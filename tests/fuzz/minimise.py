@@ -42,6 +42,8 @@ def _fewer_calls(case: Case) -> Iterator[Case]:
 def _plainer_calls(case: Case) -> Iterator[Case]:
     if case.saved:
         yield case._replace(saved=False)
+    if case.dtype:
+        yield case._replace(dtype="")
     if case.how not in ("trace", "script"):
         yield case._replace(how=case.how.split()[-1])
     plain_build = re.sub(r"settle\(Model\(\).*, (\d+)\)", r"settle(Model(), 'normal', \1)", case.source)
@@ -49,7 +51,7 @@ def _plainer_calls(case: Case) -> Iterator[Case]:
         yield case._replace(source=plain_build)
     for index, call in enumerate(case.calls):
         simpler = []
-        if call.mode != "no_grad":
+        if call.mode != "no_grad" and (call.mode != "autocast" or "autocast" not in case.how):
             simpler.append(call._replace(mode="no_grad"))
         if call.threads != 1:
             simpler.append(call._replace(threads=1))

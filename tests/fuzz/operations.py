@@ -15,6 +15,7 @@ CHANNELS = (4, 1, 2, 3, 5, 8, 16, 17, 32, 33)  # of results: some fit vectors, s
 ANCHORS: list[tuple[int, Operation]] = []  # what may be packed
 FOLLOWERS: list[tuple[int, Operation]] = []  # what may be fused into an anchor or folded into its weights
 OTHERS: list[tuple[int, Operation]] = []  # what stands between
+BY_SCHEMA: list[tuple[int, Operation]] = []  # any op that the passes know, in any of its forms
 
 
 def anchor(weight: int) -> Callable[[Operation], Operation]:
@@ -29,6 +30,10 @@ def other(weight: int) -> Callable[[Operation], Operation]:
     return _row(OTHERS, weight)
 
 
+def by_schema(weight: int) -> Callable[[Operation], Operation]:
+    return _row(BY_SCHEMA, weight)
+
+
 def _row(table: list[tuple[int, Operation]], weight: int) -> Callable[[Operation], Operation]:
     def add(operation: Operation) -> Operation:
         table.append((weight, operation))
@@ -39,13 +44,14 @@ def _row(table: list[tuple[int, Operation]], weight: int) -> Callable[[Operation
 
 def step(program: Program) -> None:
     """One more operation, or an anchor and a chain of what may be fused into it."""
-    kind = program.choose.weighted([(20, "follower"), (50, "chain"), (30, "other")])
+    kind = program.choose.weighted([(20, "follower"), (50, "chain"), (30, "other"), (25, "by schema")])
     if kind == "chain":
         if apply_one(program, ANCHORS, program.current()):
             while program.choose.chance(60):
                 apply_one(program, FOLLOWERS, program.latest())
     else:
-        apply_one(program, FOLLOWERS if kind == "follower" else OTHERS, program.current())
+        table = {"follower": FOLLOWERS, "other": OTHERS, "by schema": BY_SCHEMA}[kind]
+        apply_one(program, table, program.current())
 
 
 def apply_one(program: Program, table: list[tuple[int, Operation]], value: Value) -> bool:

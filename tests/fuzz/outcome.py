@@ -29,8 +29,11 @@ Change = Callable[[Tensor], Tensor]
 @contextlib.contextmanager
 def settings(call: Call) -> Iterator[None]:
     torch.set_num_threads(call.threads)
+    modes = {"no_grad": torch.no_grad, "inference": torch.inference_mode, "grad": torch.enable_grad}
+    # The tracer can't follow casts that autocast keeps.
+    autocast = torch.autocast("cpu", torch.bfloat16, enabled=call.mode == "autocast", cache_enabled=False)
     try:
-        with {"no_grad": torch.no_grad, "inference": torch.inference_mode, "grad": torch.enable_grad}[call.mode]():
+        with modes.get(call.mode, torch.no_grad)(), autocast:
             yield
     finally:
         torch.set_num_threads(1)

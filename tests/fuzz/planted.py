@@ -12,18 +12,19 @@ import torch
 from torch import Tensor
 
 import ipex
+from fuzz.schemas import METADATA_WRITES
 from fuzz.stages import frozen
 
 BUGS: dict[str, type[Wrapper]] = {}  # by name, filled below
 
 
-def optimize(bug: str | None) -> Callable[[torch.jit.ScriptModule], Any]:
+def optimize(bug: str | None) -> Callable[..., Any]:
     """ipex.jit_optimize; or freezing with a bug, so that what is found is not a bug of ipex."""
     if bug is None:
         return ipex.jit_optimize
-    if bug == "alpha_dropped":
-        return lambda module: _without_alpha(frozen(module))
-    return lambda module: BUGS[bug](frozen(module))
+    if bug in IN_GRAPHS:
+        return lambda module, **_: IN_GRAPHS[bug](frozen(module))
+    return lambda module, dtype=None: BUGS[bug](frozen(module), dtype)
 
 
 def _without_alpha(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
@@ -36,11 +37,75 @@ def _without_alpha(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
     return module
 
 
+def _out_not_written(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
+    """An op with out= that is taken for the one without."""
+    for node in _nodes(module):
+        arguments = torch._C.parse_schema(node.schema()).arguments if node.kind().startswith("aten::") else []
+        for index, argument in enumerate(arguments):
+            if argument.is_out:
+                _give_copy(module, node, index)
+    return module
+
+
+def _shape_not_written(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
+    """unsqueeze_ and its like change the shape of a tensor that nobody else has."""
+    for node in _nodes(module):
+        if node.kind().removeprefix("aten::") in METADATA_WRITES:
+            _give_copy(module, node, 0, "aten::detach")
+    return module
+
+
+def _piece_not_written(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
+    """A view of part of a tensor is taken for a tensor of its own."""
+    for node in _nodes(module):
+        if node.kind().startswith("aten::") and node.kind().endswith("_") and node.inputsSize():
+            made = node.inputsAt(0).node().kind()
+            if made in ("prim::ListUnpack", "aten::__getitem__", "aten::slice", "aten::select", "aten::narrow"):
+                _give_copy(module, node, 0)
+    return module
+
+
+def _list_cut(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
+    """Of a list of tensors only the first is looked at."""
+    for node in _nodes(module):
+        if node.kind() == "prim::ListConstruct" and node.inputsSize() > 1 and "Tensor" in str(node.output().type()):
+            for index in range(1, node.inputsSize()):
+                node.replaceInput(index, node.inputsAt(0))
+    return module
+
+
+def _nodes(module: torch.jit.ScriptModule) -> list[Any]:
+    def inside(block: Any) -> list[Any]:
+        return [n for node in block.nodes() for n in [node, *(m for b in node.blocks() for m in inside(b))]]
+
+    return inside(module.graph)
+
+
+def _give_copy(module: torch.jit.ScriptModule, node: Any, index: int, kind: str = "aten::clone") -> None:
+    """Let the node have, in place of this input, a tensor of its own."""
+    graph = module.graph
+    graph.setInsertPoint(node)
+    inputs = [node.inputsAt(index)] + ([graph.insertConstant(None)] if kind == "aten::clone" else [])
+    copy = graph.create(kind, inputs, 1)
+    copy.insertBefore(node)
+    node.replaceInput(index, copy.outputsAt(0))
+
+
+# Bugs that are made in the graph; the others are made around the module.
+IN_GRAPHS = {
+    "alpha_dropped": _without_alpha,
+    "out_not_written": _out_not_written,
+    "shape_not_written": _shape_not_written,
+    "piece_not_written": _piece_not_written,
+    "list_cut": _list_cut,
+}
+
+
 class Wrapper:
     """A module that does something to arguments or results. What isn't about calls goes to the module itself."""
 
-    def __init__(self, module: torch.jit.ScriptModule) -> None:
-        self.module = module
+    def __init__(self, module: torch.jit.ScriptModule, dtype: torch.dtype | None = None) -> None:
+        self.module, self.dtype = module, dtype
         self.calls = 0
 
     def __init_subclass__(cls) -> None:
@@ -133,6 +198,23 @@ class lost_when_saved(Wrapper):
         return torch.jit.freeze(torch.jit.script(torch.nn.ReLU().eval())).save_to_buffer()
 
 
+class autocast_forgotten(Wrapper):
+    def __call__(self, *arguments):
+        with torch.autocast("cpu", enabled=False):
+            return super().__call__(*arguments)
+
+
+class given_dtype_too_coarse(Wrapper):
+    def change(self, result, arguments):
+        coarse = self.dtype is not None and result.dtype == torch.float32 and not result.requires_grad
+        return (result * (1 + 2**-4)) if coarse else result
+
+
+class given_dtype_returned(Wrapper):
+    def change(self, result, arguments):
+        return result.to(self.dtype) if self.dtype is not None and result.dtype == torch.float32 else result
+
+
 class crash(Wrapper):
     def change(self, result, arguments):
         if result.dim() == 1:
@@ -147,4 +229,4 @@ class hang(Wrapper):
         return result
 
 
-NAMES = ("alpha_dropped", *BUGS)
+NAMES = (*IN_GRAPHS, *BUGS)

@@ -99,6 +99,14 @@ class Program:
     def line(self, text: str) -> None:
         self.body.append("    " * self.indent + text)
 
+    def mark(self) -> tuple[list[Input], list[Value], list[str], list[str]]:
+        """How far the program is, for `reset`."""
+        return list(self.inputs), list(self.values), list(self.inits), list(self.body)
+
+    def reset(self, mark: tuple[list[Input], list[Value], list[str], list[str]]) -> None:
+        """Take back what was written since."""
+        self.inputs, self.values, self.inits, self.body = (list(part) for part in mark)
+
     def let(self, expression: str, shape: Sequence[int], dtype: str = "float32") -> Value:
         value = Value(self.fresh("v"), tuple(shape), dtype)
         self.line(f"{value.name} = {expression}")
@@ -138,7 +146,8 @@ class Program:
 
     def like(self, value: Value) -> list[Value]:
         """All values of the same shape and dtype, the value itself among them."""
-        return [v for v in self.values if v.shape == value.shape and v.dtype == value.dtype]
+        alike = [v for v in self.values if v.shape == value.shape and v.dtype == value.dtype]
+        return alike if value in alike else [value, *alike]
 
     def text(self, returned: str) -> str:
         """The class."""

@@ -52,15 +52,18 @@ def show(name, function, specs):
 if __name__ == "__main__":
     import ipex
 
-    with torch.no_grad():
+    autocast = torch.autocast("cpu", torch.bfloat16, enabled="autocast" in HOW, cache_enabled=False)
+    with torch.no_grad(), autocast:
         stock = compiled(build(), tuple(made(CALLS[0][0])))
-        optimized = ipex.jit_optimize(stock)
+        optimized = ipex.jit_optimize(stock, dtype={dtype})
     eager = build()
     print(optimized.inlined_graph)
     for specs, mode, threads in CALLS:
         print(f"{{mode}}, {{threads}} threads, {{specs}}")
         torch.set_num_threads(threads)
-        with {{"no_grad": torch.no_grad, "inference": torch.inference_mode, "grad": torch.enable_grad}}[mode]():
+        modes = {{"no_grad": torch.no_grad, "inference": torch.inference_mode, "grad": torch.enable_grad}}
+        autocast = torch.autocast("cpu", torch.bfloat16, enabled=mode == "autocast", cache_enabled=False)
+        with modes.get(mode, torch.no_grad)(), autocast:
             for name, function in (("eager", eager), ("TorchScript", stock), ("ipex", optimized)):
                 show(name, function, specs)
 '''
@@ -80,6 +83,7 @@ def program_text(failure: Failure, command: str) -> str:
         ),
         source="\n\n" + case.source.split("from torch import Tensor\n", 1)[1].strip("\n") + "\n",
         how=case.how,
+        dtype=f"torch.{case.dtype}" if case.dtype else None,
         calls=f"[\n{calls}]",
     )
 

@@ -26,7 +26,7 @@ def build(source: str, name: str = "<case>") -> nn.Module:
 
 def torchscript(model: nn.Module, how: str, call: Call) -> torch.jit.ScriptModule:
     """The model as its user would hand it to ipex."""
-    call = call._replace(mode="no_grad")
+    call = call._replace(mode="autocast" if "autocast" in how else "no_grad")
     with settings(call):
         if "trace" in how:
             module = torch.jit.trace(model, tuple(arguments(call)[1]), check_trace=False)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 
 # These fill the table of operations.
-from fuzz import attention, blocks, convolutions, elementwise, products, reshaping  # noqa: F401
+from fuzz import attention, blocks, by_schema, convolutions, elementwise, products, reshaping  # noqa: F401
 from fuzz.operations import step
 from fuzz.program import Choices, Input, Program
 from fuzz.tensors import CONTENTS, LAYOUTS, TensorSpec
@@ -66,6 +66,7 @@ class Case(NamedTuple):
     how: str
     saved: bool
     calls: tuple[Call, ...]
+    dtype: str = ""  # what jit_optimize is given as dtype=
 
 
 def cases() -> st.SearchStrategy[Case]:
@@ -91,7 +92,15 @@ def case_of(data: bytes) -> Case:
     how = choose.weighted(
         [(5, "trace"), (5, "script"), (1, "frozen trace"), (1, "frozen script"), (1, "loaded script")]
     )
-    return Case(source, how, choose.chance(25), tuple(calls(choose, program.inputs)))
+    saved, made = choose.chance(25), calls(choose, program.inputs)
+    special = choose.weighted([(88, ""), (3, "autocast"), (3, "autocast trace"), (6, "bfloat16")])
+    if special.startswith("autocast"):
+        made = [call._replace(mode="autocast") for call in made]
+        how = special if special == "autocast trace" else how
+    elif special:
+        # Where a gradient is wanted nothing computes in the dtype.
+        made = [call._replace(mode="no_grad" if call.mode == "grad" else call.mode) for call in made]
+    return Case(source, how, saved, tuple(made), "bfloat16" if special == "bfloat16" and not cast else "")
 
 
 def returned(p: Program) -> str:

@@ -1,0 +1,48 @@
+"""Which ops are drawn by schema: those that the passes know, in every overload and form.
+
+Forms of an op `x` are `x` itself, `x_` in place, its overloads with out=, and `_foreach_x`. Ops that change a tensor's
+shape in place are drawn too, whether a pass knows them or not.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+
+import torch
+
+from ipex import _C
+
+PASSES = Path(__file__).resolve().parents[2] / "passes"
+METADATA_WRITES = ("unsqueeze_", "squeeze_", "transpose_", "t_", "resize_", "swapaxes_", "swapdims_", "as_strided_")
+# What draws random numbers, and what is for other devices or for training.
+NOT_DRAWN = {"dropout", "feature_dropout", "native_dropout", "rrelu", "pin_memory", "embedding_renorm"}
+# One of these an op must take.
+TENSORS = ("Tensor", "List[Tensor]")
+
+
+@functools.cache
+def schemas() -> tuple[torch.FunctionSchema, ...]:
+    """The schemas to draw from, in an order that does not change from run to run."""
+    known = {name.partition(".")[0].removeprefix("aten::").rstrip("_") for name in _known()}
+    known -= NOT_DRAWN
+    wanted = {form for name in known for form in (name, f"{name}_", f"_foreach_{name}", f"_foreach_{name}_")}
+    wanted |= set(METADATA_WRITES)
+    found = [schema for schema in torch._C._jit_get_all_schemas() if schema.name.removeprefix("aten::") in wanted]
+    return tuple(sorted(filter(_takes_tensors, found), key=str))
+
+
+def _known() -> list[str]:
+    """Names of the ops that the passes know: the rows of the op table."""
+    if hasattr(_C, "op_table"):
+        return [row for row in _C.op_table() if row.startswith("aten::")]
+    texts = [path.read_text() for path in sorted(PASSES.rglob("*.cpp"))]
+    return sorted({name for text in texts for name in re.findall(r"aten::\w+", text)})
+
+
+def _takes_tensors(schema: torch.FunctionSchema) -> bool:
+    types = [str(argument.type) for argument in schema.arguments]
+    if any(argument.name == "out_dtype" for argument in schema.arguments):
+        return False  # for GPUs alone
+    return schema.name.startswith("aten::") and any(t in TENSORS for t in types) and "List[t]" not in types
