@@ -9,8 +9,6 @@ namespace ipex::passes {
 Pass share_subexpressions();
 Pass rewrite_as_linear();
 Pass remove_in_place_activations();
-// The attribute of the nodes that it made.
-inline Symbol was_in_place() { return Symbol::attr("was_in_place"); }
 Pass simplify_embedding_bag();
 Pass rewrite_activation_spellings();
 Pass move_activations();
@@ -44,12 +42,13 @@ Pass rewrite_softmax();
 Pass rewrite_pooling();
 
 // layout
+Pass separate_arithmetic();
 Pass keep_channels_last();
 
 // finalize
 Pass lower_precision();
 Pass pin_math_mode();
-Pass restore_in_place_activations();
+Pass restore_in_place();
 Pass chain_convolutions();
 Pass chain_linears();
 Pass share_embedding_weight();

@@ -39,7 +39,7 @@ PatternLine::PatternLine(const std::string& text)
 
 void PatternLine::accept_in_place() {
   const std::string name = std::string(op_.kind().toQualString()) + "_";
-  if (OpName::has_row(name)) in_place_.emplace(name);
+  if (OpName::row(name)) in_place_.emplace(name);
 }
 
 bool PatternLine::fits(const Node* node) const {

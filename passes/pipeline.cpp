@@ -62,11 +62,11 @@ const std::vector<Phase>& phases() {
       // are independent of one another (fusion_rule.h).
       {fusions(), /*until_stable=*/true},
       // After the fusions: whether a residual decides the layout depends on where it was added.
-      {{keep_channels_last()}},
+      {{separate_arithmetic(), keep_channels_last()}},
       // What the user asked for, after all folding in float32. It leaves pairs of casts between neighbours.
       {{lower_precision(), fold_casts(), pin_math_mode()}},
       // After the last fold_casts, which stops where anything is overwritten.
-      {{restore_in_place_activations(), rewrite_pooling(), rewrite_cat()}},
+      {{restore_in_place(), rewrite_pooling(), rewrite_cat()}},
       // After all that edits the nodes of a layer, its dtype and its math mode included.
       {{chain_linears(), chain_convolutions(), share_embedding_weight()}},
       {{explain_leftovers()}},

@@ -3,33 +3,41 @@
 //   before   %z = aten::relu_(%y)
 //   after    %z = aten::relu(%y)      and later readers of %y read %z
 //
-// Declines when %y may be seen by somebody who would miss the write: a view, a graph input, a graph output, or memory
-// that is not known to be %y's own (aliasing.h).
-// Only ops that keep dtype and shape are listed; add_ does not (its result has the dtype of its first operand, add's is
-// promoted), so it stays, and is fused as what it is. What no packed op has taken by the end goes back:
-// finalize/restore_in_place_activations.cpp.
-#include <torch/csrc/jit/passes/remove_mutation.h>
-
-#include <unordered_set>
-
-#include "aliasing.h"
+// So for every activation that keeps the dtype. Those that refuse integers in place, and give floats of them else, have
+// to have a floating input. Arithmetic in place has the dtype of its first operand, and is fused as what it is; what is
+// left of it, separate_arithmetic takes. What no packed op has taken by the end goes back: restore_in_place.
+// Declines when somebody may see the write: a view, a graph input, a graph output, or memory that is not known to be %y's
+// own (unseen_write.h).
+#include "floating.h"
 #include "graph_walk.h"
 #include "passes.h"
+#include "unseen_write.h"
 
 namespace ipex::passes {
 namespace {
 
+// The same op with a result of its own, for an activation in place that keeps the dtype. None for other nodes.
+std::optional<Symbol> out_of_place(const Node* node) {
+  const Op* op = op_of(node);
+  if (!op || op->memory != Memory::itself || op->writes != Writes::elements) return std::nullopt;
+  const std::string name = op->name.substr(0, op->name.size() - 1);
+  const Op* plain = OpName::row(name + "." + op->overload);
+  return plain && plain->has(trait::elementwise | trait::keeps_dtype) ? std::optional(Symbol::fromQualString(name))
+                                                                      : std::nullopt;
+}
+
 bool run(Context& context) {
-  const OpName relu_("aten::relu_");
-  std::unordered_set<const Node*> before;
-  for_each(context.graph, "aten::relu", [&](Node* node) { before.insert(node); });
-  const bool changed = torch::jit::RemoveTensorMutation(
-      context.graph, [&](Node* node) { return relu_.is_of(node) && is_fresh(node->input(0)); });
-  for_each(context.graph, "aten::relu", [&](Node* node) {
-    if (!before.count(node)) node->i_(was_in_place(), 1);
+  static const OpName relu_("aten::relu_");
+  bool changed = false;
+  for_each_node(context.graph->block(), [&](Node* node) {
+    const auto plain = out_of_place(node);
+    if (!plain) return;
+    if (!relu_.is_of(node) && !is_floating(node->input(0))) return;
+    if (const auto reason = reason_against_separating(node)) return context.declined(node, *reason);
+    const torch::jit::WithInsertPoint guard(node);
+    separate(node, context.graph->insertNode(context.graph->create(*plain, node->inputs())));
+    changed = true;
   });
-  for_each(context.graph, "aten::relu_",
-           [&](Node* node) { context.declined(node, "what it overwrites may be read elsewhere"); });
   return changed;
 }
 

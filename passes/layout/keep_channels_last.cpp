@@ -15,8 +15,8 @@
 // input through ops that compute the same in any layout and hand it on. Where its root, the tensor it begins with, is
 // contiguous, so is all of it in eager: this is what restore_layout gives back. Where the root is channels-last there
 // is nothing to save, and each convolution does as eager does.
-// A slice of channels stays in the stretch; the one that a reader outside gets is cut from the tensor that it gets. So is
-// a cast: where there is nothing to convert it is the tensor itself, also to readers outside.
+// A piece of channels or of the image stays in the stretch; the one that a reader outside gets is cut from the tensor that
+// it would get. So does a cast: where there is nothing to convert it is the tensor itself, also to readers outside.
 // Where channels are shuffled, a stretch ends and another begins: whatever the layout was before, eager's result is
 // contiguous.
 // A value stays outside when somebody writes to it (the copy would not see that), or when the weight itself is
@@ -42,6 +42,9 @@ using torch::jit::AliasDb;
 using torch::jit::WithInsertPoint;
 
 bool hands_layout_on(const Node* node) { return has_trait(node, trait::any_layout) || cast_of(node->output()); }
+
+// A piece is a member of the stretch; what a reader outside gets is cut from the tensor that it would get.
+bool is_piece(const Node* node) { return has_trait(node, trait::cuts); }
 
 bool is_shuffle(const Node* node) {
   static const OpName shuffle("ipex::channel_shuffle");
@@ -111,7 +114,7 @@ class Stretches {
     if (node->outputs().size() != 1) return {};
     if (is_shuffle(node)) return root_of(node->input(0)).spatial_rank == 2 ? Root{node->output(), 2} : Root();
     if (const auto anchor = Anchor::producing(node->output())) return root_of_convolution(*anchor);
-    return hands_layout_on(node) ? common_root(node->inputs()) : Root();
+    return hands_layout_on(node) || is_piece(node) ? common_root(node->inputs()) : Root();
   }
 
   // The root that these tensors, in lists too, have in common. Contiguous constants have any.
@@ -212,7 +215,7 @@ class Stretches {
       return known = slice_of(restored(slicing->input(0)), slicing, member);
     }
     const WithInsertPoint guard(member->node()->next());
-    if (cast_of(member)) {
+    if (cast_of(member) || is_piece(member->node())) {
       Value* whole = restored(member->node()->input(0));
       return known = copy_for(member->node(), member->node()->input(0), whole)->output();
     }

@@ -173,7 +173,8 @@ std::vector<Op> rows() {
 
   // Norms.
   table.ops("batch_norm", fresh, keeps_dtype | any_layout | writes_in_training).weight(3).left(not_foldable);
-  table.ops("layer_norm group_norm", fresh, keeps_dtype).weight(2).left(not_foldable);
+  table.ops("layer_norm", fresh, keeps_dtype).weight(2).left(not_foldable);
+  table.ops("group_norm", fresh, keeps_dtype | any_layout).weight(2).left(not_foldable);
   table.ops("native_layer_norm rms_norm", fresh).left(not_foldable);
   table.ops("instance_norm", fresh, writes_in_training).left(not_foldable);
   table.ops("softmax.int _softmax log_softmax.int", fresh).left(alone);
@@ -225,10 +226,12 @@ std::vector<Op> rows() {
   table.ops("unflatten.int", view, reshapes);
   table.ops("transpose.int permute", view, chooses | keeps_dtype);
   table.ops("t", view);
-  table.ops("slice.Tensor select.int expand", view, keeps_dtype);
+  table.ops("slice.Tensor", view, keeps_dtype | cuts);
+  table.ops("narrow", view, cuts);
+  table.ops("select.int expand", view, keeps_dtype);
   table.ops("split.Tensor split.sizes split_with_sizes chunk", view, slices | keeps_dtype);
   table.ops(
-      "view.dtype narrow expand_as view_as unbind.int unfold diagonal as_strided alias detach movedim.int "
+      "view.dtype expand_as view_as unbind.int unfold diagonal as_strided alias detach movedim.int "
       "movedim.intlist swapaxes swapdims tensor_split.sections view_as_real "
       "view_as_complex real imag",
       view);
@@ -293,6 +296,8 @@ std::vector<Op> rows() {
   table.ops("ipex::attention ipex::add_layer_norm ipex::rms_norm", fresh, float32_only);
   table.ops("ipex::batch_norm", fresh, keeps_dtype | any_layout);
   table.ops("ipex::cat_batch_norm", fresh, any_layout);
+  table.ops("ipex::add_like ipex::sub_like ipex::mul_like ipex::div_like", fresh, keeps_dtype | any_layout)
+      .left(not_taken);
   table.ops("ipex::cat", fresh, chooses | joins | any_layout);
   table.ops("ipex::max_pool2d", fresh, chooses | keeps_dtype | any_layout);
   table.ops("ipex::adaptive_avg_pool2d", fresh, keeps_dtype | any_layout);
@@ -342,16 +347,18 @@ OpName::OpName(std::string_view text) {
   is_any_overload_ = dot == std::string_view::npos;
   kind_ = Symbol::fromQualString(std::string(text.substr(0, dot)));
   if (!is_any_overload_) overload_ = text.substr(dot + 1);
-  TORCH_INTERNAL_ASSERT(has_row(text), "no row in the op table: ", text);
+  TORCH_INTERNAL_ASSERT(row(text), "no row in the op table: ", text);
 }
 
-bool OpName::has_row(std::string_view text) {
+const Op* OpName::row(std::string_view text) {
   const size_t dot = text.find('.');
   const auto found = index().find(Symbol::fromQualString(std::string(text.substr(0, dot))));
-  if (found == index().end()) return false;
-  return dot == std::string_view::npos || std::any_of(found->second.begin(), found->second.end(), [&](const Op* op) {
-           return op->overload == text.substr(dot + 1);
-         });
+  if (found == index().end()) return nullptr;
+  const auto& rows = found->second;
+  if (dot == std::string_view::npos) return rows.front();
+  const auto is_wanted = [&](const Op* op) { return op->overload == text.substr(dot + 1); };
+  const auto wanted = std::find_if(rows.begin(), rows.end(), is_wanted);
+  return wanted == rows.end() ? nullptr : *wanted;
 }
 
 bool OpName::is_of(const Node* node) const {

@@ -71,6 +71,8 @@ inline constexpr Traits drops_out = 1 << 14;
 inline constexpr Traits convolves = 1 << 15;
 // The result is of a floating dtype whatever the inputs are.
 inline constexpr Traits floating = 1 << 16;
+// Cuts one piece out of its first input, a view.
+inline constexpr Traits cuts = 1 << 18;
 // Packs weights into a context.
 inline constexpr Traits makes_context = 1 << 17;
 }  // namespace trait
@@ -119,7 +121,8 @@ class OpName {
  public:
   explicit OpName(std::string_view text);
 
-  static bool has_row(std::string_view text);
+  // The row of one overload, or the first of several. Null where there is none.
+  static const Op* row(std::string_view text);
 
   bool is_of(const Node* node) const;
   Symbol kind() const { return kind_; }

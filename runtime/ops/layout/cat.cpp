@@ -11,9 +11,9 @@
 
 #include <algorithm>
 
+#include "memory/result_memory.h"
 #include "packed/call_conditions.h"
 #include "packed/memory_format.h"
-#include "memory/result_memory.h"
 
 namespace ipex::runtime {
 namespace {

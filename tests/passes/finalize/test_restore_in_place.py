@@ -4,7 +4,7 @@ from torch import Tensor, nn
 import ipex
 from support import assert_round_trip, assert_unchanged, check_against_eager, graph_ir, kinds
 
-NAME = "restore_in_place_activations"
+NAME = "restore_in_place"
 
 
 class Joined(nn.Module):

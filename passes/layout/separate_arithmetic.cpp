@@ -1,0 +1,39 @@
+// separate_arithmetic: arithmetic that overwrites its first operand gives a tensor of its own, where nobody can tell.
+//
+//   before   %p = aten::slice(%joined, ..)    %z = aten::add_(%p, %other, %alpha)
+//   after    %p = aten::slice(%joined, ..)    %z = ipex::add_like(%p, %other, %alpha)
+//
+// keep_channels_last needs it: it works on copies, which do not see a write. ipex::add_like has the dtype and shape of its
+// first operand, as aten::add_ has, and as aten::add has not.
+// Runs after the fusions, which take what follows a packed op as it is. restore_in_place puts back what it can.
+// Declines when somebody may see the write (unseen_write.h).
+#include "graph_walk.h"
+#include "passes.h"
+#include "unseen_write.h"
+
+namespace ipex::passes {
+namespace {
+
+const std::pair<const char*, const char*> ops[] = {{"aten::add_.Tensor", "ipex::add_like"},
+                                                   {"aten::sub_.Tensor", "ipex::sub_like"},
+                                                   {"aten::mul_.Tensor", "ipex::mul_like"},
+                                                   {"aten::div_.Tensor", "ipex::div_like"}};
+
+bool run(Context& context) {
+  bool changed = false;
+  for (const auto& [in_place, own] : ops) {
+    for_each(context.graph, in_place, [&, own = own](Node* node) {
+      if (const auto reason = reason_against_separating(node)) return context.declined(node, *reason);
+      const torch::jit::WithInsertPoint guard(node);
+      separate(node, context.graph->insertNode(context.graph->create(Symbol::fromQualString(own), node->inputs())));
+      changed = true;
+    });
+  }
+  return changed;
+}
+
+}  // namespace
+
+Pass separate_arithmetic() { return {"separate_arithmetic", run}; }
+
+}  // namespace ipex::passes

@@ -1,0 +1,72 @@
+// Arithmetic whose result has the dtype and shape of its first operand, as that of aten's ops in place has.
+//
+//   ipex::add_like(self, other, alpha), ipex::sub_like(self, other, alpha)
+//   ipex::mul_like(self, other), ipex::div_like(self, other)
+//
+// What self.add_(other) would leave in self, in memory of its own.
+#include <ATen/ATen.h>
+#include <ATen/ExpandUtils.h>
+#include <torch/library.h>
+
+#include "memory/result_memory.h"
+#include "packed/call_conditions.h"
+
+namespace ipex::runtime {
+namespace {
+
+using at::Tensor;
+
+// Dense, with the strides of a dense `self`.
+Tensor empty_like_result(const Tensor& self) {
+  for (const auto format :
+       {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast, at::MemoryFormat::ChannelsLast3d}) {
+    const bool has_format_of_rank =
+        format == at::MemoryFormat::Contiguous || self.dim() == (format == at::MemoryFormat::ChannelsLast ? 4 : 5);
+    if (has_format_of_rank && self.is_contiguous(format) && self.suggest_memory_format() == format) {
+      return empty_result(self.sizes(), self.options().memory_format(format));
+    }
+  }
+  return at::empty_like(self);
+}
+
+template <typename InPlace, typename Into>
+Tensor like(const Tensor& self, const Tensor& other, InPlace&& in_place, Into&& into) {
+  const bool is_plain = is_plain_cpu(self) && is_plain_cpu(other) && !wants_gradient(self) && !wants_gradient(other);
+  const bool fits = at::is_expandable_to(other.sizes(), self.sizes());
+  if (!is_plain || !fits) return in_place(self.clone());  // where it does not fit, aten says so
+  Tensor result = empty_like_result(self);
+  into(result);
+  return result;
+}
+
+Tensor add_like(const Tensor& self, const Tensor& other, const at::Scalar& alpha) {
+  return like(
+      self, other, [&](Tensor y) { return y.add_(other, alpha); },
+      [&](Tensor& result) { at::add_out(result, self, other, alpha); });
+}
+
+Tensor sub_like(const Tensor& self, const Tensor& other, const at::Scalar& alpha) {
+  return like(
+      self, other, [&](Tensor y) { return y.sub_(other, alpha); },
+      [&](Tensor& result) { at::sub_out(result, self, other, alpha); });
+}
+
+Tensor mul_like(const Tensor& self, const Tensor& other) {
+  return like(
+      self, other, [&](Tensor y) { return y.mul_(other); }, [&](Tensor& result) { at::mul_out(result, self, other); });
+}
+
+Tensor div_like(const Tensor& self, const Tensor& other) {
+  return like(
+      self, other, [&](Tensor y) { return y.div_(other); }, [&](Tensor& result) { at::div_out(result, self, other); });
+}
+
+TORCH_LIBRARY_FRAGMENT(ipex, m) {
+  m.def("add_like(Tensor self, Tensor other, Scalar alpha) -> Tensor", add_like);
+  m.def("sub_like(Tensor self, Tensor other, Scalar alpha) -> Tensor", sub_like);
+  m.def("mul_like(Tensor self, Tensor other) -> Tensor", mul_like);
+  m.def("div_like(Tensor self, Tensor other) -> Tensor", div_like);
+}
+
+}  // namespace
+}  // namespace ipex::runtime
