@@ -25,6 +25,7 @@ DISTURBANCES = 6
 
 # Errors of TorchScript's own: a module that it optimises raises them without ipex, if not the same module.
 TORCHSCRIPT_BUGS = (
+    "tensor does not have a device",  # the gradient of a list of tensors of which one is not read
     "failed shape propagation in this context",  # a frozen addmm whose input's shape it guesses
     "DifferentiableGraphBackward returned an invalid gradient",  # of what was broadcast
     r"is output \d+ of torch::jit::.*DifferentiableGraph, is at version",  # overwritten, but kept for gradients

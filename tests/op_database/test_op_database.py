@@ -67,10 +67,10 @@ class off_by_a_little(Wrong):
 
 
 class too_coarse(Wrong):
-    """bfloat16 without two of its bits."""
+    """bfloat16 with half of its bits."""
 
     def __call__(self, *arguments):
-        return torch.utils._pytree.tree_map(lambda t: t * (1 + 2**-6), super().__call__(*arguments))
+        return torch.utils._pytree.tree_map(lambda t: t * (1 + 2**-4), super().__call__(*arguments))
 
 
 class overwritten_by_the_next_call(Wrong):
