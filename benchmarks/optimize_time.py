@@ -1,7 +1,7 @@
-"""How long jit_optimize takes for graphs of 1,000 to 20,000 nodes, and per node: python benchmarks/optimize_time.py.
+"""How long jit_optimize takes for graphs of 800 to 16,500 nodes, and per node: python benchmarks/optimize_time.py.
 
-The model is a stack of x + relu(linear(x)), all of which is packed or fused. With `--diamonds` each layer reads its input
-through two branches that meet again.
+The model is a stack of x + relu(linear(x)), all of which is packed or fused. With `--diamonds` each layer reads its
+input through two branches that meet again.
 """
 
 from __future__ import annotations

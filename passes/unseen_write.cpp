@@ -15,6 +15,9 @@ bool shares_memory_of_first_input(const Op& op) {
   return op.memory == Memory::view || op.memory == Memory::maybe_view || op.memory == Memory::itself;
 }
 
+// Whether the reader's result may lie in the memory of what it reads here.
+bool hands_memory_on(const Op& op, const Use& use) { return shares_memory_of_first_input(op) && use.offset == 0; }
+
 // The fresh value whose memory this one may lie in, and the values on the way there. None where that is not known.
 std::optional<std::vector<Value*>> way_to_fresh_memory(Value* value) {
   std::vector<Value*> way{value};
@@ -37,19 +40,19 @@ class Readers {
     if (!seen_.insert(value).second) return false;
     return std::any_of(value->uses().begin(), value->uses().end(), [&](const Use& use) {
       const bool is_renamed = value == write_->input(0) && (use.user == write_ || write_->isBefore(use.user));
-      return !is_renamed && reads_later(use.user);
+      return !is_renamed && reads_later(use);
     });
   }
 
  private:
-  bool reads_later(const Node* reader) {
+  bool reads_later(const Use& use) {
+    const Node* reader = use.user;
     const Op* op = op_of(reader);
     if (!op) return true;  // returned, or unknown
     const bool is_later = write_->isBefore(reader);
     const bool is_piece_of_way = has_trait(reader, trait::slices) || reader->kind() == c10::prim::ListUnpack;
     if (op->has(trait::carries) && reader->kind() != c10::prim::ListConstruct && !is_piece_of_way) return true;
-    if (op->memory == Memory::fresh || (op->memory == Memory::no_tensor && !op->has(trait::carries))) return is_later;
-    if (is_later) return true;
+    if (is_later || !(op->has(trait::carries) || hands_memory_on(*op, use))) return is_later;
     return std::any_of(reader->outputs().begin(), reader->outputs().end(), [&](const Value* result) {
       // Of a split's pieces only the one that is overwritten shares its memory.
       const bool is_other_piece =
@@ -73,7 +76,7 @@ bool shows_strides(const Value* value, const Node* after) {
     if (use.user == after || use.user->isBefore(after)) return false;
     const Op* op = op_of(use.user);
     if (op && use.user->kind() == c10::prim::ListConstruct) return shows_strides(use.user->output(), after);
-    return !op || op->has(trait::carries) || shares_memory_of_first_input(*op);
+    return !op || op->has(trait::carries) || hands_memory_on(*op, use);
   });
 }
 
