@@ -93,6 +93,11 @@ void Anchor::fold(const at::Tensor& scale, const at::Tensor& shift) const {
   set_argument("bias", folded_bias.to(at::kFloat));
 }
 
+bool Anchor::overflows(const at::Tensor& scale) const {
+  const at::Tensor weight = toIValue(argument("weight"))->toTensor();
+  return !scaled_weight(scale).to(weight.scalar_type()).isfinite().equal(weight.isfinite());
+}
+
 void Anchor::append_post_op(const std::string& post_op, Value* operand) const {
   c10::List<std::string> all_post_ops;
   for (const std::string& known : post_ops()) all_post_ops.push_back(known);

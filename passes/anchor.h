@@ -47,6 +47,8 @@ class Anchor {
   // Lets weight and bias compute y * scale + shift instead of y, per output channel. The weight is rounded to the dtype
   // that it has; the bias is float32 from then on.
   void fold(const at::Tensor& scale, const at::Tensor& shift) const;
+  // Whether the scaled weight would hold infinities that the weight does not: in float16 they come early.
+  bool overflows(const at::Tensor& scale) const;
 
   // Adds a post-op, as post_ops.inc has it, after those there are. `operand` is null for one that takes none.
   void append_post_op(const std::string& post_op, Value* operand) const;

@@ -9,8 +9,8 @@
 // (linear): the same one only for inputs of one rank. The packed op is told what was folded, and undoes it for an input
 // of another rank.
 // A 16-bit weight is rounded once more, as it is by torch.jit.freeze; in return %y is not rounded between the two.
-// Declines when %y has another reader, when a statistic is no constant, when training is on, or when a channel's scale
-// is 0 and could not be taken out again.
+// Declines when %y has another reader, when a statistic is no constant, when training is on, when the weight would
+// overflow, or when a channel's scale is 0 and could not be taken out again.
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/ir/constants.h>
 
@@ -66,6 +66,7 @@ bool run(Context& context) {
       return context.declined(node, "a batch_norm is folded already");
     Affine affine;
     if (const auto reason = read(node, anchor->output_channels(), affine)) return context.declined(node, *reason);
+    if (anchor->overflows(affine.scale)) return context.declined(node, "the weight would overflow in its dtype");
 
     context.applied(node, "folded into " + describe(anchor->run()));
     anchor->fold(affine.scale, affine.shift);

@@ -73,6 +73,7 @@ void fold_one(Node* node, size_t anchor_index, Context& context, bool& changed) 
       !affine.shift.to(at::kFloat).isfinite().all().item<bool>()) {
     return context.declined(node, "the constant is not finite");
   }
+  if (anchor->overflows(affine.scale)) return context.declined(node, "the weight would overflow in its dtype");
   context.applied(node, "folded into " + describe(anchor->run()));
   anchor->fold(affine.scale, affine.shift);
   anchor->take_over(node);

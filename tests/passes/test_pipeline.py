@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import ipex
 from ipex import _C
-from support import assert_same, check_against_eager, kinds
+from support import assert_rewrites, assert_same, assert_unchanged, check_against_eager, graph_ir, kinds
 
 SCRIPT = """
 import torch, ipex
@@ -88,3 +88,59 @@ def test_the_report_is_saved_with_the_model(tmp_path):
 def test_explain_needs_an_optimised_module():
     with pytest.raises(RuntimeError, match="expected a module that ipex.jit_optimize returned"):
         ipex.explain(torch.jit.trace(nn.Linear(2, 2), torch.randn(1, 2)))
+
+
+class TwoMethods(nn.Module):
+    """Nodes of the same names in two methods, of which one is taken and the other left."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.linear(x)
+        return torch.relu(y)
+
+    @torch.jit.export
+    def encode(self, x: Tensor) -> Tensor:
+        y = self.linear(x)
+        return torch.relu(y) + y
+
+
+def test_the_report_tells_methods_apart():
+    optimized = ipex.jit_optimize(torch.jit.script(TwoMethods().eval()))
+    relu = [row for row in ipex.explain(optimized) if row.node.startswith("aten::relu")]
+    assert {row.method for row in relu if row.applied} == {"forward"}
+    assert {row.method for row in relu if not row.applied} == {"encode"}
+
+
+def test_a_report_of_an_earlier_version_is_read():
+    class Saved(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.ipex_report = torch.jit.Attribute(
+                [("fuse_add", "aten::add (%y)", True, "fused")], list[tuple[str, str, bool, str]]
+            )
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x
+
+    (row,) = ipex.explain(torch.jit.script(Saved().eval()))
+    assert row == ipex.Decision("fuse_add", "aten::add (%y)", True, "fused", "forward")
+
+
+@pytest.mark.parametrize("is_registered", [True, False])
+def test_an_op_of_somebody_else_s_may_do_anything(is_registered):
+    """Whatever its schema says: aten::neg is computed once more after it."""
+    ir = graph_ir(
+        "%x : Tensor",
+        "%a : Tensor = aten::neg(%x)",
+        "%p : Tensor = somebody::peek(%x)",
+        "%b : Tensor = aten::neg(%x)",
+        returns="%a, %p, %b",
+    )
+    with torch.library._scoped_library("somebody", "DEF") as library:
+        if is_registered:
+            library.define("peek(Tensor x) -> Tensor")
+        assert_unchanged("share_subexpressions", ir, reason=None)
+    assert assert_rewrites("share_subexpressions", ir.replace("somebody::peek", "aten::exp")).count("aten::neg") == 1

@@ -1,3 +1,7 @@
+import os
+import subprocess
+import sys
+
 import torch
 from torch import nn
 
@@ -60,3 +64,27 @@ def test_registering_twice_is_registering_once():
     ipex.unregister_jit_passes()
     ipex.unregister_jit_passes()
     assert not any(kind.startswith("ipex::") for kind in kinds_executed(frozen(model(), X), X))
+
+
+UNPACKABLE = """
+import os, sys, warnings
+import torch, ipex
+model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU()).eval()
+x = torch.randn(2, 4)
+frozen = torch.jit.freeze(torch.jit.trace(model, x))
+with torch.no_grad(), ipex.jit_passes(), warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    for _ in range(3):
+        assert torch.allclose(frozen(x), model(x))
+print([str(w.message) for w in caught if "ipex.register_jit_passes" in str(w.message)])
+"""
+
+
+def test_what_fails_while_a_model_is_optimised_does_not_fail_the_model():
+    """A level of instructions that does not exist is an error where the first weight is packed."""
+    environment = {**os.environ, "ATEN_CPU_CAPABILITY": "no such level"}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", UNPACKABLE], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "the module runs as it is" in done.stdout + done.stderr

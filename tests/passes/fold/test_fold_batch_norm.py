@@ -138,3 +138,18 @@ class Second(nn.Module):
 
 def test_a_second_reader_keeps_its_value():
     check_against_eager(Second(), torch.randn(1, 3, 8, 8))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_declines_where_the_weight_would_overflow(dtype):
+    """Folded, it would be infinite in its dtype; eager multiplies what is small by what is large."""
+    model = nn.Sequential(nn.Conv2d(4, 4, 1, bias=False), nn.BatchNorm2d(4)).to(dtype).eval()
+    largest = torch.finfo(dtype).max
+    nn.init.constant_(model[0].weight, largest / 100)
+    nn.init.constant_(model[1].weight, 500)
+    x = torch.full((1, 4, 2, 2), 1e-5 if dtype == torch.float16 else 1e-9, dtype=dtype)
+    with torch.no_grad():
+        optimized = ipex.jit_optimize(torch.jit.trace(model, x, check_trace=False))
+        assert torch.isfinite(optimized(x)).all()
+        assert torch.equal(optimized(x).isfinite(), model(x).isfinite())
+    assert kinds(optimized)["ipex::batch_norm"] == 1
