@@ -1,4 +1,4 @@
-"""python -> bindings -> passes -> runtime -> oneDNN, and never backwards."""
+"""python -> bindings -> passes -> runtime -> oneDNN, never backwards; nor between the rooms of runtime."""
 
 import ast
 import re
@@ -18,6 +18,8 @@ MAY_INCLUDE = {
         "dnnl.hpp",
         "cpuid.h",
         "immintrin.h",
+        "omp.h",
+        "pthread.h",
         "sys/mman.h",
         "sys/syscall.h",
         "unistd.h",
@@ -36,6 +38,10 @@ MAY_INCLUDE = {
         "torch/csrc/python_headers.h",
     ],
 }
+# The rooms of runtime. What lies in one may include what lies in those before it, and in its own.
+ROOMS = ("threads", "isa", "kernels", "memory", "onednn", "packed", "ops")
+# oneDNN itself, which is below all rooms.
+ONEDNN = "onednn/dnnl.h"
 PUBLIC_HEADERS = {
     layer: {f"ipex/{h.name}" for h in (ROOT / layer / "include/ipex").glob("*.h")} for layer in MAY_INCLUDE
 }
@@ -45,6 +51,12 @@ def includes(path: Path) -> list[str]:
     return re.findall(r'^\s*#include\s+["<]([^">]+)[">]', path.read_text(), re.MULTILINE)
 
 
+def is_above(path: Path, name: str) -> bool:
+    """Whether a file in one room of runtime includes one of a room that stands on it."""
+    rooms = path.relative_to(ROOT / "runtime").parts[0], name.split("/")[0]
+    return name != ONEDNN and all(room in ROOMS for room in rooms) and ROOMS.index(rooms[0]) < ROOMS.index(rooms[1])
+
+
 def violations(layer: str, path: Path, names: list[str]) -> list[str]:
     wrong = []
     for name in names:
@@ -52,7 +64,7 @@ def violations(layer: str, path: Path, names: list[str]) -> list[str]:
         standard = "/" not in name and "." not in name
         allowed = any(name.startswith(prefix) for prefix in MAY_INCLUDE[layer])
         backwards = layer == "runtime" and name in PUBLIC_HEADERS["passes"]
-        if backwards or not (own or standard or allowed):
+        if backwards or not (own or standard or allowed) or (layer == "runtime" and is_above(path, name)):
             wrong.append(f"{path.relative_to(ROOT)} includes {name}")
         if name == "dnnl.hpp" and path.name != "dnnl.h":
             wrong.append(f"{path.relative_to(ROOT)} includes dnnl.hpp: take onednn/dnnl.h")
@@ -90,6 +102,28 @@ def test_public_headers_show_nothing_private(layer):
 )
 def test_the_check_sees_a_backward_include(layer, name):
     assert violations(layer, ROOT / layer / "some.cpp", [name])
+
+
+def test_every_folder_of_runtime_is_a_room():
+    folders = {p.name for p in (ROOT / "runtime").iterdir() if p.is_dir()}
+    assert folders == {*ROOMS, "include"}
+
+
+@pytest.mark.parametrize(
+    ("room", "name"),
+    [
+        ("packed", "ops/product/linear.h"),
+        ("onednn", "packed/post_op.h"),
+        ("memory", "onednn/primitive.h"),
+        ("kernels", "memory/scratch.h"),
+        ("isa", "kernels/kernels.h"),
+        ("threads", "isa/isa.h"),
+    ],
+)
+def test_the_check_sees_an_include_of_a_room_above(room, name):
+    assert (ROOT / "runtime" / name).exists()
+    assert violations("runtime", ROOT / "runtime" / room / "some.cpp", [name])
+    assert not violations("runtime", ROOT / "runtime" / name.split("/")[0] / "some.cpp", [name, ONEDNN])
 
 
 def test_python_files_import_only_torch_and_each_other():

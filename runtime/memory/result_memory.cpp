@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "memory/memory_pages.h"
+#include "threads/fork_safe_mutex.h"
 
 namespace ipex::runtime {
 namespace {
@@ -146,7 +147,7 @@ class ResultMemory final : public c10::Allocator {
     std::erase_if(regions_, [&](const auto& region) { return !is_kept(*region) && region->is_unused(); });
   }
 
-  std::mutex mutex_;
+  ForkSafeMutex mutex_;
   Regions regions_;  // each larger than the one before
   size_t bytes_in_use_ = 0;
   int64_t users_ = 0;

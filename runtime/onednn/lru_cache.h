@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "threads/fork_safe_mutex.h"
+
 namespace ipex::runtime {
 
 // Safe for many threads. Values are shared: one that is evicted lives on until its last user is done.
@@ -21,7 +23,7 @@ class LruCache {
   std::shared_ptr<const Value> get(const Key& key, Make&& make) {
     if (auto found = find(key)) return found;
     auto made = std::make_shared<const Value>(make());
-    std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard lock(mutex_);
     if (auto found = find_locked(key)) return found;
     entries_.emplace_front(key, std::move(made));
     if (entries_.size() > capacity_) entries_.pop_back();
@@ -30,20 +32,20 @@ class LruCache {
 
   // All that is held, the last used first.
   std::vector<std::shared_ptr<const Value>> values() const {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard lock(mutex_);
     std::vector<std::shared_ptr<const Value>> values;
     for (const auto& [key, value] : entries_) values.push_back(value);
     return values;
   }
 
   size_t size() const {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard lock(mutex_);
     return entries_.size();
   }
 
  private:
   std::shared_ptr<const Value> find(const Key& key) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard lock(mutex_);
     return find_locked(key);
   }
 
@@ -59,7 +61,7 @@ class LruCache {
   }
 
   const size_t capacity_;
-  mutable std::mutex mutex_;
+  mutable ForkSafeMutex mutex_;
   std::list<std::pair<Key, std::shared_ptr<const Value>>> entries_;
 };
 

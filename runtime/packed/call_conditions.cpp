@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 
+#include <mutex>
+
 namespace ipex::runtime {
 
 bool wants_gradient(const at::Tensor& tensor) {
@@ -15,6 +17,26 @@ bool has_plain_memory(const at::Tensor& tensor) {
   return keys.highestPriorityTypeId() == c10::DispatchKey::CPU;
 }
 
+bool has_all_its_memory(const at::Tensor& tensor) {
+  int64_t last = tensor.storage_offset(), elements = 1;  // the number of the last element, and of all
+  if (last < 0) return false;
+  for (int64_t i = 0; i < tensor.dim(); ++i) {
+    const int64_t size = tensor.size(i), stride = tensor.stride(i);
+    int64_t reach = 0;
+    if (size < 0 || stride < 0 || __builtin_mul_overflow(elements, size, &elements) ||
+        (size > 0 &&
+         (__builtin_mul_overflow(size - 1, stride, &reach) || __builtin_add_overflow(last, reach, &last)))) {
+      return false;
+    }
+  }
+  int64_t bytes = 0;
+  if (elements != tensor.numel() || __builtin_add_overflow(last, 1, &last) ||
+      __builtin_mul_overflow(last, static_cast<int64_t>(tensor.itemsize()), &bytes)) {
+    return false;
+  }
+  return elements == 0 || static_cast<size_t>(bytes) <= tensor.storage().nbytes();
+}
+
 bool is_plain_cpu(const at::Tensor& tensor) {
   return has_plain_memory(tensor) && !c10::impl::TorchDispatchModeTLS::any_modes_set();
 }
@@ -24,12 +46,12 @@ bool is_plain_cpu_float(const at::Tensor& tensor) { return tensor.scalar_type() 
 void FallbackReasons::remember(const std::string& reason) {
   // Shapes vary without end; the list must not.
   constexpr size_t kept_at_most = 16;
-  std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard lock(mutex_);
   if (reasons_.size() < kept_at_most) reasons_.insert(reason);
 }
 
 std::vector<std::string> FallbackReasons::list() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard lock(mutex_);
   return {reasons_.begin(), reasons_.end()};
 }
 

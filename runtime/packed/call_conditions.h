@@ -4,10 +4,11 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
-#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
+
+#include "threads/fork_safe_mutex.h"
 
 namespace ipex::runtime {
 
@@ -17,7 +18,10 @@ bool wants_gradient(const at::Tensor& tensor);
 // Whether what lies at data_ptr() is all there is to the tensor: no lazy negation or zero, no subclass, no vmap.
 bool has_plain_memory(const at::Tensor& tensor);
 
-// The same, and that no mode of Python's wants to see what is done with it.
+// Whether the storage reaches as far as sizes, strides and offset say. Of tensors that have one.
+bool has_all_its_memory(const at::Tensor& tensor);
+
+// has_plain_memory, and no mode of Python's wants to see what is done with the tensor.
 bool is_plain_cpu(const at::Tensor& tensor);
 bool is_plain_cpu_float(const at::Tensor& tensor);
 
@@ -34,7 +38,7 @@ class FallbackReasons {
   std::vector<std::string> list() const;
 
  private:
-  mutable std::mutex mutex_;
+  mutable ForkSafeMutex mutex_;
   std::set<std::string> reasons_;
 };
 

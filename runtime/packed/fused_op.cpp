@@ -44,9 +44,9 @@ void FusedOp::check_operands(const std::vector<at::Tensor>& operands) const {
               " operands for its post-ops, got ", operands.size(), ".");
 }
 
-Fused FusedOp::fuse(const std::vector<at::Tensor>& operands, const Result& result,
-                    bool (*applies)(const PostOp&)) const {
-  Fused fused;
+FusedPostOps FusedOp::fuse(const std::vector<at::Tensor>& operands, const Result& result,
+                           bool (*applies)(const PostOp&)) const {
+  FusedPostOps fused;
   for (const PostOp& op : post_ops_) {
     const at::Tensor operand = op.kind->takes_operand ? operands[fused.operands.size()] : at::Tensor();
     if (!take(op, operand, result, applies(op), fused)) break;
@@ -55,7 +55,7 @@ Fused FusedOp::fuse(const std::vector<at::Tensor>& operands, const Result& resul
 }
 
 bool FusedOp::take(const PostOp& op, const at::Tensor& operand, const Result& result, bool applies,
-                   Fused& fused) const {
+                   FusedPostOps& fused) const {
   const std::string_view name = op.kind->name;
   std::optional<Spread> spread;
   std::string reason;

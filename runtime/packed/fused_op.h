@@ -1,5 +1,5 @@
-// The part of an op that applies post-ops to its result: which of them oneDNN takes, and aten for the rest; and the
-// cache of its primitives.
+// An op that applies post-ops to its result: it decides which of them the kernel takes, leaves the rest to aten, and caches
+// the primitives.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,25 +11,18 @@
 #include <vector>
 
 #include "math_mode.h"
+#include "memory/result_memory.h"
 #include "onednn/lru_cache.h"
 #include "onednn/primitive.h"
 #include "packed/call_conditions.h"
+#include "packed/fused_post_ops.h"
 #include "packed/post_op.h"
-#include "memory/result_memory.h"
+#include "threads/thread_count.h"
 
 namespace ipex::runtime {
 
-// The leading post-ops that oneDNN applies, and their operands as it reads them.
-struct Fused {
-  size_t count = 0;
-  std::vector<Spread> spreads;
-  std::vector<at::Tensor> operands;
-  // Whether the first post-op, an addition, accumulates into its operand, which is the result then and none of the
-  // operands above.
-  bool accumulates = false;
-};
-
-// The shapes that a primitive is made for, and all else that it depends on. Made at every call: on the stack, as a rule.
+// The shapes that a primitive is made for, and all else that it depends on. Made at every call: small ones need no memory
+// of their own.
 using PrimitiveKey = c10::SmallVector<int64_t, 24>;
 
 class FusedOp : public torch::CustomClassHolder {
@@ -58,22 +51,21 @@ class FusedOp : public torch::CustomClassHolder {
   };
 
   void check_operands(const std::vector<at::Tensor>& operands) const;
-  // As many of the leading post-ops as a kernel may take over that has those of which `applies` is true: oneDNN's, if no
-  // other.
-  Fused fuse(const std::vector<at::Tensor>& operands, const Result& result,
-             bool (*applies)(const PostOp&) = is_exact) const;
+  // The leading post-ops that a kernel can apply in this call. `applies` says which ones it has; oneDNN's are the default.
+  FusedPostOps fuse(const std::vector<at::Tensor>& operands, const Result& result,
+                    bool (*applies)(const PostOp&) = is_exact) const;
   // Whether the first post-op adds the first operand, and nothing else.
   bool begins_with_addition() const { return begins_with_addition_; }
   // aten applies the post-ops from `done` on.
   at::Tensor apply_rest(at::Tensor y, const std::vector<at::Tensor>& operands, size_t done) const;
-  dnnl::primitive_attr attributes(FP32MathMode mode, const Fused& fused, const dnnl::memory::desc& dst,
+  dnnl::primitive_attr attributes(FP32MathMode mode, const FusedPostOps& fused, const dnnl::memory::desc& dst,
                                   int channel) const {
-    return runtime::attributes(mode, post_ops_, fused.count, fused.spreads, dst, channel, fused.accumulates);
+    return runtime::attributes(mode, post_ops_, fused, dst, channel);
   }
   // The primitive for this dtype, key, thread count, math mode and fusion, made by `make(mode)` when there is none. Null
-  // when that gives none, or oneDNN fails to make it.
+  // when that gives none or oneDNN refuses. That is remembered like a primitive: nobody asks twice for the same shape.
   template <typename Make>
-  std::shared_ptr<const Prepared> prepared(at::ScalarType dtype, PrimitiveKey key, const Fused& fused,
+  std::shared_ptr<const Prepared> prepared(at::ScalarType dtype, PrimitiveKey key, const FusedPostOps& fused,
                                            Make&& make) const {
     // Asked once: it may change at any time. Only float32 has modes.
     const FP32MathMode mode = dtype == at::kFloat ? math_mode_now(math_mode_) : FP32MathMode::FP32;
@@ -83,6 +75,7 @@ class FusedOp : public torch::CustomClassHolder {
     }
     for (const Spread spread : fused.spreads) key.push_back(static_cast<int64_t>(spread));
     const auto make_or_none = [&]() -> std::optional<Prepared> {
+      const FrozenThreadCount threads;
       try {
         return make(mode);
       } catch (const dnnl::error&) {
@@ -99,7 +92,7 @@ class FusedOp : public torch::CustomClassHolder {
   const PinnedMathMode& math_mode() const { return math_mode_; }
 
  private:
-  bool take(const PostOp& op, const at::Tensor& operand, const Result& result, bool applies, Fused& fused) const;
+  bool take(const PostOp& op, const at::Tensor& operand, const Result& result, bool applies, FusedPostOps& fused) const;
 
   const char* name_;
   PostOps post_ops_;

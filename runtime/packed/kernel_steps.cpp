@@ -72,7 +72,8 @@ KernelSteps::KernelSteps(const PostOps& post_ops) {
   applies_all_ = first_left == post_ops.end() && operand_count(post_ops) == 0;
 }
 
-ElementwiseSteps KernelSteps::of_call(const Fused& fused, const at::Tensor& bias, int64_t columns, Room& room) const {
+ElementwiseSteps KernelSteps::of_call(const FusedPostOps& fused, const at::Tensor& bias, int64_t columns,
+                                      Room& room) const {
   const size_t count = fused.count == 0 ? 0 : step_counts_[fused.count - 1];
   const ElementwiseStep* first = steps_.data();
   if (!fused.operands.empty()) {

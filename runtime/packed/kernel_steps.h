@@ -28,7 +28,7 @@ class KernelSteps {
   // For the first post-ops, which `fused` names, on a result of so many columns. `bias` may be undefined. What is
   // returned lives as long as the tensors, this object and `room`.
   using Room = c10::SmallVector<ElementwiseStep, 4>;
-  ElementwiseSteps of_call(const Fused& fused, const at::Tensor& bias, int64_t columns, Room& room) const;
+  ElementwiseSteps of_call(const FusedPostOps& fused, const at::Tensor& bias, int64_t columns, Room& room) const;
 
  private:
   // Of the leading post-ops that kernels have, and how many steps the first of them are.

@@ -13,7 +13,7 @@ namespace {
 const Spec& checked(const Spec& spec, int64_t weight_rank, int64_t output_channels) {
   const auto& [name, weight, bias, post_ops, folded_scale, folded_shift, math_mode] = spec;
   TORCH_CHECK(weight.defined() && weight.dim() == weight_rank && is_packable(weight.scalar_type()) &&
-                  is_plain_cpu(weight) && weight.numel() > 0,
+                  is_plain_cpu(weight) && weight.numel() > 0 && has_all_its_memory(weight),
               name, ": expected a non-empty ", weight_rank, "-D CPU weight of float32, bfloat16 or float16, got ",
               weight.defined() ? c10::str(weight.toString(), " ", weight.sizes()) : "none",
               ". The model file is damaged: save it again.");
@@ -22,7 +22,7 @@ const Spec& checked(const Spec& spec, int64_t weight_rank, int64_t output_channe
     if (!vector.defined()) continue;
     const bool is_like_weight = role == std::string_view("bias") && vector.scalar_type() == weight.scalar_type();
     TORCH_CHECK(vector.dim() == 1 && vector.size(0) == output_channels && is_plain_cpu(vector) &&
-                    (vector.scalar_type() == at::kFloat || is_like_weight),
+                    has_all_its_memory(vector) && (vector.scalar_type() == at::kFloat || is_like_weight),
                 name, ": expected a float32 CPU ", role, " of ", output_channels, " elements, got ", vector.toString(),
                 " ", vector.sizes(), ". The model file is damaged: save it again.");
   }
@@ -30,6 +30,14 @@ const Spec& checked(const Spec& spec, int64_t weight_rank, int64_t output_channe
               ": expected folded_scale, folded_shift and bias together, got some of them. The model file is damaged: "
               "save it again.");
   return spec;
+}
+
+PackedWeight::Recipe recipe_of(const Spec& spec, const std::vector<int64_t>& layout_depends_on) {
+  PackedWeight::Recipe recipe = layout_depends_on;
+  // -1 is none: the mode of the process does not change how a weight is packed.
+  recipe.push_back(spec.math_mode ? static_cast<int64_t>(*spec.math_mode) : -1);
+  recipe.push_back(spec.bias.defined() ? static_cast<int64_t>(spec.bias.scalar_type()) : -1);
+  return recipe;
 }
 
 }  // namespace
@@ -54,6 +62,13 @@ StateReader::StateReader(const char* name, const State& state) : name_(name), st
   TORCH_CHECK(version >= 1 && version <= format_version, name, ": expected a saved format of version 1 to ",
               format_version, ", got ", version,
               ". The model was written by a newer ipex: upgrade, or optimise it again.");
+  for (const auto& entry : std::get<1>(state)) {
+    const at::Tensor& tensor = entry.value();
+    TORCH_CHECK(!tensor.defined() || !has_plain_memory(tensor) || has_all_its_memory(tensor), name,
+                ": expected a tensor '", entry.key(), "' that lies inside of its storage, got sizes ", tensor.sizes(),
+                ", strides ", tensor.strides(), " and offset ", tensor.storage_offset(), " in ",
+                tensor.storage().nbytes(), " bytes. The model file is damaged: save it again.");
+  }
 }
 
 Spec StateReader::spec() const {
@@ -81,15 +96,13 @@ std::vector<int64_t> StateReader::integers(const std::string& key, size_t count,
   return values;
 }
 
-PackedOp::PackedOp(const Spec& spec, int64_t weight_rank, int64_t output_channels)
+PackedOp::PackedOp(const Spec& spec, int64_t weight_rank, int64_t output_channels,
+                   const std::vector<int64_t>& layout_depends_on)
     : FusedOp(checked(spec, weight_rank, output_channels).name, spec.post_ops, spec.math_mode),
-      dtype_(spec.weight.scalar_type()),
-      weight_sizes_(spec.weight.sizes().vec()),
-      weight_format_(spec.weight.suggest_memory_format()),
+      weight_(PackedWeight::of(spec.weight, recipe_of(spec, layout_depends_on))),
       bias_(spec.bias.defined() ? spec.bias.detach().clone(at::MemoryFormat::Contiguous) : at::Tensor()),
       folded_scale_(spec.folded_scale),
-      folded_shift_(spec.folded_shift),
-      unpacked_(spec.weight.detach().contiguous(weight_format_)) {}
+      folded_shift_(spec.folded_shift) {}
 
 at::Tensor PackedOp::run(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const {
   check_input(input);
@@ -134,7 +147,7 @@ at::Tensor PackedOp::run_primitive(const at::Tensor& input, const std::vector<at
     return result;
   }
   const at::Tensor source = kernel_view(input);
-  Fused fused = fuse_into_result(input, operands, eager_layout);
+  FusedPostOps fused = fuse_into_result(input, operands, eager_layout);
   if (may_accumulate && adds_in_place(fused, operands.front())) {
     if (at::Tensor result = accumulate(source, operands.front(), fused); result.defined()) {
       done = fused.count;
@@ -152,23 +165,21 @@ at::Tensor PackedOp::run_primitive(const at::Tensor& input, const std::vector<at
     return {};
   }
   at::Tensor result = allocate(source);
-  try {
-    prepared->run(source, *weight(), bias_, result, fused.operands);
-  } catch (const dnnl::error& error) {
-    remember(c10::str("oneDNN failed: ", error.what()));
+  if (const Failure failure = prepared->run(source, *blocked_weight(), bias_, result, fused.operands)) {
+    remember(c10::str("oneDNN failed: ", *failure));
     return {};
   }
   done = fused.count;
   return user_view(result, input, eager_layout);
 }
 
-bool PackedOp::adds_in_place(const Fused& fused, const at::Tensor& dead) {
+bool PackedOp::adds_in_place(const FusedPostOps& fused, const at::Tensor& dead) {
   // What is laid out in another way was copied.
   return fused.count > 0 && fused.spreads.front() == Spread::full &&
          fused.operands.front().const_data_ptr() == dead.const_data_ptr();
 }
 
-at::Tensor PackedOp::accumulate(const at::Tensor& source, const at::Tensor& dead, Fused fused) const {
+at::Tensor PackedOp::accumulate(const at::Tensor& source, const at::Tensor& dead, FusedPostOps fused) const {
   const at::Tensor seen = fused.operands.front();
   fused.accumulates = true;
   fused.spreads.erase(fused.spreads.begin());
@@ -176,28 +187,25 @@ at::Tensor PackedOp::accumulate(const at::Tensor& source, const at::Tensor& dead
   const std::shared_ptr<const Prepared> prepared = prepare(source, fused);
   if (!prepared) return {};
   at::Tensor result = in_memory_of(dead, seen.sizes(), kernel_format());
-  try {
-    prepared->run(source, *weight(), bias_, result, fused.operands);
-  } catch (const dnnl::error& error) {
-    TORCH_CHECK(false, name(), ": oneDNN failed, and may have overwritten an operand by then: ", error.what());
-  }
+  const Failure failure = prepared->run(source, *blocked_weight(), bias_, result, fused.operands);
+  TORCH_CHECK(!failure, name(), ": oneDNN failed, and may have overwritten an operand by then: ", *failure);
   return result;
 }
 
-Fused PackedOp::fuse_into_result(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
-                                 bool (*applies)(const PostOp&)) const {
+FusedPostOps PackedOp::fuse_into_result(const at::Tensor& input, const std::vector<at::Tensor>& operands,
+                                        bool eager_layout, bool (*applies)(const PostOp&)) const {
   return fuse(operands, CallResult(*this, input, eager_layout), applies);
 }
 
-std::shared_ptr<const Prepared> PackedOp::prepare(const at::Tensor& source, const Fused& fused) const {
+std::shared_ptr<const Prepared> PackedOp::prepare(const at::Tensor& source, const FusedPostOps& fused) const {
   const at::DimVector sizes = kernel_sizes(source);
-  return prepared(dtype_, PrimitiveKey(sizes), fused, [&](FP32MathMode mode) -> std::optional<Prepared> {
+  return prepared(dtype(), PrimitiveKey(sizes), fused, [&](FP32MathMode mode) -> std::optional<Prepared> {
     // With the weight as it is packed or, where no kernel takes that, as one wants it.
-    for (const dnnl::memory::desc& weight_desc : {weight()->desc(), any_weight_desc()}) {
+    for (const dnnl::memory::desc& weight_desc : {blocked_weight()->desc(), any_weight_desc()}) {
       auto desc = primitive_desc({sizes.begin(), sizes.end()}, weight_desc, fused, mode);
       if (!desc || !skip_reference_implementations(desc)) continue;
       // Accumulating is not worth a second copy of the weight.
-      if (!fused.accumulates || desc.weights_desc() == weight()->desc()) return Prepared(desc, bias_.defined());
+      if (!fused.accumulates || desc.weights_desc() == blocked_weight()->desc()) return Prepared(desc, bias_.defined());
     }
     return std::nullopt;
   });
@@ -205,75 +213,55 @@ std::shared_ptr<const Prepared> PackedOp::prepare(const at::Tensor& source, cons
 
 at::Tensor PackedOp::run_reference(const at::Tensor& input) const {
   // Where aten refuses the dtype of the input, it does so with the batch_norm still in the weight.
-  const bool is_refused = input.scalar_type() != dtype_ && !at::autocast::is_autocast_enabled(at::kCPU);
+  const bool is_refused = input.scalar_type() != dtype() && !at::autocast::is_autocast_enabled(at::kCPU);
   if (!is_folded_for_another_rank(input.dim()) || is_refused) {
     // aten wants a bias of the weight's dtype.
-    return reference(input, plain_weight(), bias_.defined() ? bias_.to(dtype_) : bias_);
+    return reference(input, plain_weight(), bias_.defined() ? bias_.to(dtype()) : bias_);
   }
   // Here dimension 1, batch_norm's channel, is not the dimension that the weight was folded along. A 16-bit one is taken
   // out in float32.
-  const bool is_16_bit = dtype_ != at::kFloat;
+  const bool is_16_bit = dtype() != at::kFloat;
   const at::Tensor y =
       reference(is_16_bit ? input.to(at::kFloat) : input, divided(plain_weight().to(at::kFloat), folded_scale_),
                 (bias_.to(at::kFloat) - folded_shift_) / folded_scale_);
-  if (y.numel() == 0) return is_16_bit ? y.to(dtype_) : y;  // aten looks no further
+  if (y.numel() == 0) return is_16_bit ? y.to(dtype()) : y;  // aten looks no further
   TORCH_CHECK(y.dim() >= 2 && y.size(1) == folded_scale_.size(0), name(), ": expected ", folded_scale_.size(0),
               " channels in dimension 1 for its batch_norm, got ", y.sizes(), ".");
   std::vector<int64_t> along_input(y.dim(), 1);
   along_input[1] = -1;
   const at::Tensor result = y * folded_scale_.view(along_input) + folded_shift_.view(along_input);
-  return is_16_bit ? result.to(dtype_) : result;
+  return is_16_bit ? result.to(dtype()) : result;
 }
 
 const char* PackedOp::reason_for_aten(const at::Tensor& input, bool eager_layout) const {
-  if (input.scalar_type() != dtype_ || !is_plain_cpu(input)) {
-    return dtype_ == at::kFloat      ? "the input is not a float32 CPU tensor"
-           : dtype_ == at::kBFloat16 ? "the input is not a bfloat16 CPU tensor"
-                                     : "the input is not a float16 CPU tensor";
+  if (input.scalar_type() != dtype() || !is_plain_cpu(input)) {
+    return dtype() == at::kFloat      ? "the input is not a float32 CPU tensor"
+           : dtype() == at::kBFloat16 ? "the input is not a bfloat16 CPU tensor"
+                                      : "the input is not a float16 CPU tensor";
   }
   if (wants_gradient(input)) return "the input requires a gradient";
   if (c10::multiply_integers(result_sizes(input)) == 0 || input.numel() == 0) return "there is nothing to compute";
   if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
   if (is_folded_for_another_rank(input.dim())) return "a batch_norm was folded that is another one for this rank";
-  if (!weight()) {
-    const char* reason = reason_against_dtype(dtype_);
+  if (!blocked_weight()) {
+    const char* reason = reason_against_dtype(dtype());
     return reason ? reason : "oneDNN can't pack this weight on this CPU";
   }
   return own_reason_for_aten(input, eager_layout);
 }
 
-const PackedWeight* PackedOp::weight() const {
-  std::call_once(packed_once_, [&] {
-    const OutsideOfPythonModes outside;
-    try {
-      if (!reason_against_dtype(dtype_)) weight_ = pack(unpacked_);
-    } catch (const dnnl::error&) {  // it has no reorder for the dtype
-    }
-    // A weight that stays plain is copied: others may hold it, and write to it.
-    unpacked_ = weight_ ? at::Tensor() : unpacked_.clone();
-  });
-  return weight_.get();
-}
-
 void PackedOp::ensure_packed() const {
-  weight();
-  warn_if_slow(dtype_);
-}
-
-at::Tensor PackedOp::plain_weight() const {
-  if (!weight()) return unpacked_;
-  const OutsideOfPythonModes outside;
-  at::Tensor plain = at::empty(weight_sizes_, at::TensorOptions(dtype_).memory_format(weight_format_));
-  weight_->unpack_into(plain);
-  return plain;
+  blocked_weight();
+  warn_if_slow(dtype());
 }
 
 Spec PackedOp::spec() const {
-  return {name(), plain_weight(), bias_, post_op_texts(), folded_scale_, folded_shift_, math_mode()};
+  const at::Tensor plain = weight_->plain_to_save([this](at::Tensor& weight) { return pack(weight); });
+  return {name(), plain, bias_, post_op_texts(), folded_scale_, folded_shift_, math_mode()};
 }
 
 std::string PackedOp::describe() const {
-  return c10::str(name(), "(weight=", weight_sizes_, ", dtype=", name_of(dtype_), ", bias=", bias_.defined(),
+  return c10::str(name(), "(weight=", weight_sizes(), ", dtype=", name_of(dtype()), ", bias=", bias_.defined(),
                   ", post_ops=", post_op_texts(), ", math_mode=", runtime::describe(math_mode()), ")");
 }
 

@@ -1,5 +1,5 @@
-// The part of a packed op that does not depend on which op it is: what it computes (anchor, then post-ops), when
-// oneDNN may do it, and what goes into a saved model.
+// A packed op: an anchor with a packed weight, then post-ops. Here is what all anchors share: which part of a call oneDNN
+// computes, and how a context is saved and loaded.
 #pragma once
 
 #include <ATen/core/Dict.h>
@@ -9,7 +9,6 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -18,13 +17,14 @@
 #include "packed/dead_operand.h"
 #include "packed/dtype.h"
 #include "packed/fused_op.h"
+#include "packed/packed_weight.h"
 
 namespace ipex::runtime {
 
 // A saved context: format version, plain tensors, integer fields, post-ops in order.
-// Version n reads every version up to n. A field that older readers may ignore can be added without a new version;
-// anything that changes the result needs one. A state is written with the first version that can say all of it, so that
-// older readers take what they can. Version 2 added the math mode, version 3 weights of bfloat16 and float16.
+// A reader of version n reads every version up to n. A field that older readers may ignore needs no new version; a field
+// that changes the result does. A state is written with the lowest version that can express it, so that older readers can
+// read as much as possible. Version 2 added the math mode, version 3 weights of bfloat16 and float16.
 constexpr int64_t format_version = 3;
 using State = std::tuple<int64_t, c10::Dict<std::string, at::Tensor>, c10::Dict<std::string, std::vector<int64_t>>,
                          std::vector<std::string>>;
@@ -47,7 +47,8 @@ using Integers = std::map<std::string, std::vector<int64_t>>;
 
 State save(const Spec& spec, const Integers& integers);
 
-// Reads a state field by field. Each call throws, naming what was expected, when the field is missing or malformed.
+// Reads a state field by field. Each call throws, naming what was expected, when the field is missing or malformed. The
+// constructor throws where a tensor reaches beyond its storage: a file may say anything about sizes, strides and offset.
 class StateReader {
  public:
   StateReader(const char* name, const State& state);
@@ -65,8 +66,10 @@ class StateReader {
 
 class PackedOp : public FusedOp {
  public:
-  // Throws when a field of the spec can't be right, before anything is allocated.
-  PackedOp(const Spec& spec, int64_t weight_rank, int64_t output_channels);
+  // Throws when a field of the spec can't be right, before anything is allocated. `layout_depends_on` is what, beside the
+  // fields of the spec, decides how the weight is laid out.
+  PackedOp(const Spec& spec, int64_t weight_rank, int64_t output_channels,
+           const std::vector<int64_t>& layout_depends_on = {});
 
   // The whole computation. With `eager_layout` the result has the strides that eager would give, else those that the
   // kernel writes. `operands` holds one tensor per post-op that takes one, in order. They are only read, but for a dead
@@ -107,13 +110,13 @@ class PackedOp : public FusedOp {
   virtual int64_t channel_dimension(int64_t rank) const = 0;
   // The weight with each output channel divided by its element of `divisor`.
   virtual at::Tensor divided(const at::Tensor& weight, const at::Tensor& divisor) const = 0;
-  // Packs a plain weight that has weight_format's strides.
-  virtual std::unique_ptr<const PackedWeight> pack(const at::Tensor& weight) const = 0;
+  // Packs a plain weight that has weight_format's strides: see BlockedWeight's constructor.
+  virtual std::unique_ptr<const BlockedWeight> pack(at::Tensor& weight) const = 0;
   // The primitive for this source that applies the first post-ops. Null when oneDNN has none worth running.
-  std::shared_ptr<const Prepared> prepare(const at::Tensor& source, const Fused& fused) const;
+  std::shared_ptr<const Prepared> prepare(const at::Tensor& source, const FusedPostOps& fused) const;
   // Its description with this weight layout. Empty when oneDNN refuses.
   virtual dnnl::primitive_desc primitive_desc(const std::vector<int64_t>& source_sizes,
-                                              const dnnl::memory::desc& weight_desc, const Fused& fused,
+                                              const dnnl::memory::desc& weight_desc, const FusedPostOps& fused,
                                               FP32MathMode mode) const = 0;
   virtual dnnl::memory::desc any_weight_desc() const = 0;
   // The anchor computed by a kernel of our own, with the first `done` post-ops, as the caller gets it. Undefined where
@@ -123,25 +126,31 @@ class PackedOp : public FusedOp {
     return {};
   }
   // Whether the first of `fused` adds all of a dead operand, as it lies in memory: then the result may be written over it.
-  static bool adds_in_place(const Fused& fused, const at::Tensor& dead);
+  static bool adds_in_place(const FusedPostOps& fused, const at::Tensor& dead);
   // fuse() for the result of a call.
-  Fused fuse_into_result(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
-                         bool (*applies)(const PostOp&) = is_exact) const;
+  FusedPostOps fuse_into_result(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
+                                bool (*applies)(const PostOp&) = is_exact) const;
   // The mode that the weight is laid out for. It is packed once, whatever the process's mode becomes.
   FP32MathMode math_mode_for_packing() const {
     return dtype() == at::kFloat ? math_mode().value_or(FP32MathMode::FP32) : FP32MathMode::FP32;
   }
 
   // Of the weight, and so of the inputs and results that oneDNN computes on.
-  at::ScalarType dtype() const { return dtype_; }
-  dnnl::memory::data_type data_type() const { return data_type_of(dtype_); }
+  at::ScalarType dtype() const { return weight_->dtype(); }
+  dnnl::memory::data_type data_type() const { return data_type_of(dtype()); }
   dnnl::memory::data_type bias_data_type() const { return data_type_of(bias_.scalar_type()); }
-  const std::vector<int64_t>& weight_sizes() const { return weight_sizes_; }
-  at::MemoryFormat weight_format() const { return weight_format_; }
+  const std::vector<int64_t>& weight_sizes() const { return weight_->sizes(); }
+  at::MemoryFormat weight_format() const { return weight_->format(); }
   const at::Tensor& bias() const { return bias_; }
-  // The weight, packed at the first call. Null where oneDNN does not compute in its dtype on this CPU: it stays plain.
-  const PackedWeight* weight() const;
-  at::Tensor plain_weight() const;
+  // Shared with the contexts that were made from the same plain weight.
+  const PackedWeight& weight() const { return *weight_; }
+  // Null where oneDNN does not compute in its dtype on this CPU: it stays plain.
+  const BlockedWeight* blocked_weight() const {
+    return weight_->blocked([this](at::Tensor& plain) { return pack(plain); });
+  }
+  at::Tensor plain_weight() const {
+    return weight_->plain([this](at::Tensor& plain) { return pack(plain); });
+  }
   // Why aten computes all of a call with an input that check_input lets pass. Null when it does not.
   const char* reason_for_aten(const at::Tensor& input, bool eager_layout) const;
   // Whether a batch_norm was folded that is another one for inputs of this rank.
@@ -155,20 +164,12 @@ class PackedOp : public FusedOp {
   at::Tensor run_primitive(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
                            size_t& done) const;
   // The same written over a dead operand, the first of `fused`. Undefined where that can't be done.
-  at::Tensor accumulate(const at::Tensor& source, const at::Tensor& dead, Fused fused) const;
+  at::Tensor accumulate(const at::Tensor& source, const at::Tensor& dead, FusedPostOps fused) const;
   at::Tensor run_reference(const at::Tensor& input) const;
 
-  at::ScalarType dtype_;
-  std::vector<int64_t> weight_sizes_;
-  at::MemoryFormat weight_format_;
+  const std::shared_ptr<const PackedWeight> weight_;
   at::Tensor bias_;
   at::Tensor folded_scale_, folded_shift_;
-
-  // A context that is loaded packs when it first runs, not while the file is read: the loader holds every plain weight
-  // until it is done, and the packed ones beside them would double the peak.
-  mutable std::once_flag packed_once_;
-  mutable at::Tensor unpacked_;  // until then, or for good
-  mutable std::unique_ptr<const PackedWeight> weight_;
 };
 
 // The run op of a context. Boxed, because only the stack tells who else holds the operands.

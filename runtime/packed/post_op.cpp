@@ -22,10 +22,10 @@ Steps if_(bool condition, Steps steps, Steps otherwise = {}) { return condition 
 const PostOpKind table[] = {
 #define IPEX_UNARY_POST_OP(name, count, expression, ...)                                                      \
   {#name, count, false, []([[maybe_unused]] const std::vector<double>& a) -> Steps { return {__VA_ARGS__}; }, \
-   [](Tensor y, const Tensor&, [[maybe_unused]] const Arguments& a) -> Tensor { return expression; }},
+   [](Tensor y, const Tensor&, [[maybe_unused]] const PostOpArguments& a) -> Tensor { return expression; }},
 #define IPEX_BINARY_POST_OP(name, count, expression, ...)                                 \
   {#name, count, true, [](const std::vector<double>&) -> Steps { return {__VA_ARGS__}; }, \
-   [](Tensor y, const Tensor& other, [[maybe_unused]] const Arguments& a) -> Tensor { return expression; }},
+   [](Tensor y, const Tensor& other, [[maybe_unused]] const PostOpArguments& a) -> Tensor { return expression; }},
 #include "packed/post_ops.inc"
 #undef IPEX_UNARY_POST_OP
 #undef IPEX_BINARY_POST_OP
@@ -65,7 +65,7 @@ PostOp parse(const char* where, const std::string& text) {
       std::find_if(std::begin(table), std::end(table), [&](const auto& k) { return name == k.name; });
   TORCH_CHECK(kind != std::end(table), where, ": expected a post-op that this version knows, got '", name,
               "'. The model was written by a newer ipex: upgrade, or optimise it again.");
-  Arguments arguments;
+  PostOpArguments arguments;
   std::vector<double> numbers;
   for (size_t at = name.size() + 1; at < text.size();) {
     const char* end = nullptr;

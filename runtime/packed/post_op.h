@@ -21,7 +21,7 @@ struct Step {
 
 using Steps = std::vector<Step>;
 // Integers stay integers: times 2 and times 2.0 are not the same to a tensor of integers.
-using Arguments = std::vector<at::Scalar>;
+using PostOpArguments = std::vector<at::Scalar>;
 
 // A row of post_ops.inc.
 struct PostOpKind {
@@ -30,12 +30,12 @@ struct PostOpKind {
   bool takes_operand;
   Steps (*steps)(const std::vector<double>& a);
   // The same thing in aten, for what oneDNN can't do exactly. `other` is undefined for a unary op.
-  at::Tensor (*reference)(at::Tensor y, const at::Tensor& other, const Arguments& a);
+  at::Tensor (*reference)(at::Tensor y, const at::Tensor& other, const PostOpArguments& a);
 };
 
 struct PostOp {
   const PostOpKind* kind;
-  Arguments arguments;
+  PostOpArguments arguments;
   // Empty when it is left to aten.
   Steps steps;
 

@@ -1,10 +1,12 @@
 // What a C++ user does with libipex, each as a test of its own: consumer TEST.
+#include <ATen/Parallel.h>
 #include <ipex/isa.h>
 #include <ipex/jit_optimize.h>
 #include <ipex/load.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/script.h>
 
+#include <atomic>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -137,6 +139,65 @@ void residual() {
   }
 }
 
+int64_t cached_primitives(const torch::jit::Module& optimized) {
+  const auto context = optimized.attr("packed_0").toObject();
+  torch::jit::Stack stack{context};
+  context->type()->getMethod("cached_primitives").run(stack);
+  return stack.back().toInt();
+}
+
+// How many calls of four, made by the threads of a team, give another result than `expected`.
+int wrong_calls_of_a_team(torch::jit::Module& model, const std::vector<c10::IValue>& inputs,
+                          const at::Tensor& expected) {
+  std::atomic<int> wrong = 0;
+#pragma omp parallel for num_threads(4)
+  for (int call = 0; call < 4; ++call) {
+    const torch::NoGradGuard no_gradients;
+    if (!model.forward(inputs).toTensor().allclose(expected, 1e-4, 1e-4)) ++wrong;
+  }
+  return wrong;
+}
+
+// A server may call models from the threads of its own team. Primitives are made for a number of threads: those that the
+// model has from outside are for several, and in the team each call has one.
+void parallel_region() {
+  const torch::NoGradGuard no_gradients;
+  at::set_num_threads(4);
+  const std::map<std::string, std::pair<std::string, std::vector<int64_t>>> bodies{
+      {"linear", {"torch.mish(torch.linear(x, self.square))", {96, 256}}},
+      {"own linear", {"torch.relu(torch.linear(x, self.square))", {96, 256}}},
+      {"few rows", {"torch.mish(torch.linear(x, self.square))", {3, 256}}},
+      {"matmul", {"torch.matmul(x, x.transpose(-1, -2)) * 2.0", {6, 200, 64}}},
+      {"convolution", {"torch.conv2d(x, self.windows, None, [2, 2], [1, 1])", {2, 32, 40, 40}}},
+      {"winograd", {"torch.conv2d(x, self.windows, None, [1, 1], [1, 1])", {2, 32, 40, 40}}},
+      {"depthwise", {"torch.conv2d(x, self.depthwise, None, [1, 1], [1, 1], [1, 1], 32)", {2, 32, 40, 40}}},
+      {"transposed", {"torch.conv_transpose2d(x, self.windows, None, [2, 2])", {2, 64, 20, 20}}},
+  };
+  for (const auto& [name, body] : bodies) {
+    torch::jit::Module module("Model");
+    module.register_parameter("square", torch::randn({256, 256}) / 16, false);
+    module.register_parameter("windows", torch::randn({64, 32, 3, 3}) / 16, false);
+    module.register_parameter("depthwise", torch::randn({32, 1, 3, 3}), false);
+    module.define("def forward(self, x):\n  return " + body.first + "\n");
+    torch::jit::Module optimized = ipex::jit_optimize(module);
+    const std::vector<c10::IValue> inputs{torch::randn(body.second)};
+    const at::Tensor expected = module.forward(inputs).toTensor();
+    const auto fits = [&] { return optimized.forward(inputs).toTensor().allclose(expected, 1e-4, 1e-4); };
+    require(fits(), ("wrong outside, at first: " + name).c_str());
+    const int64_t outside = cached_primitives(optimized);
+    require(wrong_calls_of_a_team(optimized, inputs, expected) == 0, ("wrong inside: " + name).c_str());
+    require(cached_primitives(optimized) == 2 * outside,
+            ("a primitive for several threads ran on one: " + name).c_str());
+    require(fits(), ("wrong outside, later: " + name).c_str());
+
+    torch::jit::Module second = ipex::jit_optimize(module);
+    require(wrong_calls_of_a_team(second, inputs, expected) == 0, ("wrong where made inside: " + name).c_str());
+    require(second.forward(inputs).toTensor().allclose(expected, 1e-4, 1e-4),
+            ("made inside, wrong outside: " + name).c_str());
+    require(cached_primitives(second) == 2 * outside, ("a primitive for one thread ran on several: " + name).c_str());
+  }
+}
+
 bool executed_with_ipex() {
   torch::jit::Module module = linear_relu();
   module.register_attribute("training", c10::BoolType::get(), false);
@@ -157,9 +218,10 @@ void register_passes() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::map<std::string, void (*)()> tests{
-      {"optimise", optimise},   {"training", training},        {"bad_file", bad_file}, {"limit", limit},
-      {"math_mode", math_mode}, {"register", register_passes}, {"residual", residual}};
+  const std::map<std::string, void (*)()> tests{{"optimise", optimise},   {"training", training},
+                                                {"bad_file", bad_file},   {"limit", limit},
+                                                {"math_mode", math_mode}, {"register", register_passes},
+                                                {"residual", residual},   {"parallel_region", parallel_region}};
   try {
     require(argc == 2 && tests.count(argv[1]), "usage: consumer TEST");
     tests.at(argv[1])();

@@ -13,10 +13,12 @@
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
+#include <limits>
+
 #include "isa/isa.h"
-#include "packed/dead_operand.h"
-#include "ops/product/product.h"
 #include "memory/result_memory.h"
+#include "ops/product/product.h"
+#include "packed/dead_operand.h"
 
 namespace ipex::runtime {
 namespace {
@@ -27,10 +29,46 @@ using Ints = std::vector<int64_t>;
 
 constexpr const char* op_name = "ipex::convolution_run";
 
+// The weight of a depthwise convolution as kernels/depthwise.h reads it: [window rows][window columns][channels].
+struct DepthwiseWeight {
+  Tensor weight;
+};
+
+// Throws for numbers that no convolution has: what is computed from the others must not overflow.
+const ConvolutionGeometry& checked(const ConvolutionGeometry& geometry) {
+  constexpr int64_t most = std::numeric_limits<int32_t>::max();
+  const auto expect = [&](const char* what, const Ints& values, int64_t least) {
+    TORCH_CHECK(values.size() == geometry.stride.size() &&
+                    std::all_of(values.begin(), values.end(), [&](int64_t v) { return v >= least && v <= most; }),
+                op_name, ": expected ", geometry.stride.size(), " integers of at least ", least,
+                ", and less than 2^31, in ", what, ", got ", values,
+                ". Correct the convolution, or the file that it was loaded from.");
+  };
+  expect("stride", geometry.stride, 1);
+  expect("padding", geometry.begin, 0);
+  expect("padding", geometry.end, 0);
+  expect("dilation", geometry.dilation, 1);
+  expect("output_padding", geometry.output_padding, 0);
+  TORCH_CHECK(geometry.groups >= 1 && geometry.groups <= most, op_name, ": expected at least 1 group, got ",
+              geometry.groups, ". Correct the convolution, or the file that it was loaded from.");
+  return geometry;
+}
+
+// What the layout of a weight depends on, beside the weight.
+Ints numbers_of(const ConvolutionGeometry& geometry) {
+  Ints numbers{geometry.spatial_rank, geometry.groups, geometry.transposed};
+  for (const Ints* list :
+       {&geometry.stride, &geometry.begin, &geometry.end, &geometry.dilation, &geometry.output_padding}) {
+    numbers.insert(numbers.end(), list->begin(), list->end());
+  }
+  return numbers;
+}
+
 }  // namespace
 
 ConvolutionContext::ConvolutionContext(const Spec& spec, ConvolutionGeometry geometry)
-    : PackedOp(spec, static_cast<int64_t>(geometry.stride.size()) + 2, output_channels(spec.weight, geometry)),
+    : PackedOp(spec, static_cast<int64_t>(geometry.stride.size()) + 2, output_channels(spec.weight, checked(geometry)),
+               numbers_of(geometry)),
       geometry_(std::move(geometry)),
       channels_last_(channels_last_of(geometry_.spatial_rank)),
       steps_(post_ops()) {
@@ -149,26 +187,26 @@ Tensor ConvolutionContext::run_own_kernel(const Tensor& input, const std::vector
       !Winograd::is_worth_it(input_channels(), output_channels(), kernel_result_sizes(batched(input).sizes()))) {
     return {};
   }
-  std::call_once(transformed_once_, [&] { winograd_ = std::make_unique<const Winograd>(plain_weight()); });
-  const Fused fused = fuse_into_result(input, operands, eager_layout, KernelSteps::applies);
+  const auto& winograd = weight().derived<Winograd>([&] { return std::make_unique<const Winograd>(plain_weight()); });
+  const FusedPostOps fused = fuse_into_result(input, operands, eager_layout, KernelSteps::applies);
   const Tensor source = kernel_view(input), result = allocate(source);
   KernelSteps::Room room;
   const ElementwiseSteps steps = steps_.of_call(fused, bias(), output_channels(), room);
-  if (!winograd_->convolve(source, geometry_.begin[0], geometry_.begin[1], steps, result)) return {};
+  if (!winograd.convolve(source, geometry_.begin[0], geometry_.begin[1], steps, result)) return {};
   done = fused.count;
   return user_view(result, input, eager_layout);
 }
 
 Tensor ConvolutionContext::run_product(const Tensor& input, const std::vector<Tensor>& operands, bool may_accumulate,
                                        bool eager_layout, size_t& done) const {
-  const Fused fused = fuse_into_result(input, operands, eager_layout, KernelSteps::applies);
+  const FusedPostOps fused = fuse_into_result(input, operands, eager_layout, KernelSteps::applies);
   const Tensor source = kernel_view(input);
   const int64_t channels = input_channels(), pixels = source.numel() / channels;
   const bool accumulates = may_accumulate && adds_in_place(fused, operands.front());
   const Tensor result =
       accumulates ? in_memory_of(operands.front(), fused.operands.front().sizes(), channels_last_) : allocate(source);
   KernelSteps::Room room;
-  multiply(source.const_data_ptr<float>(), pixels, channels, *weight()->panels(),
+  multiply(source.const_data_ptr<float>(), pixels, channels, *blocked_weight()->panels(),
            steps_.of_call(fused, bias(), output_channels(), room), result.data_ptr<float>());
   done = fused.count;
   return user_view(result, input, eager_layout);
@@ -179,21 +217,23 @@ bool ConvolutionContext::is_product(const Tensor& input) const {
 }
 
 const Panels* ConvolutionContext::panels_for_pixels() const {
-  if (!has_windows_of(1) || !is_all(geometry_.begin, 0) || !is_all(geometry_.end, 0) || !weight()) return nullptr;
-  const std::optional<Panels>& panels = weight()->panels();
+  if (!has_windows_of(1) || !is_all(geometry_.begin, 0) || !is_all(geometry_.end, 0) || !blocked_weight()) {
+    return nullptr;
+  }
+  const std::optional<Panels>& panels = blocked_weight()->panels();
   return panels && can_multiply(*panels) ? &*panels : nullptr;
 }
 
 bool ConvolutionContext::is_depthwise() const {
   return is_for_own_kernels() && geometry_.groups == input_channels() && geometry_.groups == output_channels() &&
-         weight();
+         blocked_weight();
 }
 
-// [window rows][window columns][channels]
 Tensor ConvolutionContext::depthwise_weight() const {
-  std::call_once(arranged_once_,
-                 [&] { depthwise_weight_ = plain_weight().squeeze(1).permute({1, 2, 0}).contiguous(); });
-  return depthwise_weight_;
+  const auto make = [&] {
+    return std::make_unique<const DepthwiseWeight>(plain_weight().squeeze(1).permute({1, 2, 0}).contiguous());
+  };
+  return weight().derived<DepthwiseWeight>(make).weight;
 }
 
 bool ConvolutionContext::accepts(const Tensor& input, bool eager_layout) const {
@@ -280,6 +320,11 @@ bool ConvolutionContext::laid_out_as_result(const Tensor& tensor, const Tensor& 
 }
 
 const char* ConvolutionContext::own_reason_for_aten(const Tensor& input, bool eager_layout) const {
+  for (size_t i = 0; geometry_.transposed && i < kernel_rank(); ++i) {
+    if (geometry_.output_padding[i] >= std::max(geometry_.stride[i], geometry_.dilation[i])) {
+      return "aten refuses such an output padding";
+    }
+  }
   // In 3-d aten has kernels that don't keep channels-last, and its choice depends on the CPU.
   if (eager_layout && geometry_.spatial_rank == 3 && eager_format(input) != at::MemoryFormat::Contiguous) {
     return "the layout of the result is aten's to choose";
@@ -331,8 +376,8 @@ memory::desc ConvolutionContext::plain_weight_desc(const Tensor& weight) const {
   return {weight_dims(), data_type(), strides};
 }
 
-std::unique_ptr<const PackedWeight> ConvolutionContext::pack(const Tensor& weight) const {
-  return std::make_unique<PackedWeight>(weight, plain_weight_desc(weight), preferred_weight_desc(weight));
+std::unique_ptr<const BlockedWeight> ConvolutionContext::pack(Tensor& weight) const {
+  return std::make_unique<BlockedWeight>(weight, plain_weight_desc(weight), preferred_weight_desc(weight));
 }
 
 memory::desc ConvolutionContext::preferred_weight_desc(const Tensor& weight) const {
@@ -347,7 +392,7 @@ memory::desc ConvolutionContext::preferred_weight_desc(const Tensor& weight) con
 }
 
 dnnl::primitive_desc ConvolutionContext::primitive_desc(const Ints& source_sizes, const memory::desc& weight_desc,
-                                                        const Fused& fused, FP32MathMode mode) const {
+                                                        const FusedPostOps& fused, FP32MathMode mode) const {
   const auto channels_last = [&](const Ints& sizes) {
     return memory::desc(sizes, data_type(), sizes.size() == 5 ? memory::format_tag::ndhwc : memory::format_tag::nhwc);
   };
@@ -377,9 +422,19 @@ c10::intrusive_ptr<ConvolutionContext> convolution_prepack(
     const Tensor& weight, const std::optional<Tensor>& bias, Ints stride, Ints padding, Ints dilation, int64_t groups,
     bool transposed, Ints output_padding, std::vector<std::string> post_ops, const std::optional<Tensor>& folded_scale,
     const std::optional<Tensor>& folded_shift, std::optional<int64_t> math_mode) {
+  constexpr const char* where = "ipex::convolution_prepack";
+  TORCH_CHECK(weight.defined() && weight.dim() >= 3 && weight.dim() <= 5, where,
+              ": expected a weight of 3 to 5 dimensions, got ", weight.defined() ? c10::str(weight.sizes()) : "none",
+              ". Pass it as torch.nn holds it.");
   const auto rank = static_cast<size_t>(weight.dim() - 2);
-  for (auto* list : {&stride, &padding, &dilation, &output_padding}) {
+  for (const auto& [name, list] : {std::pair{"stride", &stride},
+                                   {"padding", &padding},
+                                   {"dilation", &dilation},
+                                   {"output_padding", &output_padding}}) {
     if (list->size() == 1) list->resize(rank, list->front());
+    const bool may_have_two_ends = list == &padding && list->size() == 2 * rank;
+    TORCH_CHECK(list->size() == rank || may_have_two_ends, where, ": expected 1 or ", rank, " integers in ", name,
+                " for a weight of ", weight.sizes(), ", got ", *list, ". Pass one for each dimension of the image.");
   }
   Ints begin(padding.begin(), padding.begin() + static_cast<std::ptrdiff_t>(rank));
   Ints end(padding.end() - static_cast<std::ptrdiff_t>(rank), padding.end());

@@ -2,19 +2,18 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "ops/convolution/winograd.h"
 #include "packed/kernel_steps.h"
 #include "packed/memory_format.h"
 #include "packed/packed_op.h"
-#include "ops/convolution/winograd.h"
 
 namespace ipex::runtime {
 
 // Of the kernel: two or three dimensions.
 struct ConvolutionGeometry {
-  int64_t spatial_rank;  // the model's, that may be 1
+  int64_t spatial_rank;  // the model's, which may be 1
   std::vector<int64_t> stride, begin, end, dilation, output_padding;
   int64_t groups;
   bool transposed;
@@ -31,7 +30,7 @@ class ConvolutionContext final : public PackedOp {
   int64_t output_channels() const;
   int64_t input_channels() const;
 
-  // Whether run() takes such an input, and leaves nothing of it to aten before it has looked for a kernel.
+  // Whether run() takes such an input, and finds no reason to leave it to aten.
   bool accepts(const at::Tensor& input, bool eager_layout) const;
   // Where windows are single pixels, the weight as a kernel of our own reads it. Null where none does.
   const Panels* panels_for_pixels() const;
@@ -46,7 +45,7 @@ class ConvolutionContext final : public PackedOp {
 
   // All post-ops of a call as a kernel of our own takes them.
   struct KernelCall {
-    Fused fused;
+    FusedPostOps fused;
     KernelSteps::Room room;
     ElementwiseSteps steps;
   };
@@ -120,19 +119,15 @@ class ConvolutionContext final : public PackedOp {
   dnnl::memory::desc any_weight_desc() const override {
     return {weight_dims(), data_type(), dnnl::memory::format_tag::any};
   }
-  std::unique_ptr<const PackedWeight> pack(const at::Tensor& weight) const override;
+  std::unique_ptr<const BlockedWeight> pack(at::Tensor& weight) const override;
   // What the kernels want for an image of ordinary size: the real sizes are not known when packing.
   dnnl::memory::desc preferred_weight_desc(const at::Tensor& weight) const;
   dnnl::primitive_desc primitive_desc(const Ints& source_sizes, const dnnl::memory::desc& weight_desc,
-                                      const Fused& fused, FP32MathMode mode) const override;
+                                      const FusedPostOps& fused, FP32MathMode mode) const override;
 
   ConvolutionGeometry geometry_;
   at::MemoryFormat channels_last_;
   KernelSteps steps_;
-  mutable std::once_flag transformed_once_;
-  mutable std::unique_ptr<const Winograd> winograd_;
-  mutable std::once_flag arranged_once_;
-  mutable at::Tensor depthwise_weight_;
 };
 
 }  // namespace ipex::runtime

@@ -17,9 +17,9 @@
 #include <torch/library.h>
 
 #include "isa/isa.h"
-#include "packed/dead_operand.h"
-#include "ops/product/product.h"
 #include "memory/result_memory.h"
+#include "ops/product/product.h"
+#include "packed/dead_operand.h"
 
 namespace ipex::runtime {
 namespace {
@@ -27,6 +27,11 @@ namespace {
 using dnnl::memory;
 
 constexpr const char* op_name = "ipex::linear_run";
+
+// The plain weight, for reading single rows of a layout that takes long to undo.
+struct EmbeddingRows {
+  at::Tensor weight;
+};
 
 }  // namespace
 
@@ -60,19 +65,18 @@ at::DimVector LinearContext::result_sizes(const at::Tensor& input) const {
   return sizes;
 }
 
-std::unique_ptr<const PackedWeight> LinearContext::pack(const at::Tensor& weight) const {
-  return std::make_unique<PackedWeight>(weight, plain_weight_desc(), preferred_weight_desc());
+std::unique_ptr<const BlockedWeight> LinearContext::pack(at::Tensor& weight) const {
+  return std::make_unique<BlockedWeight>(weight, plain_weight_desc(), preferred_weight_desc());
 }
 
 at::Tensor LinearContext::embed(const at::Tensor& indices) const {
-  const PackedWeight* packed = weight();
+  const BlockedWeight* packed = blocked_weight();
   const bool is_plain =
       is_plain_cpu(indices) && (indices.scalar_type() == at::kLong || indices.scalar_type() == at::kInt);
   if (!is_plain) return at::embedding(plain_weight(), indices);
   if (!packed || !packed->panels()) {
-    // Kept: a layout that can't be read by rows takes long to undo.
-    std::call_once(unpacked_once_, [&] { unpacked_for_embedding_ = plain_weight(); });
-    return at::embedding(unpacked_for_embedding_, indices);
+    const auto make = [&] { return std::make_unique<EmbeddingRows>(EmbeddingRows{plain_weight()}); };
+    return at::embedding(weight().derived<EmbeddingRows>(make).weight, indices);
   }
   const Panels& panels = *packed->panels();
   const at::Tensor rows = indices.to(at::kLong).contiguous();
@@ -94,24 +98,25 @@ at::Tensor LinearContext::embed(const at::Tensor& indices) const {
 }
 
 bool LinearContext::has_own_kernels() const {
-  const auto& panels = weight()->panels();
+  const auto& panels = blocked_weight()->panels();
   return panels && steps_.has_all() && can_multiply(*panels);
 }
 
 bool LinearContext::is_for_few_rows(int64_t rank, int64_t rows) const {
   return rows <= most_rows_of_a_small_product && dtype() == at::kFloat && !is_folded_for_another_rank(rank) &&
-         steps_.applies_all() && weight() && has_own_kernels() && math_mode_now(math_mode()) != FP32MathMode::BF32;
+         steps_.applies_all() && blocked_weight() && has_own_kernels() &&
+         math_mode_now(math_mode()) != FP32MathMode::BF32;
 }
 
-void LinearContext::multiply_few_rows(const float* input, int64_t rows, float* result) const {
-  Fused all;
+void LinearContext::run_few_rows(const float* input, int64_t rows, float* result) const {
+  FusedPostOps all;
   all.count = post_ops().size();
   multiply(input, rows, all, result);
 }
 
-void LinearContext::multiply(const float* input, int64_t rows, const Fused& fused, float* result) const {
+void LinearContext::multiply(const float* input, int64_t rows, const FusedPostOps& fused, float* result) const {
   KernelSteps::Room room;
-  runtime::multiply(input, rows, input_width(), *weight()->panels(),
+  runtime::multiply(input, rows, input_width(), *blocked_weight()->panels(),
                     steps_.of_call(fused, bias(), output_width(), room), result);
 }
 
@@ -131,17 +136,17 @@ at::Tensor LinearContext::run_own_kernel(const at::Tensor& input, const std::vec
   const auto source = input.expect_contiguous();
   if (rounds) {
     at::Tensor result = empty_result(result_sizes(input), at::kFloat);
-    std::call_once(rounded_once_, [&] {
-      const auto& panels = weight()->panels();
+    const auto make = [&] {
+      const auto& panels = blocked_weight()->panels();
       const at::Tensor plain = panels ? at::Tensor() : plain_weight();
-      const Panels source = panels ? *panels : Panels{plain.const_data_ptr<float>(), 1, input_width()};
-      rounded_weight_ = std::make_unique<const Bf16Weight>(source, output_width(), input_width());
-    });
-    rounded_weight_->multiply(*source, bias(), result);
+      const Panels from = panels ? *panels : Panels{plain.const_data_ptr<float>(), 1, input_width()};
+      return std::make_unique<const Bf16Weight>(from, output_width(), input_width());
+    };
+    weight().derived<Bf16Weight>(make).multiply(*source, bias(), result);
     if (!post_ops().empty()) remember("post-ops: the kernel for bfloat16 weights applies none");
     return result;
   }
-  Fused fused;
+  FusedPostOps fused;
   if (steps_.applies_all()) {
     fused.count = post_ops().size();
   } else {
@@ -174,7 +179,7 @@ memory::desc LinearContext::preferred_weight_desc() const {
 }
 
 dnnl::primitive_desc LinearContext::primitive_desc(const std::vector<int64_t>& source_sizes,
-                                                   const memory::desc& weight_desc, const Fused& fused,
+                                                   const memory::desc& weight_desc, const FusedPostOps& fused,
                                                    FP32MathMode mode) const {
   const auto row_major = [](int64_t height, int64_t width, memory::data_type type) {
     return memory::desc({height, width}, type, memory::format_tag::ab);

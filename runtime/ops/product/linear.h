@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 
 #include "ops/product/bf16_weight.h"
 #include "packed/kernel_steps.h"
@@ -21,15 +20,15 @@ class LinearContext final : public PackedOp {
   int64_t input_width() const { return weight_sizes()[1]; }
   int64_t output_width() const { return weight_sizes()[0]; }
 
-  // Whether run() takes such an input, and leaves nothing of it to aten before it has looked for a kernel.
+  // Whether run() takes such an input, and finds no reason to leave it to aten.
   bool accepts(const at::Tensor& input) const { return fits(input) && !reason_for_aten(input, /*eager_layout=*/true); }
-  // Whether run() then is multiply_few_rows() and nothing else. True too for an input of this rank that a layer before
-  // has made.
+  // Whether run() computes an accepted input of this rank and so many rows by run_few_rows() alone. An input that another
+  // linear has computed is accepted if that one's input was.
   bool is_for_few_rows(int64_t rank, int64_t rows) const;
   // The rows of the plain weight that the indices name, as at::embedding.
   at::Tensor embed(const at::Tensor& indices) const;
   // All post-ops included; `input` and `result` are dense.
-  void multiply_few_rows(const float* input, int64_t rows, float* result) const;
+  void run_few_rows(const float* input, int64_t rows, float* result) const;
 
  private:
   int64_t batch_rank() const override { return 2; }
@@ -52,9 +51,9 @@ class LinearContext final : public PackedOp {
     return tensor.is_contiguous();
   }
 
-  std::unique_ptr<const PackedWeight> pack(const at::Tensor& weight) const override;
+  std::unique_ptr<const BlockedWeight> pack(at::Tensor& weight) const override;
   bool has_own_kernels() const;
-  void multiply(const float* input, int64_t rows, const Fused& fused, float* result) const;
+  void multiply(const float* input, int64_t rows, const FusedPostOps& fused, float* result) const;
   at::Tensor run_own_kernel(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool may_accumulate,
                             bool eager_layout, size_t& done) const override;
 
@@ -62,12 +61,9 @@ class LinearContext final : public PackedOp {
   dnnl::memory::desc any_weight_desc() const override;
   dnnl::memory::desc preferred_weight_desc() const;
   dnnl::primitive_desc primitive_desc(const std::vector<int64_t>& source_sizes, const dnnl::memory::desc& weight_desc,
-                                      const Fused& fused, FP32MathMode mode) const override;
+                                      const FusedPostOps& fused, FP32MathMode mode) const override;
 
   const KernelSteps steps_;
-  mutable std::once_flag rounded_once_, unpacked_once_;
-  mutable at::Tensor unpacked_for_embedding_;
-  mutable std::unique_ptr<const Bf16Weight> rounded_weight_;
 };
 
 }  // namespace ipex::runtime

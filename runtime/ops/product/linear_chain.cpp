@@ -10,8 +10,8 @@
 #include <ATen/record_function.h>
 #include <torch/library.h>
 
-#include "packed/chain.h"
 #include "ops/product/linear.h"
+#include "packed/chain.h"
 
 namespace ipex::runtime {
 namespace {
@@ -52,7 +52,7 @@ class LinearChainContext final : public Chain<LinearContext> {
     const auto* from = source->const_data_ptr<float>();
     for (size_t i = 0; i < layers().size(); ++i) {
       float* to = i + 1 == layers().size() ? result.data_ptr<float>() : between[i % 2];
-      layers()[i]->multiply_few_rows(from, rows, to);
+      layers()[i]->run_few_rows(from, rows, to);
       from = to;
     }
     return result;

@@ -10,10 +10,12 @@
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
+#include <atomic>
+
+#include "memory/result_memory.h"
 #include "packed/fused_op.h"
 #include "packed/memory_format.h"
 #include "packed/packed_op.h"
-#include "memory/result_memory.h"
 
 namespace ipex::runtime {
 namespace {
@@ -49,8 +51,12 @@ class MatmulContext final : public FusedOp {
       remember(reason);
       return apply_rest(at::matmul(a, b), operands, 0);
     }
+    if (will_not_come_again(a, b)) {
+      remember("small factors whose sizes change from call to call");
+      return apply_rest(at::matmul(a, b), operands, 0);
+    }
     const Product product(a, b);
-    Fused fused = fuse(operands, product);
+    FusedPostOps fused = fuse(operands, product);
     Tensor result = empty_result(product.sizes(), a.options());
     const Tensor left = readable(a), right = readable(b);
     std::shared_ptr<const Prepared> primitive = prepare(left, right, result, fused);
@@ -62,7 +68,10 @@ class MatmulContext final : public FusedOp {
       remember("oneDNN has no implementation for these factors on this CPU");
       return apply_rest(at::matmul(a, b), operands, 0);
     }
-    primitive->run(left, right, Tensor(), result, fused.operands);
+    if (const Failure failure = primitive->run(left, right, Tensor(), result, fused.operands)) {
+      remember(c10::str("oneDNN failed: ", *failure));
+      return apply_rest(at::matmul(a, b), operands, 0);
+    }
     return apply_rest(result, operands, fused.count);
   }
 
@@ -111,8 +120,24 @@ class MatmulContext final : public FusedOp {
     return nullptr;
   }
 
+  // A model that decodes token by token never comes back to a size. Making a primitive for each takes longer than aten
+  // takes for many small products. So after some new sizes in a row the next new one is aten's, and gets a primitive if it
+  // comes again soon. Large products always get one.
+  bool will_not_come_again(const Tensor& a, const Tensor& b) const {
+    constexpr int64_t multiplications_worth_a_primitive = 1 << 24;
+    constexpr int some = 4;
+    if (a.numel() * b.size(-1) >= multiplications_worth_a_primitive) return false;
+    at::DimVector sizes(a.sizes());
+    sizes.push_back(b.size(-1));
+    bool is_new = false;
+    last_sizes_.get(sizes, [&] { return is_new = true; });
+    if (is_new) return ++new_in_a_row_ > some;
+    if (new_in_a_row_ != 0) new_in_a_row_ = 0;
+    return false;
+  }
+
   std::shared_ptr<const Prepared> prepare(const Tensor& a, const Tensor& b, const Tensor& result,
-                                          const Fused& fused) const {
+                                          const FusedPostOps& fused) const {
     PrimitiveKey key;
     for (const at::IntArrayRef part : {a.sizes(), a.strides(), b.sizes(), b.strides()}) {
       key.append(part.begin(), part.end());
@@ -125,6 +150,9 @@ class MatmulContext final : public FusedOp {
       return Prepared(desc, /*has_bias=*/false);
     });
   }
+
+  mutable LruCache<at::DimVector, bool> last_sizes_{16};
+  mutable std::atomic<int> new_in_a_row_ = 0;
 };
 
 c10::intrusive_ptr<MatmulContext> matmul_prepack(const std::vector<std::string>& post_ops,

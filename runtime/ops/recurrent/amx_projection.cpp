@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "isa/isa.h"
+#include "threads/thread_count.h"
 
 namespace ipex::runtime {
 
@@ -13,10 +14,11 @@ bool AmxProjection::is_worth_it(int64_t rows, int64_t elements) {
   return rows >= many_rows && rows * elements >= multiplications_of_a_call && isa::is_in_use(isa::Level::AMX);
 }
 
-AmxProjection::AmxProjection(const at::Tensor& weight, at::Tensor bias)
+AmxProjection::AmxProjection(at::Tensor weight, at::Tensor bias)
     : columns_(weight.size(0)), depth_(weight.size(1)), bias_(std::move(bias)) {
   constexpr int64_t ordinary_rows = 1024;
   try {
+    const FrozenThreadCount threads;
     const memory::desc plain({depth_, columns_}, memory::data_type::f32, memory::format_tag::ba);
     auto desc = describe(ordinary_rows, any_weight_desc());
     if (desc && skip_reference_implementations(desc)) weight_.emplace(weight, plain, desc.weights_desc());
@@ -28,6 +30,7 @@ at::Tensor AmxProjection::run(const at::Tensor& input) const {
   if (!weight_) return {};
   try {
     const auto make = [&]() -> std::optional<Prepared> {
+      const FrozenThreadCount threads;
       // With the weight as it is packed or, where no kernel takes that, as one wants it.
       for (const memory::desc& weight : {weight_->desc(), any_weight_desc()}) {
         auto desc = describe(input.size(0), weight);
@@ -38,8 +41,7 @@ at::Tensor AmxProjection::run(const at::Tensor& input) const {
     const auto primitive = primitives_.get({input.size(0), thread_count()}, make);
     if (!*primitive) return {};
     at::Tensor result = at::empty({input.size(0), columns_}, input.options());
-    (*primitive)->run(input, *weight_, bias_, result, {});
-    return result;
+    return (*primitive)->run(input, *weight_, bias_, result, {}) ? at::Tensor() : result;
   } catch (const dnnl::error&) {
     return {};
   }
@@ -64,7 +66,7 @@ dnnl::primitive_desc AmxProjection::describe(int64_t rows, const memory::desc& w
   };
   const memory::desc result = row_major(rows, columns_);
   return dnnl::matmul::primitive_desc(engine(), row_major(rows, depth_), weight, row_major(1, columns_), result,
-                                      attributes(FP32MathMode::BF32, {}, 0, {}, result, /*channel=*/1),
+                                      attributes(FP32MathMode::BF32),
                                       /*allow_empty=*/true);
 }
 

@@ -18,8 +18,8 @@ class AmxProjection {
   // Whether this CPU has AMX, and these are enough rows for a weight of this many elements to make up for a call.
   static bool is_worth_it(int64_t rows, int64_t elements);
 
-  // A dense weight of [columns, depth], and a bias.
-  AmxProjection(const at::Tensor& weight, at::Tensor bias);
+  // A dense weight of [columns, depth], which is gone afterwards if nobody else holds it, and a bias.
+  AmxProjection(at::Tensor weight, at::Tensor bias);
 
   // input . weight^T + bias, for a dense input of [rows, depth]. Undefined where oneDNN has nothing for it.
   at::Tensor run(const at::Tensor& input) const;
@@ -33,7 +33,7 @@ class AmxProjection {
 
   int64_t columns_, depth_;
   at::Tensor bias_;
-  std::optional<PackedWeight> weight_;  // none where oneDNN has no kernel
+  std::optional<BlockedWeight> weight_;  // none where oneDNN has no kernel
   mutable LruCache<std::vector<int64_t>, std::optional<Prepared>> primitives_{4};
 };
 

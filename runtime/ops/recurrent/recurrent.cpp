@@ -19,6 +19,9 @@
 
 #include <algorithm>
 
+#include "packed/call_conditions.h"
+#include "threads/thread_count.h"
+
 namespace ipex::runtime {
 namespace {
 
@@ -78,6 +81,10 @@ RecurrentOp::RecurrentOp(RecurrentSpec spec)
       directions_(spec.directions()),
       has_biases_(spec.has_biases()),
       is_batch_first_(spec.is_batch_first) {
+  for (const at::Tensor& weight : to_parameters(spec)) {
+    TORCH_CHECK(has_all_its_memory(weight), cell_.name, ": expected weights with their memory, got one of ",
+                weight.sizes(), " whose storage has ", weight.storage().nbytes(), " bytes. Don't resize storages.");
+  }
   for (const DirectionWeights& weights : spec.weights) {
     const auto copy = [&](const at::Tensor& bias) {
       return has_biases_ ? bias.detach().clone(at::MemoryFormat::Contiguous) : bias;
@@ -171,7 +178,7 @@ void RecurrentOp::run_by_amx(const std::vector<Direction>& directions) const {
 
 void RecurrentOp::run_layer(const std::vector<Direction>& directions) const {
   const int64_t batch = directions[0].source.size(1);
-  const int64_t threads = at::in_parallel_region() ? 1 : at::get_num_threads();
+  const int64_t threads = thread_count();
   const int64_t parts = std::clamp<int64_t>(batch / sequences_worth_a_thread, 1, divided_up(threads, directions_));
   if (directions_ * parts < threads) {
     for (const Direction& direction : directions) run_sequences(direction, 0, batch, /*share_tiles=*/true);
@@ -250,7 +257,9 @@ void RecurrentOp::run_sequences(const Direction& direction, int64_t first, int64
 
 const std::vector<PackedDirection>& RecurrentOp::packed() const {
   std::call_once(packed_once_, [&] {
-    for (DirectionWeights& weights : unpacked_) {
+    // Where memory runs out, the next call goes on from there.
+    while (packed_.size() < unpacked_.size()) {
+      DirectionWeights& weights = unpacked_[packed_.size()];
       packed_.emplace_back(cell_, weights);
       weights = {};
     }

@@ -140,3 +140,41 @@ def test_in_place_integers_are_refused_as_eager_does():
     optimized = check_against_eager(model, torch.rand(5, 8), torch.rand(8, 6))
     with pytest.raises(RuntimeError, match="can't be cast to the desired output type"):
         optimized(torch.ones(5, 8, dtype=torch.int64), torch.ones(8, 6, dtype=torch.int64))
+
+
+def scores(length: int, heads: int = 4) -> tuple[Tensor, Tensor]:
+    """The factors of one token's scores against so many keys."""
+    return torch.randn(1, heads, 1, 16), torch.randn(1, heads, 16, length)
+
+
+def test_a_length_that_grows_with_every_call_makes_no_primitives():
+    model = Product(lambda a, b: torch.relu(torch.matmul(a, b) * 0.25)).eval()
+    optimized = ipex.jit_optimize(torch.jit.trace(model, scores(3)))
+    for length in range(3, 60):
+        a, b = scores(length)
+        assert_same(optimized(a, b), model(a, b))
+    assert optimized.packed_0.cached_primitives() <= 4
+    assert fallback_reasons(optimized) == ["small factors whose sizes change from call to call"]
+
+
+def test_a_size_that_comes_again_gets_a_primitive():
+    model = Product(torch.matmul).eval()
+    optimized = ipex.jit_optimize(torch.jit.trace(model, scores(3)))
+    for length in range(3, 20):
+        optimized(*scores(length))
+    before = optimized.packed_0.cached_primitives()
+    for _ in range(3):
+        for length in (70, 80):
+            a, b = scores(length)
+            assert_same(optimized(a, b), model(a, b))
+    assert optimized.packed_0.cached_primitives() == before + 2
+
+
+def test_large_products_always_get_a_primitive():
+    model = Product(torch.matmul).eval()
+    optimized = ipex.jit_optimize(torch.jit.trace(model, (torch.randn(300, 300), torch.randn(300, 200))))
+    for columns in range(200, 208):
+        a, b = torch.randn(300, 300), torch.randn(300, columns)
+        assert_same(optimized(a, b), model(a, b))
+    assert optimized.packed_0.cached_primitives() == 8
+    assert fallback_reasons(optimized) == []

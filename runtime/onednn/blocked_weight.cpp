@@ -1,0 +1,95 @@
+#include "onednn/blocked_weight.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+#include "memory/memory_pages.h"
+#include "onednn/engine.h"
+#include "threads/thread_count.h"
+
+namespace ipex::runtime {
+namespace {
+
+using dnnl::memory;
+
+at::Tensor bytes(size_t count) { return at::empty({static_cast<int64_t>(count)}, at::kByte); }
+
+void reorder(const memory::desc& from, void* source, const memory::desc& to, void* target) {
+  const FrozenThreadCount threads;
+  memory source_memory(from, engine(), source);
+  memory target_memory(to, engine(), target);
+  dnnl::reorder(source_memory, target_memory).execute(stream(), source_memory, target_memory);
+  stream().wait();
+}
+
+// Of a linear's weight: blocks of some rows and columns, one below the other. Then neither their height nor where one ends
+// matters. Of a convolution's whose windows are single pixels: blocks of output channels.
+std::optional<Panels> panels_of(const memory::desc& desc, const at::Tensor& bytes) {
+  using dims = memory::dims;
+  if (desc.get_data_type() != memory::data_type::f32 || desc.get_submemory_offset() != 0) return std::nullopt;
+  const auto* data = static_cast<const float*>(bytes.const_data_ptr());
+  const dims block = desc.get_inner_blks(), strides = desc.get_strides(), padded = desc.get_padded_dims();
+  if (desc.get_ndims() == 2 && desc.get_inner_idxs() == dims{0, 1}) {
+    const bool is_one_below_the_other = strides[0] == block[0] * block[1] || padded[0] == block[0];
+    if (!is_one_below_the_other || strides[1] != padded[0] * block[1]) return std::nullopt;
+    return Panels{data, block[1], strides[1]};
+  }
+  if (desc.get_ndims() == 4 && desc.get_inner_idxs() == dims{0} && padded[2] == 1 && padded[3] == 1 &&
+      strides[1] == block[0] && strides[0] == padded[1] * block[0]) {
+    return Panels{data, block[0], strides[0]};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+BlockedWeight::BlockedWeight(at::Tensor& plain, memory::desc plain_desc, const memory::desc& blocked_desc)
+    : plain_desc_(std::move(plain_desc)), desc_(blocked_desc), bytes_(bytes(desc_.get_size())) {
+  // Asked for the way back before the plain weight is gone.
+  dnnl::reorder::primitive_desc(engine(), desc_, engine(), plain_desc_);
+  if (desc_.get_ndims() == 2 && plain_desc_.get_strides() == memory::dims{1, plain_desc_.get_dims()[0]}) {
+    pack_in_pieces(plain);
+  } else {
+    reorder(plain_desc_, plain.data_ptr(), desc_, bytes_.data_ptr());
+  }
+  panels_ = panels_of(desc_, bytes_);
+}
+
+void BlockedWeight::pack_in_pieces(at::Tensor& plain) {
+  using dims = memory::dims;
+  const int64_t depth = desc_.get_dims()[0], columns = desc_.get_dims()[1];
+  const dims blocks = desc_.get_inner_blks(), dimensions = desc_.get_inner_idxs();
+  int64_t block = 1;
+  for (size_t i = 0; i < blocks.size(); ++i) block *= dimensions[i] == 1 ? blocks[i] : 1;
+  constexpr int64_t elements_at_once = 4 << 20;
+  const int64_t step = std::max<int64_t>(1, elements_at_once / depth / block) * block;
+  const bool is_ours = is_ours_alone(plain);
+  const int64_t bytes_of_a_column = depth * plain.itemsize();
+  char* const source = static_cast<char*>(plain.data_ptr());
+  at::Tensor going;
+  for (int64_t first = 0; first < columns; first += step) {
+    const dims piece{depth, std::min(step, columns - first)};
+    char* const begin = source + first * bytes_of_a_column;
+    reorder({piece, plain_desc_.get_data_type(), plain_desc_.get_strides()}, begin,
+            desc_.submemory_desc(piece, {0, first}), bytes_.data_ptr());
+    if (!is_ours) continue;
+    if (first == 0) going = std::move(plain);
+    forget(begin, begin + piece[1] * bytes_of_a_column);
+  }
+}
+
+void BlockedWeight::unpack_into(const at::Tensor& plain) const {
+  reorder(desc_, bytes_.data_ptr(), plain_desc_, plain.data_ptr());
+}
+
+at::Tensor BlockedWeight::in_layout(const memory::desc& wanted) const {
+  if (wanted == desc_) return bytes_;
+  return *other_layout_.get(wanted, [&] {
+    at::Tensor result = bytes(wanted.get_size());
+    reorder(desc_, bytes_.data_ptr(), wanted, result.data_ptr());
+    return result;
+  });
+}
+
+}  // namespace ipex::runtime

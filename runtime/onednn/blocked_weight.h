@@ -1,0 +1,48 @@
+// A weight in the layout that oneDNN asked for. It replaces the plain weight, which is made again from it when wanted.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+
+#include "onednn/dnnl.h"
+#include "onednn/lru_cache.h"
+
+namespace ipex::runtime {
+
+// A float32 matrix whose columns lie in panels: `columns` of them side by side, dense for the whole depth. The last panel
+// may be padded.
+struct Panels {
+  const float* data;
+  int64_t columns;
+  int64_t size;  // elements from one panel to the next
+};
+
+class BlockedWeight {
+ public:
+  // Throws dnnl::error where oneDNN can't convert to this layout, or not back. A matrix is packed piece by piece. Where
+  // nobody else can read `plain`, the memory of each piece is given back as soon as it is packed; from then on `plain` is
+  // undefined, so that nobody takes what is left of it for the weight if a later piece fails.
+  BlockedWeight(at::Tensor& plain, dnnl::memory::desc plain_desc, const dnnl::memory::desc& blocked_desc);
+
+  const dnnl::memory::desc& desc() const { return desc_; }
+  // None for weights that are laid out otherwise.
+  const std::optional<Panels>& panels() const { return panels_; }
+  // Writes the plain weight into `plain`, which is laid out as the one packed was.
+  void unpack_into(const at::Tensor& plain) const;
+  // The weight in the layout `wanted`, for a primitive that can't take this one: a second copy, of which there is never
+  // more than one.
+  at::Tensor in_layout(const dnnl::memory::desc& wanted) const;
+
+ private:
+  void pack_in_pieces(at::Tensor& plain);
+
+  dnnl::memory::desc plain_desc_;
+  dnnl::memory::desc desc_;
+  at::Tensor bytes_;
+  std::optional<Panels> panels_;
+  mutable LruCache<dnnl::memory::desc, at::Tensor> other_layout_{1};
+};
+
+}  // namespace ipex::runtime
