@@ -32,6 +32,10 @@ Anchor Anchor::insert_before(Node* node, const std::string& op, at::ArrayRef<Val
     for (int folded = 0; folded < 2; ++folded) arguments.emplace_back(graph->insertConstant(IValue()));
   }
   arguments.emplace_back(graph->insertConstant(IValue()));  // the process's math mode
+  if (!inputs.empty()) {                                    // nothing vanishes, nothing widens
+    arguments.emplace_back(graph->insertConstant(IValue()));
+    arguments.emplace_back(graph->insertConstant(false));
+  }
   Value* context = graph->insert(Symbol::fromQualString("ipex::" + op + "_prepack"), arguments);
   Value* operands = graph->insertNode(graph->createList(c10::TensorType::get(), {}))->output();
   Value* eager_layout = graph->insertConstant(true);
@@ -64,17 +68,18 @@ int64_t Anchor::spatial_rank() const {
              : 0;
 }
 
+bool Anchor::is_transposed() const { return spatial_rank() > 0 && toIValue(argument("transposed"))->toBool(); }
+
 int64_t Anchor::output_channels() const {
   const at::Tensor weight = toIValue(argument("weight"))->toTensor();
-  const bool is_transposed = spatial_rank() > 0 && toIValue(argument("transposed"))->toBool();
-  return is_transposed ? weight.size(1) * toIValue(argument("groups"))->toInt() : weight.size(0);
+  return is_transposed() ? weight.size(1) * toIValue(argument("groups"))->toInt() : weight.size(0);
 }
 
 at::Tensor Anchor::scaled_weight(const at::Tensor& scale) const {
   const at::Tensor weight = toIValue(argument("weight"))->toTensor();
   std::vector<int64_t> shape(weight.dim(), 1);
   shape[0] = -1;
-  if (spatial_rank() == 0 || !toIValue(argument("transposed"))->toBool()) {
+  if (!is_transposed()) {
     return weight.to(at::kDouble) * scale.view(shape);
   }
   // Transposed, the output channels of a group are dimension 1, and the groups follow one another in dimension 0.

@@ -1,7 +1,7 @@
 // Anchors: the ops that are prepacked. In the graph each is a pair of nodes,
 //
 //   %context = ipex::convolution_prepack(%weight, %bias, ..., %post_ops, %folded_scale, %folded_shift,
-//                                        %math_mode)
+//                                        %math_mode, %vanished, %widens)
 //   %y = ipex::convolution_run(%x, %context, %operands, %eager_layout)
 //
 // and every edit below goes to both, so that a pass need not know which anchor it has before it.
@@ -44,6 +44,7 @@ class Anchor {
   // Convolutions: the number of dimensions of their images. 0 for a linear.
   int64_t spatial_rank() const;
   int64_t output_channels() const;
+  bool is_transposed() const;
   // Lets weight and bias compute y * scale + shift instead of y, per output channel. The weight is rounded to the dtype
   // that it has; the bias is float32 from then on.
   void fold(const at::Tensor& scale, const at::Tensor& shift) const;

@@ -9,8 +9,8 @@
 // (linear): the same one only for inputs of one rank. The packed op is told what was folded, and undoes it for an input
 // of another rank.
 // A 16-bit weight is rounded once more, as it is by torch.jit.freeze; in return %y is not rounded between the two.
-// Declines when %y has another reader, when a statistic is no constant, when training is on, when the weight would
-// overflow, or when a channel's scale is 0 and could not be taken out again.
+// Declines when %y has another reader, when a statistic is no constant, when training is on, or when the weight would
+// overflow.
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/ir/constants.h>
 
@@ -48,9 +48,21 @@ std::optional<std::string> read(const Node* node, int64_t channels, Affine& affi
   affine.scale = parts[2] / (parts[1] + eps->toDouble()).sqrt();
   affine.shift = parts[3] - parts[0] * affine.scale;
   if (!affine.scale.to(at::kFloat).isfinite().all().item<bool>()) return "its statistics are not finite";
-  // The packed op divides by the scale when it takes the batch_norm out again.
-  if (affine.scale.abs().lt(1e-20).any().item<bool>()) return "a channel vanishes: it could not be unfolded";
   return std::nullopt;
+}
+
+// The packed op divides by the scale when it takes the batch_norm out again. Where it can't, it needs what was there: a row
+// for each such channel, the weight and then the bias. None where all can be divided by.
+std::optional<at::Tensor> vanished(const Anchor& anchor, const at::Tensor& scale) {
+  constexpr double least_scale = 1e-20;
+  const at::Tensor channels = scale.to(at::kFloat).abs().lt(least_scale).nonzero().flatten();
+  if (channels.numel() == 0) return std::nullopt;
+  const at::Tensor weight = toIValue(anchor.argument("weight"))->toTensor();
+  const auto bias = toIValue(anchor.argument("bias"));
+  const at::Tensor rows = weight.index_select(0, channels).reshape({channels.numel(), -1}).to(at::kFloat);
+  const at::Tensor biases = bias->isTensor() ? bias->toTensor().index_select(0, channels).to(at::kFloat)
+                                             : at::zeros({channels.numel()}, at::kFloat);
+  return at::cat({rows, biases.unsqueeze(1)}, 1);
 }
 
 bool run(Context& context) {
@@ -68,7 +80,12 @@ bool run(Context& context) {
     if (const auto reason = read(node, anchor->output_channels(), affine)) return context.declined(node, *reason);
     if (anchor->overflows(affine.scale)) return context.declined(node, "the weight would overflow in its dtype");
 
+    const auto gone = vanished(*anchor, affine.scale);
+    if (gone && anchor->is_transposed()) {
+      return context.declined(node, "a channel of a transposed convolution vanishes: it could not be unfolded");
+    }
     context.applied(node, "folded into " + describe(anchor->run()));
+    if (gone) anchor->set_argument("vanished", *gone);
     anchor->fold(affine.scale, affine.shift);
     anchor->set_argument("folded_scale", affine.scale.to(at::kFloat));
     anchor->set_argument("folded_shift", affine.shift.to(at::kFloat));

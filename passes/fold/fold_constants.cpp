@@ -19,6 +19,8 @@
 namespace ipex::passes {
 namespace {
 
+using torch::jit::toIValue;
+
 // One element per channel, in float64. None when the shape says something else.
 std::optional<at::Tensor> per_channel(const Value* value, const Anchor& anchor) {
   const int64_t channels = anchor.output_channels();
@@ -75,6 +77,9 @@ void fold_one(Node* node, size_t anchor_index, Context& context, bool& changed) 
   }
   if (anchor->overflows(affine.scale)) return context.declined(node, "the weight would overflow in its dtype");
   context.applied(node, "folded into " + describe(anchor->run()));
+  // Next to autocast's 16-bit result a number changes no dtype; a float32 tensor does, but not in place.
+  const bool is_tensor = toIValue(other)->isTensor() && toIValue(other)->toTensor().dim() > 0;
+  if (is_tensor && op_of(node)->memory != Memory::itself) anchor->set_argument("widens", true);
   anchor->fold(affine.scale, affine.shift);
   anchor->take_over(node);
   changed = true;

@@ -11,7 +11,7 @@ namespace ipex::runtime {
 namespace {
 
 const Spec& checked(const Spec& spec, int64_t weight_rank, int64_t output_channels) {
-  const auto& [name, weight, bias, post_ops, folded_scale, folded_shift, math_mode] = spec;
+  const auto& [name, weight, bias, post_ops, folded_scale, folded_shift, math_mode, vanished, widens] = spec;
   TORCH_CHECK(weight.defined() && weight.dim() == weight_rank && is_packable(weight.scalar_type()) &&
                   is_plain_cpu(weight) && weight.numel() > 0 && has_all_its_memory(weight),
               name, ": expected a non-empty ", weight_rank, "-D CPU weight of float32, bfloat16 or float16, got ",
@@ -29,6 +29,14 @@ const Spec& checked(const Spec& spec, int64_t weight_rank, int64_t output_channe
   TORCH_CHECK(folded_scale.defined() == folded_shift.defined() && (bias.defined() || !folded_scale.defined()), name,
               ": expected folded_scale, folded_shift and bias together, got some of them. The model file is damaged: "
               "save it again.");
+  if (vanished.defined()) {
+    const int64_t count = folded_scale.defined() ? folded_scale.abs().lt(least_scale).sum().item<int64_t>() : 0;
+    TORCH_CHECK(vanished.dim() == 2 && vanished.size(0) == count && vanished.scalar_type() == at::kFloat &&
+                    vanished.size(1) == weight.numel() / output_channels + 1 && is_plain_cpu(vanished) &&
+                    has_all_its_memory(vanished),
+                name, ": expected a float32 row for each of ", count, " vanished channels, got ", vanished.toString(),
+                " ", vanished.sizes(), ". The model file is damaged: save it again.");
+  }
   return spec;
 }
 
@@ -49,12 +57,15 @@ State save(const Spec& spec, const Integers& integers) {
   for (const auto& [name, tensor] : {std::pair{"weight", spec.weight},
                                      {"bias", spec.bias},
                                      {"folded_scale", spec.folded_scale},
-                                     {"folded_shift", spec.folded_shift}}) {
+                                     {"folded_shift", spec.folded_shift},
+                                     {"vanished", spec.vanished}}) {
     if (tensor.defined()) tensors.insert(name, tensor);
   }
+  if (spec.widens) fields.insert("widens", std::vector<int64_t>{1});
   if (spec.math_mode) fields.insert("math_mode", std::vector{static_cast<int64_t>(*spec.math_mode)});
   const bool is_16_bit = spec.weight.defined() && spec.weight.scalar_type() != at::kFloat;
-  return {is_16_bit ? 3 : spec.math_mode ? 2 : 1, tensors, fields, spec.post_ops};
+  const bool is_new = spec.vanished.defined() || spec.widens;
+  return {is_new ? 4 : is_16_bit ? 3 : spec.math_mode ? 2 : 1, tensors, fields, spec.post_ops};
 }
 
 StateReader::StateReader(const char* name, const State& state) : name_(name), state_(state) {
@@ -74,9 +85,15 @@ StateReader::StateReader(const char* name, const State& state) : name_(name), st
 Spec StateReader::spec() const {
   const auto& tensors = std::get<1>(state_);
   const auto tensor = [&](const char* key) { return tensors.contains(key) ? tensors.at(key) : at::Tensor(); };
-  return {
-      name_,      tensor("weight"), tensor("bias"), std::get<3>(state_), tensor("folded_scale"), tensor("folded_shift"),
-      math_mode()};
+  return {name_,
+          tensor("weight"),
+          tensor("bias"),
+          std::get<3>(state_),
+          tensor("folded_scale"),
+          tensor("folded_shift"),
+          math_mode(),
+          tensor("vanished"),
+          std::get<2>(state_).contains("widens")};
 }
 
 PinnedMathMode StateReader::math_mode() const {
@@ -102,7 +119,9 @@ PackedOp::PackedOp(const Spec& spec, int64_t weight_rank, int64_t output_channel
       weight_(PackedWeight::of(spec.weight, recipe_of(spec, layout_depends_on))),
       bias_(spec.bias.defined() ? spec.bias.detach().clone(at::MemoryFormat::Contiguous) : at::Tensor()),
       folded_scale_(spec.folded_scale),
-      folded_shift_(spec.folded_shift) {}
+      folded_shift_(spec.folded_shift),
+      vanished_(spec.vanished),
+      widens_(spec.widens) {}
 
 at::Tensor PackedOp::run(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const {
   check_input(input);
@@ -211,19 +230,33 @@ std::shared_ptr<const Prepared> PackedOp::prepare(const at::Tensor& source, cons
   });
 }
 
+std::pair<at::Tensor, at::Tensor> PackedOp::unfolded() const {
+  at::Tensor weight = divided(plain_weight().to(at::kFloat), folded_scale_);
+  at::Tensor bias = (bias_.to(at::kFloat) - folded_shift_) / folded_scale_;
+  if (vanished_.defined()) {
+    const at::Tensor channels = folded_scale_.abs().lt(least_scale).nonzero().flatten();
+    std::vector<int64_t> sizes = weight.sizes().vec();
+    sizes[0] = channels.numel();
+    const int64_t width = vanished_.size(1) - 1;
+    weight.index_copy_(0, channels, vanished_.narrow(1, 0, width).reshape(sizes));
+    bias.index_copy_(0, channels, vanished_.select(1, width));
+  }
+  return {weight, bias};
+}
+
 at::Tensor PackedOp::run_reference(const at::Tensor& input) const {
   // Where aten refuses the dtype of the input, it does so with the batch_norm still in the weight.
   const bool is_refused = input.scalar_type() != dtype() && !at::autocast::is_autocast_enabled(at::kCPU);
   if (!is_folded_for_another_rank(input.dim()) || is_refused) {
     // aten wants a bias of the weight's dtype.
-    return reference(input, plain_weight(), bias_.defined() ? bias_.to(dtype()) : bias_);
+    const at::Tensor y = reference(input, plain_weight(), bias_.defined() ? bias_.to(dtype()) : bias_);
+    return widens_ ? y.to(at::promote_types(y.scalar_type(), at::kFloat)) : y;
   }
   // Here dimension 1, batch_norm's channel, is not the dimension that the weight was folded along. A 16-bit one is taken
   // out in float32.
   const bool is_16_bit = dtype() != at::kFloat;
-  const at::Tensor y =
-      reference(is_16_bit ? input.to(at::kFloat) : input, divided(plain_weight().to(at::kFloat), folded_scale_),
-                (bias_.to(at::kFloat) - folded_shift_) / folded_scale_);
+  const auto [weight, bias] = unfolded();
+  const at::Tensor y = reference(is_16_bit ? input.to(at::kFloat) : input, weight, bias);
   if (y.numel() == 0) return is_16_bit ? y.to(dtype()) : y;  // aten looks no further
   TORCH_CHECK(y.dim() >= 2 && y.size(1) == folded_scale_.size(0), name(), ": expected ", folded_scale_.size(0),
               " channels in dimension 1 for its batch_norm, got ", y.sizes(), ".");
@@ -257,7 +290,7 @@ void PackedOp::ensure_packed() const {
 
 Spec PackedOp::spec() const {
   const at::Tensor plain = weight_->plain_to_save([this](at::Tensor& weight) { return pack(weight); });
-  return {name(), plain, bias_, post_op_texts(), folded_scale_, folded_shift_, math_mode()};
+  return {name(), plain, bias_, post_op_texts(), folded_scale_, folded_shift_, math_mode(), vanished_, widens_};
 }
 
 std::string PackedOp::describe() const {

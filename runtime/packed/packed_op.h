@@ -24,8 +24,9 @@ namespace ipex::runtime {
 // A saved context: format version, plain tensors, integer fields, post-ops in order.
 // A reader of version n reads every version up to n. A field that older readers may ignore needs no new version; a field
 // that changes the result does. A state is written with the lowest version that can express it, so that older readers can
-// read as much as possible. Version 2 added the math mode, version 3 weights of bfloat16 and float16.
-constexpr int64_t format_version = 3;
+// read as much as possible. Version 2 added the math mode, version 3 weights of bfloat16 and float16, version 4 channels
+// that a batch_norm has made vanish, and constants that widen.
+constexpr int64_t format_version = 4;
 using State = std::tuple<int64_t, c10::Dict<std::string, at::Tensor>, c10::Dict<std::string, std::vector<int64_t>>,
                          std::vector<std::string>>;
 
@@ -41,7 +42,15 @@ struct Spec {
   at::Tensor folded_scale;
   at::Tensor folded_shift;
   PinnedMathMode math_mode;
+  // Of each channel whose scale is so small that nothing can be divided by it, in order: the weight before the folding,
+  // and then the bias. Undefined when there is none. float32, [channels, elements of a channel's weight + 1].
+  at::Tensor vanished;
+  // Whether a float32 tensor was folded: beside a 16-bit result of autocast's it gives float32.
+  bool widens = false;
 };
+
+// Smaller scales are not divided by.
+constexpr double least_scale = 1e-20;
 
 using Integers = std::map<std::string, std::vector<int64_t>>;
 
@@ -169,7 +178,11 @@ class PackedOp : public FusedOp {
 
   const std::shared_ptr<const PackedWeight> weight_;
   at::Tensor bias_;
-  at::Tensor folded_scale_, folded_shift_;
+  // The weight and bias without the folded batch_norm, in float32.
+  std::pair<at::Tensor, at::Tensor> unfolded() const;
+
+  at::Tensor folded_scale_, folded_shift_, vanished_;
+  const bool widens_;
 };
 
 // The run op of a context. Boxed, because only the stack tells who else holds the operands.

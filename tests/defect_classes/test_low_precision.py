@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 import ipex
 from anchored import After, every_anchor, make, trace
@@ -91,3 +91,26 @@ def test_a_lowered_model_under_autocast(dtype, around):
         with torch.autocast("cpu", dtype=around):
             ours = optimized(x)
     assert_no_worse(ours, stock, exact, coarser)
+
+
+@pytest.mark.parametrize("scale", [torch.rand(8) + 0.5, 1.5], ids=["a tensor", "a number"])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_folded_constant_under_autocast(scale, in_place):
+    """A float32 tensor makes autocast's 16-bit result float32, a number does not, nor does anything in place."""
+
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.scale = nn.Linear(8, 8), scale
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.linear(x)
+            return y.mul_(self.scale) if in_place else y * self.scale
+
+    model, x = Scaled().eval(), torch.randn(4, 8)
+    with torch.no_grad():
+        optimized = ipex.jit_optimize(torch.jit.trace(model, x))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            ours, eager = optimized(x), model(x)
+    assert ours.dtype == eager.dtype
+    torch.testing.assert_close(ours.float(), eager.float(), rtol=0, atol=2**-6 * eager.abs().max().item())

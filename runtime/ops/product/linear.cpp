@@ -1,6 +1,6 @@
 // linear with packed weights.
 //
-//   ipex::linear_prepack(weight, bias, post_ops, folded_scale, folded_shift, math_mode) -> LinearContext
+//   ipex::linear_prepack(weight, bias, post_ops, folded_scale, folded_shift, math_mode, vanished, widens) -> LinearContext
 //   ipex::linear_run(input, context, operands, eager_layout) -> Tensor
 //   ipex::embedding(indices, context) -> Tensor    as aten::embedding of the plain weight
 //
@@ -197,10 +197,12 @@ c10::intrusive_ptr<LinearContext> linear_prepack(const at::Tensor& weight, const
                                                  std::vector<std::string> post_ops,
                                                  const std::optional<at::Tensor>& folded_scale,
                                                  const std::optional<at::Tensor>& folded_shift,
-                                                 std::optional<int64_t> math_mode) {
+                                                 std::optional<int64_t> math_mode,
+                                                 const std::optional<at::Tensor>& vanished, bool widens) {
   auto context = c10::make_intrusive<LinearContext>(
       Spec{op_name, weight, bias.value_or(at::Tensor()), std::move(post_ops), folded_scale.value_or(at::Tensor()),
-           folded_shift.value_or(at::Tensor()), pinned_math_mode(op_name, math_mode)});
+           folded_shift.value_or(at::Tensor()), pinned_math_mode(op_name, math_mode), vanished.value_or(at::Tensor()),
+           widens});
   context->ensure_packed();
   return context;
 }
@@ -223,7 +225,7 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
   m.def("einsum_factor(Tensor(a) x, int size) -> Tensor(a)", einsum_factor);
   m.def(
       "linear_prepack(Tensor weight, Tensor? bias, str[] post_ops, Tensor? folded_scale, Tensor? folded_shift, "
-      "int? math_mode) -> __torch__.torch.classes.ipex.LinearContext",
+      "int? math_mode, Tensor? vanished=None, bool widens=False) -> __torch__.torch.classes.ipex.LinearContext",
       linear_prepack);
   m.def(
       "linear_run(Tensor input, __torch__.torch.classes.ipex.LinearContext context, Tensor[] operands, "

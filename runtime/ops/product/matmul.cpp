@@ -75,7 +75,7 @@ class MatmulContext final : public FusedOp {
     return apply_rest(result, operands, fused.count);
   }
 
-  State state() const { return save(Spec{op_name, {}, {}, post_op_texts(), {}, {}, math_mode()}, {}); }
+  State state() const { return save(Spec{op_name, {}, {}, post_op_texts(), {}, {}, math_mode(), {}}, {}); }
 
   static c10::intrusive_ptr<MatmulContext> load(const State& state) {
     const Spec spec = StateReader(op_name, state).spec();

@@ -24,7 +24,7 @@ def linear(input_name: str, output_name: str, width_in: int, width_out: int, ope
     return (
         f"%w{i} : {weight} = prim::Constant[value=<Tensor>]()",
         f"%post_ops{i} : str[] = prim::Constant[value=annotate(List[str], [])]()",
-        f"%p{i} : {CLASS} = ipex::linear_prepack(%w{i}, %none, %post_ops{i}, %none, %none, %none)",
+        f"%p{i} : {CLASS} = ipex::linear_prepack(%w{i}, %none, %post_ops{i}, %none, %none, %none, %none, %false)",
         f"%operands{i} : Tensor[] = prim::ListConstruct({operand})",
         f"%{output_name} : Tensor = ipex::linear_run(%{input_name}, %p{i}, %operands{i}, %true)",
     )

@@ -1,5 +1,6 @@
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import ipex
@@ -114,14 +115,38 @@ def test_another_rank_is_another_batch_norm(anchor, norm, x, other):
     check_against_eager(nn.Sequential(anchor, lively(norm), nn.ReLU()), x, also=(other,))
 
 
-def test_declines_a_channel_that_vanishes():
-    """It could not be taken out again for an input of another rank."""
-    norm = lively(nn.BatchNorm1d(5))
+class Functional(nn.Module):
+    """batch_norm that asks nobody for the rank of its input."""
+
+    def __init__(self, anchor: nn.Module, norm: nn.Module) -> None:
+        super().__init__()
+        self.anchor, self.norm = anchor, norm
+
+    def forward(self, x: Tensor) -> Tensor:
+        n = self.norm
+        return F.batch_norm(self.anchor(x), n.running_mean, n.running_var, n.weight, n.bias, eps=n.eps)
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-30])
+@pytest.mark.parametrize(
+    ("anchor", "norm", "x", "other"),
+    [
+        (nn.Linear(6, 5), nn.BatchNorm1d(5), torch.randn(7, 6), torch.randn(7, 5, 6)),
+        (nn.Linear(6, 5, bias=False), nn.BatchNorm1d(5), torch.randn(7, 6), torch.randn(7, 5, 6)),
+        (nn.Conv2d(3, 5, 3, padding=1), nn.BatchNorm2d(5), torch.randn(2, 3, 6, 6), torch.randn(3, 5, 4)),
+        (nn.Conv1d(3, 5, 3, padding=1), nn.BatchNorm1d(5), torch.randn(2, 3, 6), torch.randn(3, 5)),
+    ],
+)
+def test_a_channel_that_vanishes_is_there_in_another_rank(anchor, norm, x, other, scale, tmp_path):
+    """What was folded can't be divided out again: the packed op keeps what was there."""
     with torch.no_grad():
-        norm.weight[3] = 0
-    model = nn.Sequential(nn.Linear(6, 5), norm)
-    optimized = check_against_eager(model, torch.randn(7, 6), also=(torch.randn(7, 5, 6),))
-    assert kinds(optimized)["ipex::batch_norm"] == 1
+        lively(norm).weight[3] = scale
+    also = (other,) if anchor(other).dim() != 2 or anchor(other).size(1) == 5 else ()
+    optimized = check_against_eager(Functional(anchor, norm), x, also=also)
+    assert kinds(optimized)["ipex::batch_norm"] == 0
+    loaded = assert_round_trip(optimized, tmp_path, x)
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(other), optimized(other), rtol=0, atol=0)
 
 
 class Second(nn.Module):
