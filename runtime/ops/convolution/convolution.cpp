@@ -41,7 +41,7 @@ const ConvolutionGeometry& checked(const ConvolutionGeometry& geometry) {
     TORCH_CHECK(values.size() == geometry.stride.size() &&
                     std::all_of(values.begin(), values.end(), [&](int64_t v) { return v >= least && v <= most; }),
                 op_name, ": expected ", geometry.stride.size(), " integers of at least ", least,
-                ", and less than 2^31, in ", what, ", got ", values,
+                ", and less than 2^31, in ", what, ", got ", at::IntArrayRef(values),
                 ". Correct the convolution, or the file that it was loaded from.");
   };
   expect("stride", geometry.stride, 1);
@@ -435,7 +435,8 @@ c10::intrusive_ptr<ConvolutionContext> convolution_prepack(
     if (list->size() == 1) list->resize(rank, list->front());
     const bool may_have_two_ends = list == &padding && list->size() == 2 * rank;
     TORCH_CHECK(list->size() == rank || may_have_two_ends, where, ": expected 1 or ", rank, " integers in ", name,
-                " for a weight of ", weight.sizes(), ", got ", *list, ". Pass one for each dimension of the image.");
+                " for a weight of ", weight.sizes(), ", got ", at::IntArrayRef(*list),
+                ". Pass one for each dimension of the image.");
   }
   Ints begin(padding.begin(), padding.begin() + static_cast<std::ptrdiff_t>(rank));
   Ints end(padding.end() - static_cast<std::ptrdiff_t>(rank), padding.end());

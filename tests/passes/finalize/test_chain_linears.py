@@ -31,7 +31,11 @@ def linear(input_name: str, output_name: str, width_in: int, width_out: int, ope
 
 
 def graph(*lines: str, returns: str = "%z") -> str:
-    constants = ("%none : NoneType = prim::Constant()", "%true : bool = prim::Constant[value=1]()")
+    constants = (
+        "%none : NoneType = prim::Constant()",
+        "%true : bool = prim::Constant[value=1]()",
+        "%false : bool = prim::Constant[value=0]()",
+    )
     return graph_ir("%x : Tensor, %other : Tensor", *constants, *lines, returns=returns)
 
 
