@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .model import LARGEST, LeftOut, OnlyTensors, count_parameters
-from .weights import draw, draw_batch_norms
+from .weights import CALM, draw, draw_batch_norms
 
 LIBRARIES = ("timm", "torchvision", "transformers")
 
@@ -54,7 +54,7 @@ class Recipe:
 
     name: str
     seed: int
-    library_weights: bool = False  # for models that overflow with weights of ours
+    library_weights: bool = False  # for models that weights of ours make chaotic
 
     def __reduce__(self) -> tuple[Any, ...]:  # noqa: D105
         return _model, (self.name, self.seed, self.library_weights)
@@ -68,7 +68,7 @@ def make(recipe: Recipe) -> tuple[OnlyTensors, tuple[Tensor, ...]]:
     torch.manual_seed(recipe.seed)
     model = models.build(name).eval().requires_grad_(False)
     if recipe.library_weights:
-        draw_batch_norms(model)
+        draw_batch_norms(model, CALM)
     else:
         draw(model)
     inputs = models.inputs(model)

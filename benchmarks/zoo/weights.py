@@ -9,6 +9,7 @@ from ipex.bench.models.weights import enliven
 
 ZEROS = 1 / 16  # of the channels of a batch_norm
 TINY = 0.01
+CALM = 0.5  # scale of batch_norms with which a deep residual network does not grow its signal
 
 
 def draw(model: nn.Module) -> None:
@@ -21,8 +22,8 @@ def draw(model: nn.Module) -> None:
         draw_batch_norms(model)
 
 
-def draw_batch_norms(model: nn.Module) -> None:
-    """Draw statistics and scales, with channels of scale 0, of mean 0 and of variance 0.
+def draw_batch_norms(model: nn.Module, scale: float = 1.0) -> None:
+    """Draw statistics, and scales around `scale`, with channels of scale 0, of mean 0 and of variance 0.
 
     A variance of 0 makes a channel 300 times as large. In trained models it stands where the scale is 0 too.
     """
@@ -33,13 +34,13 @@ def draw_batch_norms(model: nn.Module) -> None:
         nn.init.uniform_(variance, 0.5, 1.5)
         nn.init.uniform_(mean, -0.2, 0.2)
         mean[torch.rand_like(mean) < ZEROS] = 0
-        scale = getattr(module, "weight", None)
-        if isinstance(scale, Tensor):
-            nn.init.uniform_(scale, 0.8, 1.2)
-            dead = torch.rand_like(scale) < ZEROS
+        weight = getattr(module, "weight", None)
+        if isinstance(weight, Tensor):
+            nn.init.uniform_(weight, 0.8 * scale, 1.2 * scale)
+            dead = torch.rand_like(weight) < ZEROS
             dead[torch.randint(len(dead), ())] = True
-            scale[dead] = 0
-            variance[dead & (torch.rand_like(scale) < 0.5)] = 0
+            weight[dead] = 0
+            variance[dead & (torch.rand_like(weight) < 0.5)] = 0
 
 
 def _is_constant_and_tiny(parameter: Tensor) -> bool:

@@ -1,6 +1,6 @@
 from typing import Any
 
-_Row = tuple[str, str, bool, str]
+_Row = tuple[str, str, bool, str, str]
 
 class QuickCall:
     def __init__(self, module: Any) -> None: ...
