@@ -1,9 +1,9 @@
-"""Times linears, and convolutions of single pixels, as ipex and as aten compute them, called in turn. Prints Markdown:
+"""Times linears, and convolutions of single pixels, as aten and as ipex compute them, called in turn. Prints Markdown:
 
     OMP_NUM_THREADS=1 python benchmarks/products.py
 
-aten's linears are MKL's or oneDNN's, its convolutions oneDNN's on channels-last images. There are as many weights as do
-not fit the caches, one after the other, as in a model.
+aten's linears are MKL's or oneDNN's, its convolutions oneDNN's on channels-last images. ipex computes them in the math
+modes FP32 and BF32. There are as many weights as do not fit the caches, one after the other, as in a model.
 """
 
 from __future__ import annotations
@@ -29,13 +29,16 @@ LINEARS = [  # rows, depth, columns
 CONVOLUTIONS = [  # side of the image, channels, columns
     (7, 160, 960),
     (7, 960, 160),
+    (7, 512, 2048),
     (7, 2048, 512),
     (14, 256, 1024),
     (14, 1024, 256),
     (28, 512, 128),
+    (56, 64, 256),
 ]
 ELEMENTS_OF_ALL_WEIGHTS = 16 << 20
 SECONDS_PER_CASE = 3.0
+MODES = (ipex.FP32MathMode.FP32, ipex.FP32MathMode.BF32)
 
 
 class Turns:
@@ -50,19 +53,23 @@ class Turns:
 
 
 def row(name: str, layers: list[nn.Module], x: Tensor, products: int) -> None:
-    """Print the medians of a case, their ratio, and the speed of ipex."""
-    optimized = [ipex.jit_optimize(torch.jit.trace(layer.eval(), x)) for layer in layers]
+    """Print the medians of a case, their ratios, and the speed of ipex."""
+    traced = [torch.jit.trace(layer.eval(), x) for layer in layers]
+    optimized = [[ipex.jit_optimize(module, fp32_math_mode=mode) for module in traced] for mode in MODES]
     stock = [layer.to(memory_format=torch.channels_last) if x.dim() == 4 else layer for layer in layers]
-    for module in optimized * 3:
+    for module in [*optimized[0], *optimized[1]] * 3:
         module(x)
-    aten, ours = times_in_turn(SECONDS_PER_CASE, [Turns(stock, x), Turns(optimized, x)])
-    columns = [f"{1e3 * statistics.median(own):.3f}" for own in (aten, ours)] + [f"{median_ratio(aten, ours):.2f}"]
-    print(f"| {name} | {' | '.join(columns)} | {2e-9 * products / statistics.median(ours):.0f} |", flush=True)
+    aten, fp32, bf32 = found = times_in_turn(SECONDS_PER_CASE, [Turns(own, x) for own in (stock, *optimized)])
+    columns = [f"{1e3 * statistics.median(own):.3f}" for own in found]
+    columns += [f"{median_ratio(slow, fast):.2f}" for slow, fast in ((aten, fp32), (fp32, bf32))]
+    columns += [f"{2e-9 * products / statistics.median(own):.0f}" for own in (fp32, bf32)]
+    print(f"| {name} | {' | '.join(columns)} |", flush=True)
 
 
 def main() -> None:
     """A row per case."""
-    print("| case | aten, ms | ipex, ms | aten / ipex | ipex, GFLOP/s |\n|---|---:|---:|---:|---:|")
+    print("| case | aten, ms | FP32, ms | BF32, ms | aten / FP32 | FP32 / BF32 | FP32, GFLOP/s | BF32, GFLOP/s |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|")
     for rows, depth, columns in LINEARS:
         layers = [nn.Linear(depth, columns) for _ in range(ELEMENTS_OF_ALL_WEIGHTS // (depth * columns))]
         row(f"linear {rows}x{depth}x{columns}", layers[:64], torch.randn(rows, depth), rows * depth * columns)

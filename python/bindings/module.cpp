@@ -104,6 +104,11 @@ PYBIND11_MODULE(_C, m) {
   m.def("isa_current", [] { return isa::name(isa::current()); });
   m.def("isa_highest_cpu", [] { return isa::name(isa::highest_cpu()); });
   m.def("isa_highest_binary", [] { return isa::name(isa::highest_binary()); });
+  m.def("isa_optional_families", [] {
+    std::vector<std::string> names;
+    for (const isa::Level level : isa::optional_families()) names.emplace_back(isa::name(level));
+    return names;
+  });
   m.def("isa_onednn", &isa::onednn);
   m.def("isa_has", [](const std::string& level) { return isa::has(isa::level_of(level)); }, py::arg("level"));
   m.def("isa_limit", [](const std::string& level) { isa::limit(isa::level_of(level)); }, py::arg("level"));

@@ -27,7 +27,8 @@ def main() -> None:
         print(f"highest of the CPU  {isa.highest_cpu()}")
         print(f"highest in ipex     {isa.highest_binary()}")
         try:
-            print(f"used by ipex        {min(isa.current(), isa.highest_binary())}")
+            own = [min(isa.current(), isa.highest_binary()), *isa.optional_families()]
+            print(f"used by ipex        {', '.join(map(str, own))}")
             print(f"used by oneDNN      {isa.onednn()}")
         except RuntimeError as error:
             raise SystemExit(str(error)) from None

@@ -28,6 +28,7 @@ __all__ = [
     "highest_cpu",
     "limit",
     "onednn",
+    "optional_families",
 ]
 
 
@@ -69,6 +70,11 @@ def highest_cpu() -> Level:
 def highest_binary() -> Level:
     """Return the highest level of ipex's own kernels. oneDNN may go beyond it."""
     return Level[_C.isa_highest_binary().upper()]
+
+
+def optional_families() -> list[Level]:
+    """Return the levels for whose instructions alone ipex has some kernels of its own, and may use them here."""
+    return [Level[name.upper()] for name in _C.isa_optional_families()]
 
 
 def onednn() -> str:

@@ -16,15 +16,30 @@ struct Compiled {
 const Compiled compiled[] = {
     {Level::AVX512, avx512::kernels}, {Level::AVX2, avx2::kernels}, {Level::DEFAULT, portable::kernels}};
 
+// An optional family, and the level whose instructions it has.
+struct Family {
+  Level level;
+  void (*add_to)(OptionalKernels&);
+};
+
+const Family families[] = {
+    {Level::AVX512_BF16, [](OptionalKernels& kernels) { kernels.pairs_product = &avx512_bf16::pairs_product; }}};
+
+Kernels best_kernels() {
+  const Level level = isa::level_in_use();
+  const Compiled* first = compiled;
+  while (first->level > level) ++first;
+  Kernels best = first->kernels;
+  for (const Family& family : families) {
+    if (isa::is_in_use(family.level)) family.add_to(best.optional);
+  }
+  return best;
+}
+
 }  // namespace
 
 const Kernels& kernels() {
-  static const Kernels& best = []() -> const Kernels& {
-    const Level level = isa::level_in_use();
-    const Compiled* first = compiled;
-    while (first->level > level) ++first;
-    return first->kernels;
-  }();
+  static const Kernels best = best_kernels();
   return best;
 }
 
@@ -33,5 +48,13 @@ const Kernels& kernels() {
 namespace ipex::isa {
 
 Level highest_binary() { return runtime::compiled[0].level; }
+
+std::vector<Level> optional_families() {
+  std::vector<Level> found;
+  for (const runtime::Family& family : runtime::families) {
+    if (has(family.level)) found.push_back(family.level);
+  }
+  return found;
+}
 
 }  // namespace ipex::isa

@@ -2,13 +2,13 @@
 #pragma once
 
 #include "kernels/attention.h"
-#include "kernels/bf16_product.h"
 #include "kernels/channels.h"
 #include "kernels/depthwise.h"
 #include "kernels/embedding_bag.h"
 #include "kernels/few_rows.h"
 #include "kernels/many_rows.h"
 #include "kernels/norms.h"
+#include "kernels/pairs_product.h"
 #include "kernels/pooling.h"
 #include "kernels/recurrent.h"
 #include "kernels/softmax.h"
@@ -16,12 +16,17 @@
 
 namespace ipex::runtime {
 
+// Families of kernels that only some of the CPUs of an instruction set have. Null where the CPU lacks the instructions, or
+// a cap forbids them.
+struct OptionalKernels {
+  const PairsProductKernels* pairs_product = nullptr;
+};
+
 struct Kernels {
   RecurrentKernels recurrent;
   EmbeddingBagKernels embedding_bag;
   NormKernels norms;
   AttentionKernels attention;
-  Bf16ProductKernels bf16_product;
   FewRowsKernels few_rows;
   ManyRowsKernels many_rows;
   DepthwiseKernels depthwise;
@@ -29,6 +34,7 @@ struct Kernels {
   SoftmaxKernels softmax;
   WinogradKernels winograd;
   PoolingKernels pooling;
+  OptionalKernels optional = {};
 };
 
 namespace portable {
@@ -41,8 +47,12 @@ namespace avx512 {
 extern const Kernels kernels;
 }
 
-// Those for the CPU at hand, or for what it is limited to (ipex/isa.h), which the first call fixes. It throws where
-// there are none.
+namespace avx512_bf16 {
+extern const PairsProductKernels pairs_product;
+}
+
+// The kernels for the CPU at hand, or for what it is limited to (ipex/isa.h). The first call fixes the choice, and throws
+// where there are none.
 const Kernels& kernels();
 
 }  // namespace ipex::runtime

@@ -3,28 +3,21 @@
 // A tile is what one call computes at once: some registers full of columns (outputs), for some rows. A packed matrix
 // holds the columns of a tile in one panel or several, each of which is read from start to end:
 //
-//   data[tile][panel][depth][vector][width]        width: floats in a register, vectors: registers in a panel
+//   words[tile][panel][words of a column][vector][width]    width: floats in a register, vector: a register of a panel
 //
 // In the matrix of hidden weights a tile has `width` hidden units, and one vector per gate: it computes all gates of
 // its units, and the new state from them, without leaving the registers. The input projection is computed for many time
 // steps at once, into columns of the same order.
 //
-// A matrix holds floats, or a copy of them rounded to bfloat16: half the bytes are half the time where a step waits for
-// memory. There two numbers share a 32-bit word, neighbours in depth, the first of them in the low half, so that a load
-// fills two registers, one of them by a shift and the other by a mask. With an odd depth the last high half is zero:
-//
-//   pairs[tile][panel][depth / 2, rounded up][vector][width]
+// A matrix holds floats, or a copy of them in pairs (numbers.h): half the bytes are half the time where a step waits for
+// memory.
 #pragma once
 
 #include <cstdint>
 
-namespace ipex::runtime {
+#include "kernels/numbers.h"
 
-struct PackedMatrix {
-  const float* data;
-  const uint32_t* pairs;  // to be read instead; null where there are none
-  int64_t depth;
-};
+namespace ipex::runtime {
 
 // Rows of a matrix that need not be equally far apart.
 struct Projection {

@@ -128,6 +128,8 @@ class PackedOp : public FusedOp {
                                               const dnnl::memory::desc& weight_desc, const FusedPostOps& fused,
                                               FP32MathMode mode) const = 0;
   virtual dnnl::memory::desc any_weight_desc() const = 0;
+  // What describe() adds for the copies of the weight that a context has made: ", name=value" for each.
+  virtual std::string describe_copies() const { return {}; }
   // The anchor computed by a kernel of our own, with the first `done` post-ops, as the caller gets it. Undefined where
   // oneDNN's is to be taken.
   virtual at::Tensor run_own_kernel(const at::Tensor& /*input*/, const std::vector<at::Tensor>& /*operands*/,

@@ -62,6 +62,16 @@ class PackedWeight {
     return *made;
   }
 
+  // That form, where a call has made it. Else null.
+  template <typename Form>
+  const Form* made() const {
+    const std::lock_guard lock(forms_mutex_);
+    for (const auto& [type, form] : forms_) {
+      if (type == typeid(Form)) return static_cast<const Form*>(form.get());
+    }
+    return nullptr;
+  }
+
  private:
   // Whether it was made from this tensor, or one of the same bits.
   bool is_made_from(const at::Tensor& plain) const;

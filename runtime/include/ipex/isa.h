@@ -8,6 +8,7 @@
 #include <ipex/export.h>
 
 #include <string>
+#include <vector>
 
 namespace ipex::isa {
 
@@ -26,6 +27,9 @@ IPEX_API Level current();
 // The highest level of the CPU, under this operating system, and of ipex's own kernels.
 IPEX_API Level highest_cpu();
 IPEX_API Level highest_binary();
+// Families of ipex's own kernels for the instructions of one level alone, beside the kernels above: those that the CPU has
+// and no cap forbids. Throws where `current` does.
+IPEX_API std::vector<Level> optional_families();
 // What oneDNN uses, as it writes that in ONEDNN_MAX_CPU_ISA. Foretold until oneDNN has run: asking it would fix it, and
 // request the use of AMX for the process.
 IPEX_API std::string onednn();

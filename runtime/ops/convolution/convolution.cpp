@@ -206,14 +206,33 @@ Tensor ConvolutionContext::run_product(const Tensor& input, const std::vector<Te
   const Tensor result =
       accumulates ? in_memory_of(operands.front(), fused.operands.front().sizes(), channels_last_) : allocate(source);
   KernelSteps::Room room;
-  multiply(source.const_data_ptr<float>(), pixels, channels, *blocked_weight()->panels(),
-           steps_.of_call(fused, bias(), output_channels(), room), result.data_ptr<float>());
+  const ElementwiseSteps steps = steps_.of_call(fused, bias(), output_channels(), room);
+  const InputRows rows{source.const_data_ptr<float>(), pixels, channels};
+  const Panels& panels = *blocked_weight()->panels();
+  if (rounds(pixels)) {
+    const Bf16Weight& copy = weight().derived<Bf16Weight>(
+        [&] { return std::make_unique<const Bf16Weight>(panels, output_channels(), channels); });
+    copy.multiply(rows, steps, result.data_ptr<float>());
+  } else {
+    multiply(rows, channels, panels, steps, result.data_ptr<float>());
+  }
   done = fused.count;
   return user_view(result, input, eager_layout);
 }
 
 bool ConvolutionContext::is_product(const Tensor& input) const {
-  return is_worth_multiplying(input.numel() / input_channels()) && panels_for_pixels();
+  const int64_t pixels = input.numel() / input_channels();
+  return (is_worth_multiplying(pixels) || rounds(pixels)) && panels_for_pixels();
+}
+
+std::string ConvolutionContext::describe_copies() const {
+  const Bf16Weight* copy = weight().made<Bf16Weight>();
+  return copy ? copy->describe() : "";
+}
+
+bool ConvolutionContext::rounds(int64_t pixels) const {
+  return pixels > most_few_rows && math_mode_now(math_mode()) == FP32MathMode::BF32 &&
+         Bf16Weight::is_worth_it(pixels, input_channels() * output_channels(), /*post_ops=*/0);
 }
 
 const Panels* ConvolutionContext::panels_for_pixels() const {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ops/convolution/winograd.h"
+#include "ops/product/bf16_weight.h"
 #include "packed/kernel_steps.h"
 #include "packed/memory_format.h"
 #include "packed/packed_op.h"
@@ -106,6 +107,9 @@ class ConvolutionContext final : public PackedOp {
   at::Tensor run_product(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool may_accumulate,
                          bool eager_layout, size_t& done) const;
   bool is_product(const at::Tensor& input) const;
+  // Whether the product is one of bfloat16 numbers (ops/product/bf16_weight.h).
+  bool rounds(int64_t pixels) const;
+  std::string describe_copies() const override;
   // With less to multiply for a pixel, or more pixels than the caches hold, memory is what counts, and oneDNN knows more
   // ways through it.
   bool is_worth_multiplying(int64_t pixels) const;

@@ -18,13 +18,14 @@ constexpr int64_t elements_of_a_strip = 96 * 1024;
 void multiply(const PixelLayer& layer, const float* pixels, int64_t count, int64_t depth, const ElementwiseSteps& steps,
               float* result) {
   const RowsProduct product{.rows = pixels,
+                            .row_stride = depth,
                             .row_count = count,
-                            .depth = depth,
-                            .panels = layer.panels.data,
+                            .matrix = {NumberFormat::floats, layer.panels.data, depth},
                             .panel_columns = layer.panels.columns,
                             .panel_size = layer.panels.size,
                             .steps = steps,
-                            .result = result};
+                            .result = result,
+                            .result_stride = steps.columns};
   kernels().many_rows.multiply(product, 0, count, 0, at::divup(steps.columns, layer.panels.columns));
 }
 

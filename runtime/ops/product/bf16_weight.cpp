@@ -1,37 +1,43 @@
 #include "ops/product/bf16_weight.h"
 
-#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <c10/util/StringUtil.h>
 
+#include <algorithm>
+
+#include "isa/isa.h"
 #include "kernels/kernels.h"
+#include "ops/product/pairs.h"
 
 namespace ipex::runtime {
 namespace {
 
-int64_t columns_of_a_tile() { return kernels().bf16_product.columns_of_a_tile; }
+// As few panels as the kernels allow, and as narrow as that leaves them: then little is padding.
+int64_t panel_columns_for(int64_t outputs) {
+  const int64_t width = kernels().few_rows.width, vectors = at::divup(outputs, width);
+  return width * at::divup(vectors, at::divup(vectors, most_vectors_of_a_panel));
+}
 
 }  // namespace
 
 Bf16Weight::Bf16Weight(const Panels& weight, int64_t outputs, int64_t inputs)
-    : outputs_(outputs),
-      inputs_(inputs),
-      tiles_((outputs_ + columns_of_a_tile() - 1) / columns_of_a_tile()),
-      // Zeros, as the last tile need not be full.
-      data_(std::make_unique<uint32_t[]>(tiles_ * inputs_ * columns_of_a_tile() / 2)) {
-  const int64_t width = columns_of_a_tile() / 2;
+    : inputs_(inputs),
+      panel_columns_(panel_columns_for(outputs)),
+      panel_size_(at::divup(inputs, 2) * panel_columns_),
+      panels_(at::divup(outputs, panel_columns_)),
+      words_(std::make_unique<uint32_t[]>(panels_ * panel_size_)) {  // zeros, as the last panel need not be full
   constexpr int64_t rows_in_cache = 256;
   const auto round = [&](int64_t output, int64_t first, int64_t last) {
     const float* from = weight.data + output / weight.columns * weight.size + output % weight.columns;
-    const int64_t column = output % (2 * width);
-    const int shift = column < width ? 0 : 16;
-    uint32_t* words = data_.get() + output / (2 * width) * inputs_ * width + column % width;
-    for (int64_t k = first; k < last; ++k) {
-      words[k * width] |= uint32_t{at::BFloat16(from[k * weight.columns]).x} << shift;
+    uint32_t* to = words_.get() + output / panel_columns_ * panel_size_ + output % panel_columns_;
+    for (int64_t k = first; k < last; k += 2) {
+      const float second = k + 1 < inputs_ ? from[(k + 1) * weight.columns] : 0.f;
+      to[k / 2 * panel_columns_] = pair_of(from[k * weight.columns], second);
     }
   };
-  at::parallel_for(0, tiles_, 1, [&](int64_t first_tile, int64_t last_tile) {
-    for (int64_t tile = first_tile; tile < last_tile; ++tile) {
-      const int64_t first = tile * 2 * width, last = std::min(outputs_, first + 2 * width);
+  at::parallel_for(0, panels_, 1, [&](int64_t first_panel, int64_t last_panel) {
+    for (int64_t panel = first_panel; panel < last_panel; ++panel) {
+      const int64_t first = panel * panel_columns_, last = std::min(outputs, first + panel_columns_);
       for (int64_t k = 0; k < inputs_; k += rows_in_cache) {
         for (int64_t output = first; output < last; ++output) round(output, k, std::min(inputs_, k + rows_in_cache));
       }
@@ -40,25 +46,32 @@ Bf16Weight::Bf16Weight(const Panels& weight, int64_t outputs, int64_t inputs)
 }
 
 bool Bf16Weight::is_worth_it(int64_t rows, int64_t elements, size_t post_ops) {
-  // What is gained with fewer than these is lost in a call, or in two: to aten for each post-op. With more rows than two
-  // the arithmetic, which is the same in float32, hides the time of all but memory itself.
+  if (rows > most_few_rows) {
+    // Arithmetic counts, and is done at twice the speed. With AMX, oneDNN is faster still.
+    constexpr int64_t least_elements = 1 << 12, least_products = 1 << 17;
+    return kernels().optional.pairs_product && !isa::is_in_use(isa::Level::AMX) && post_ops == 0 &&
+           elements >= least_elements && rows * elements >= least_products;
+  }
+  // The weight is read at twice the speed. A call to aten takes as long as so many elements, and a smaller weight stays in
+  // the second cache. With more rows than two the arithmetic, which is the same in float32, hides what is gained there.
+  // With 16 registers that is so for six rows wherever the weight is.
   constexpr int64_t elements_of_a_call = 1 << 17;
-  const int64_t calls = (rows > 2 ? 8 : 1) + 2 * static_cast<int64_t>(post_ops);
-  return rows <= most_rows_of_bf16_product && elements >= elements_of_a_call * calls;
+  const int64_t calls = (rows > 2 ? 4 : 1) + 2 * static_cast<int64_t>(post_ops);
+  return (rows <= 5 || kernels().few_rows.width == 16) && elements >= elements_of_a_call * calls;
 }
 
-void Bf16Weight::multiply(const at::Tensor& input, const at::Tensor& bias, const at::Tensor& result) const {
-  const Bf16Product work{input.const_data_ptr<float>(),
-                         input.numel() / inputs_,
-                         data_.get(),
-                         inputs_,
-                         bias.defined() ? bias.const_data_ptr<float>() : nullptr,
-                         result.data_ptr<float>(),
-                         outputs_};
-  constexpr int64_t elements_worth_a_thread = 1 << 15;
-  const int64_t grain = elements_worth_a_thread / (inputs_ * columns_of_a_tile()) + 1;
-  at::parallel_for(0, tiles_, grain,
-                   [&](int64_t first, int64_t last) { kernels().bf16_product.multiply(work, first, last); });
+void Bf16Weight::multiply(const InputRows& rows, const ElementwiseSteps& steps, float* result) const {
+  runtime::multiply({.rows = rows.first,
+                     .row_stride = rows.stride,
+                     .row_count = rows.count,
+                     .matrix = {NumberFormat::pairs, words_.get(), inputs_},
+                     .panel_columns = panel_columns_,
+                     .panel_size = panel_size_,
+                     .steps = steps,
+                     .result = result,
+                     .result_stride = steps.columns});
 }
+
+std::string Bf16Weight::describe() const { return c10::str(", bfloat16_copy=", bytes(), " bytes"); }
 
 }  // namespace ipex::runtime

@@ -1,11 +1,11 @@
-// A copy of a linear's weight in bfloat16, for products with few rows: see kernels/bf16_product.h.
+// A copy of a weight in bfloat16, for float32 products in math mode BF32: panels (kernels/rows_product.h) of pairs
+// (kernels/numbers.h). It takes half the memory of the float32 weight, beside which it stands.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <memory>
+#include <string>
 
-#include "onednn/primitive.h"
+#include "ops/product/product.h"
 
 namespace ipex::runtime {
 
@@ -14,16 +14,22 @@ class Bf16Weight {
   // Rounds a weight whose columns are the outputs. A dense [outputs, inputs] one has panels of a single column.
   Bf16Weight(const Panels& weight, int64_t outputs, int64_t inputs);
 
-  // Whether the product of an input with this many rows and a weight of this many elements waits for memory, so long
-  // that it makes up for post-ops that are not fused.
+  // Whether a product with this copy is faster than one in float32, for so many rows and a weight of so many elements.
+  // `post_ops` are those that no kernel of ours applies, and that aten then has to.
   static bool is_worth_it(int64_t rows, int64_t elements, size_t post_ops);
 
-  // result = input . weight^T + bias, for dense tensors and few rows. `bias` may be undefined.
-  void multiply(const at::Tensor& input, const at::Tensor& bias, const at::Tensor& result) const;
+  // result = steps(rows . weight^T). The result is dense. It may be where the operand of the first step is, if that adds
+  // one of the result's shape.
+  void multiply(const InputRows& rows, const ElementwiseSteps& steps, float* result) const;
+
+  // For a context's description: what memory the copy takes.
+  std::string describe() const;
+
+  size_t bytes() const { return sizeof(uint32_t) * panel_size_ * panels_; }
 
  private:
-  int64_t outputs_, inputs_, tiles_;
-  std::unique_ptr<uint32_t[]> data_;
+  int64_t inputs_, panel_columns_, panel_size_, panels_;
+  std::unique_ptr<uint32_t[]> words_;
 };
 
 }  // namespace ipex::runtime

@@ -7,8 +7,8 @@
 // Accepts an input of any rank whose last dimension is the weight's; computes on it flattened to two dimensions. Rows of
 // float32 are multiplied by kernels of our own, which read the packed weight: see
 // docs/decisions/0010-few-rows-on-a-kernel-of-our-own.md and 0015-products-on-a-kernel-of-our-own.md. In math mode BF32
-// few rows are multiplied by a copy of a large weight in bfloat16, made at the first such call: see
-// docs/decisions/0008-bf16-weights-for-few-rows.md.
+// they multiply by a copy of a large weight in bfloat16, made at the first such call, where that is faster: see
+// docs/decisions/0008-bf16-weights-for-few-rows.md and 0020-products-of-bfloat16-pairs.md.
 #include "ops/product/linear.h"
 
 #include <ATen/ATen.h>
@@ -108,16 +108,32 @@ bool LinearContext::is_for_few_rows(int64_t rank, int64_t rows) const {
          math_mode_now(math_mode()) != FP32MathMode::BF32;
 }
 
-void LinearContext::run_few_rows(const float* input, int64_t rows, float* result) const {
+void LinearContext::multiply(const InputRows& rows, float* result) const {
   FusedPostOps all;
   all.count = post_ops().size();
-  multiply(input, rows, all, result);
+  multiply(rows, all, /*rounded=*/nullptr, result);
 }
 
-void LinearContext::multiply(const float* input, int64_t rows, const FusedPostOps& fused, float* result) const {
+void LinearContext::multiply(const InputRows& rows, const FusedPostOps& fused, const Bf16Weight* rounded,
+                             float* result) const {
   KernelSteps::Room room;
-  runtime::multiply(input, rows, input_width(), *blocked_weight()->panels(),
-                    steps_.of_call(fused, bias(), output_width(), room), result);
+  const ElementwiseSteps steps = steps_.of_call(fused, bias(), output_width(), room);
+  if (rounded) return rounded->multiply(rows, steps, result);
+  runtime::multiply(rows, input_width(), *blocked_weight()->panels(), steps, result);
+}
+
+const Bf16Weight& LinearContext::rounded_weight() const {
+  return weight().derived<Bf16Weight>([&] {
+    const auto& panels = blocked_weight()->panels();
+    const at::Tensor plain = panels ? at::Tensor() : plain_weight();
+    const Panels source = panels ? *panels : Panels{plain.const_data_ptr<float>(), 1, input_width()};
+    return std::make_unique<const Bf16Weight>(source, output_width(), input_width());
+  });
+}
+
+std::string LinearContext::describe_copies() const {
+  const Bf16Weight* copy = weight().made<Bf16Weight>();
+  return copy ? copy->describe() : "";
 }
 
 at::Tensor LinearContext::run_own_kernel(const at::Tensor& input, const std::vector<at::Tensor>& operands,
@@ -125,7 +141,8 @@ at::Tensor LinearContext::run_own_kernel(const at::Tensor& input, const std::vec
   if (dtype() != at::kFloat) return {};
   const int64_t rows = row_count(input), elements = input_width() * output_width();
   const bool may_round = math_mode_now(math_mode()) == FP32MathMode::BF32;
-  const bool rounds = may_round && Bf16Weight::is_worth_it(rows, elements, post_ops().size());
+  const size_t left_to_aten = steps_.has_all() ? 0 : post_ops().size();
+  const bool rounds = may_round && Bf16Weight::is_worth_it(rows, elements, left_to_aten);
   // From so many on oneDNN rounds too, with AMX, and that is faster than anything in float32.
   constexpr int64_t rows_for_amx = 16, elements_for_amx = 1 << 16;
   const bool is_for_amx =
@@ -133,19 +150,8 @@ at::Tensor LinearContext::run_own_kernel(const at::Tensor& input, const std::vec
       isa::is_in_use(isa::Level::AMX);
   if (!rounds && (is_for_amx || !has_own_kernels())) return {};
 
-  const auto source = input.expect_contiguous();
-  if (rounds) {
-    at::Tensor result = empty_result(result_sizes(input), at::kFloat);
-    const auto make = [&] {
-      const auto& panels = blocked_weight()->panels();
-      const at::Tensor plain = panels ? at::Tensor() : plain_weight();
-      const Panels from = panels ? *panels : Panels{plain.const_data_ptr<float>(), 1, input_width()};
-      return std::make_unique<const Bf16Weight>(from, output_width(), input_width());
-    };
-    weight().derived<Bf16Weight>(make).multiply(*source, bias(), result);
-    if (!post_ops().empty()) remember("post-ops: the kernel for bfloat16 weights applies none");
-    return result;
-  }
+  const std::optional<InputRows> strided = rows_of(input);
+  const at::Tensor dense = strided ? at::Tensor() : input.contiguous();
   FusedPostOps fused;
   if (steps_.applies_all()) {
     fused.count = post_ops().size();
@@ -155,7 +161,7 @@ at::Tensor LinearContext::run_own_kernel(const at::Tensor& input, const std::vec
   const bool accumulates = may_accumulate && adds_in_place(fused, operands.front());
   at::Tensor result = accumulates ? in_memory_of(operands.front(), result_sizes(input), kernel_format())
                                   : empty_result(result_sizes(input), at::kFloat);
-  multiply(source->const_data_ptr<float>(), rows, fused, result.data_ptr<float>());
+  multiply(strided ? *strided : *rows_of(dense), fused, rounds ? &rounded_weight() : nullptr, result.data_ptr<float>());
   done = fused.count;
   return result;
 }

@@ -22,13 +22,13 @@ class LinearContext final : public PackedOp {
 
   // Whether run() takes such an input, and finds no reason to leave it to aten.
   bool accepts(const at::Tensor& input) const { return fits(input) && !reason_for_aten(input, /*eager_layout=*/true); }
-  // Whether run() computes an accepted input of this rank and so many rows by run_few_rows() alone. An input that another
+  // Whether run() computes an accepted input of this rank and so many rows by multiply() alone. An input that another
   // linear has computed is accepted if that one's input was.
   bool is_for_few_rows(int64_t rank, int64_t rows) const;
   // The rows of the plain weight that the indices name, as at::embedding.
   at::Tensor embed(const at::Tensor& indices) const;
-  // All post-ops included; `input` and `result` are dense.
-  void run_few_rows(const float* input, int64_t rows, float* result) const;
+  // All post-ops included. The result is dense.
+  void multiply(const InputRows& rows, float* result) const;
 
  private:
   int64_t batch_rank() const override { return 2; }
@@ -53,7 +53,9 @@ class LinearContext final : public PackedOp {
 
   std::unique_ptr<const BlockedWeight> pack(at::Tensor& weight) const override;
   bool has_own_kernels() const;
-  void multiply(const float* input, int64_t rows, const FusedPostOps& fused, float* result) const;
+  void multiply(const InputRows& rows, const FusedPostOps& fused, const Bf16Weight* rounded, float* result) const;
+  const Bf16Weight& rounded_weight() const;
+  std::string describe_copies() const override;
   at::Tensor run_own_kernel(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool may_accumulate,
                             bool eager_layout, size_t& done) const override;
 

@@ -52,7 +52,7 @@ class LinearChainContext final : public Chain<LinearContext> {
     const auto* from = source->const_data_ptr<float>();
     for (size_t i = 0; i < layers().size(); ++i) {
       float* to = i + 1 == layers().size() ? result.data_ptr<float>() : between[i % 2];
-      layers()[i]->run_few_rows(from, rows, to);
+      layers()[i]->multiply({from, rows, layers()[i]->input_width()}, to);
       from = to;
     }
     return result;

@@ -1,22 +1,37 @@
-// Products of float32 rows and a packed weight, by kernels of our own (kernels/few_rows.h, kernels/many_rows.h). They read
-// the weight that oneDNN's primitives read, and make no primitive.
+// Products of float32 rows and a packed matrix by kernels of our own (kernels/few_rows.h, kernels/many_rows.h,
+// kernels/pairs_product.h). They make no primitive. A float32 matrix is read as oneDNN's primitives read it.
 #pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
 
 #include "kernels/few_rows.h"
 #include "kernels/many_rows.h"
-#include "onednn/primitive.h"
+#include "onednn/blocked_weight.h"
 
 namespace ipex::runtime {
 
 // With more rows, arithmetic is all that counts.
 constexpr int64_t most_rows_of_a_small_product = 16;
 
+// Rows of floats, `stride` apart.
+struct InputRows {
+  const float* first;
+  int64_t count, stride;
+};
+
+// The rows of a float32 tensor's last dimension. None where they are not equally far apart, or not dense in themselves.
+std::optional<InputRows> rows_of(const at::Tensor& tensor);
+
 // Whether the kernels read such panels.
 bool can_multiply(const Panels& panels);
 
-// result = steps(rows . panels). `rows` and `result` are dense; a row has `depth` elements. The result may be where the
-// operand of the first step is, if that adds a full one.
-void multiply(const float* rows, int64_t row_count, int64_t depth, const Panels& panels, const ElementwiseSteps& steps,
-              float* result);
+// result = steps(rows . panels), where a row has `depth` elements. The result is dense. It may be where the operand of the
+// first step is, if that adds one of the result's shape.
+void multiply(const InputRows& rows, int64_t depth, const Panels& panels, const ElementwiseSteps& steps, float* result);
+
+// The product in general. Where the matrix has pairs and there are more than a few rows, the CPU has the kernel for that.
+void multiply(const RowsProduct& work);
 
 }  // namespace ipex::runtime

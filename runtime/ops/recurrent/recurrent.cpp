@@ -45,8 +45,6 @@ bool waits_for_memory(int64_t rows, const PackedColumns& weight) {
 
 at::Tensor detached(const at::Tensor& tensor) { return tensor.defined() ? tensor.detach() : tensor; }
 
-int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 // Calls kernel(work, first, last) for all tiles, from several threads where that is wanted and worth it.
 template <typename Work>
 void for_tiles(bool share, void (*kernel)(const Work&, int64_t, int64_t), const Work& work, int64_t tiles,
@@ -179,7 +177,7 @@ void RecurrentOp::run_by_amx(const std::vector<Direction>& directions) const {
 void RecurrentOp::run_layer(const std::vector<Direction>& directions) const {
   const int64_t batch = directions[0].source.size(1);
   const int64_t threads = thread_count();
-  const int64_t parts = std::clamp<int64_t>(batch / sequences_worth_a_thread, 1, divided_up(threads, directions_));
+  const int64_t parts = std::clamp<int64_t>(batch / sequences_worth_a_thread, 1, at::divup(threads, directions_));
   if (directions_ * parts < threads) {
     for (const Direction& direction : directions) run_sequences(direction, 0, batch, /*share_tiles=*/true);
     return;

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "ops/product/pairs.h"
+
 namespace ipex::runtime {
 namespace {
 
@@ -19,8 +21,6 @@ constexpr std::pair<const char*, at::Tensor DirectionWeights::*> roles[] = {
     {"bias_ih", &DirectionWeights::input_bias},
     {"bias_hh", &DirectionWeights::hidden_bias},
     {"weight_hr", &DirectionWeights::projection}};
-
-int64_t rounded_up(int64_t count, int64_t multiple) { return (count + multiple - 1) / multiple * multiple; }
 
 // All gates of as many units as fit into one register, then those of the next.
 std::vector<int64_t> order_by_units(int64_t gates, int64_t units) {
@@ -166,7 +166,7 @@ RecurrentSpec load(const Cell& cell, const State& state) {
 PackedColumns::PackedColumns(const at::Tensor& plain, std::vector<int64_t> order, TileShape tile)
     : order_(std::move(order)), depth_(plain.size(1)), rows_(plain.size(0)) {
   const int64_t width = kernels().recurrent.width;
-  const int64_t tiles = rounded_up(static_cast<int64_t>(order_.size()), tile.vectors * width) / (tile.vectors * width);
+  const int64_t tiles = at::divup(static_cast<int64_t>(order_.size()), tile.vectors * width);
   data_ = at::zeros({tiles, tile.vectors / tile.in_panel, depth_, tile.in_panel * width}, at::kFloat);
   const at::Tensor dense = plain.contiguous();
   for (size_t column = 0; column < order_.size(); ++column) {
@@ -192,20 +192,18 @@ at::Tensor PackedColumns::in_order() const { return data_.transpose(2, 3).reshap
 
 PackedMatrix PackedColumns::rounded_matrix() const {
   const uint32_t* rounded = pairs_.get([&] {
-    const at::Tensor numbers = data_.to(at::kBFloat16);
-    const int64_t panels = data_.size(0) * data_.size(1), size = panel_columns(), words = (depth_ + 1) / 2;
+    const int64_t panels = data_.size(0) * data_.size(1), size = panel_columns(), words = at::divup(depth_, 2);
     auto pairs = std::make_unique<uint32_t[]>(panels * words * size);
-    at::parallel_for(0, panels, 1, [&](int64_t first, int64_t last) {
-      for (int64_t row = first * depth_; row < last * depth_; ++row) {
-        const at::BFloat16* from = numbers.const_data_ptr<at::BFloat16>() + row * size;
-        const int64_t k = row % depth_;
-        uint32_t* to = pairs.get() + (row / depth_ * words + k / 2) * size;
-        for (int64_t i = 0; i < size; ++i) to[i] |= uint32_t{from[i].x} << (k % 2 * 16);
+    at::parallel_for(0, panels * words, at::divup(words, 2), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t k = i % words * 2;
+        const float* from = data_.const_data_ptr<float>() + (i / words * depth_ + k) * size;
+        for (int64_t j = 0; j < size; ++j) pairs[i * size + j] = pair_of(from[j], k + 1 < depth_ ? from[size + j] : 0);
       }
     });
     return pairs;
   });
-  return {nullptr, rounded, depth_};
+  return {NumberFormat::pairs, rounded, depth_};
 }
 
 int64_t PackedColumns::offset(size_t column) const {
@@ -234,8 +232,10 @@ PackedDirection::PackedDirection(const Cell& cell, const DirectionWeights& weigh
     together = input_bias + hidden_part;
   }
   start = reordered(together, order, input.columns());
-  const int64_t padded = rounded_up(units, kernels().recurrent.width);
-  if (cell.has_hidden_bias_of_new) new_start = reordered(of_new, as_they_are(units), padded);
+  const int64_t width = kernels().recurrent.width;
+  if (cell.has_hidden_bias_of_new) {
+    new_start = reordered(of_new, as_they_are(units), at::divup(units, width) * width);
+  }
 }
 
 at::Tensor PackedDirection::project_by_amx(const at::Tensor& rows) const {

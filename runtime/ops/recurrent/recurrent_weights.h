@@ -62,8 +62,8 @@ class PackedColumns {
   at::Tensor unpack() const;
   // [columns, depth], in the order of the packed columns.
   at::Tensor in_order() const;
-  PackedMatrix matrix() const { return {data_.const_data_ptr<float>(), nullptr, depth_}; }
-  // The same rounded to bfloat16, in a copy that is made at the first call and stays.
+  PackedMatrix matrix() const { return {NumberFormat::floats, data_.const_data_ptr<float>(), depth_}; }
+  // The same in pairs of bfloat16, a copy that is made at the first call and stays.
   PackedMatrix rounded_matrix() const;
   int64_t tiles() const { return data_.size(0); }
   // Columns with those that fill the last tile.

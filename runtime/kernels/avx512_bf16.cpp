@@ -1,0 +1,15 @@
+// The kernels that AVX512_BF16 adds to those of AVX-512.
+#define IPEX_ISA avx512_bf16
+#define IPEX_WIDTH 16
+#define IPEX_ROWS_OF_3_VECTORS 8
+#define IPEX_ROWS_OF_2_VECTORS 8
+#include "kernels/basics.inc"
+
+#include "kernels/many_rows.inc"
+#include "kernels/pairs_product.inc"
+
+namespace ipex::runtime::avx512_bf16 {
+
+const PairsProductKernels pairs_product{round_to_pairs, multiply_many_rows<DotProducts>};
+
+}  // namespace ipex::runtime::avx512_bf16
