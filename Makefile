@@ -1,9 +1,11 @@
-# Everything that the README promises, from a fresh machine with Python 3.9+, a C++ compiler, make and git.
+# Everything that the README promises, from a fresh machine with Python 3.10+, a C++ compiler, make and git.
 PYTHON ?= python3
 VENV ?= .venv
 TORCH ?= torch==2.13.0
 # For tests of whole models. It does not require torch, so it leaves the one above alone; it does require Python 3.11.
 TRANSFORMERS ?= transformers==5.23.0; python_version >= '3.11'
+# It requires Python 3.10.
+MYPY := mypy==2.4.1; python_version >= '3.10'
 BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # pytest's own settings are in pyproject.toml; add to them with `make test PYTEST="-k linear"`.
@@ -21,13 +23,19 @@ BENCH ?=
 # Options for `make zoo`; `.venv/bin/python -m benchmarks.zoo --help` lists them. `build/zoo.jsonl` keeps what was done.
 ZOO ?= --markdown docs/zoo.md
 
-.PHONY: demo test test-isa fuzz coverage bench op-database zoo lint format wheel sdk clean
+.PHONY: demo test test-torch test-isa fuzz coverage bench op-database zoo lint format wheel sdk clean
 demo: $(VENV)/installed        ## build, optimise a ResNet-50, compare, time, serve it from C++
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/installed        ## every test, Python and C++
 	$(BIN)/python -m pytest $(PYTEST)
 	@echo "make test: OK"
+
+# In an environment and a build folder of its own: make test-torch TORCH=torch==2.8.0 PYTHON=python3.12
+test-torch:                    ## every test, against another torch or Python
+	version=$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+	folder=build/python-$$version-$$(echo "$(TORCH)" | tr -s '<>=!~ ' -); \
+	SKBUILD_BUILD_DIR=$$folder/cmake $(MAKE) test VENV=$$folder/venv
 
 test-isa: $(VENV)/installed    ## kernels and passes once per level of instructions that this CPU has
 	$(BIN)/python tests/each_isa.py $(PYTEST)
@@ -84,7 +92,7 @@ $(VENV)/tools:
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=23"
 	$(BIN)/pip install --quiet "$(TORCH)"
 	$(BIN)/pip install --quiet "scikit-build-core>=0.11" "cmake>=3.25,<4" ninja \
-		"pytest>=8" "hypothesis>=6" numpy expecttest "$(TRANSFORMERS)" ruff==0.17.5 mypy==2.4.1 clang-format==18.1.8
+		"pytest>=8" "hypothesis>=6" numpy expecttest "$(TRANSFORMERS)" ruff==0.17.5 "$(MYPY)" clang-format==18.1.8
 	touch $@
 
 $(VENV)/installed: $(VENV)/tools $(SOURCES)

@@ -12,4 +12,5 @@ endif()
 configure_package_config_file(cmake/ipexConfig.cmake.in ipexConfig.cmake INSTALL_DESTINATION ${IPEX_CMAKE_DIR})
 write_basic_package_version_file(ipexConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/ipexConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/ipexConfigVersion.cmake
+              cmake/ipexTorch.cmake
         DESTINATION ${IPEX_CMAKE_DIR})

@@ -1,6 +1,7 @@
 """C++ users: a project that finds the package through CMake, and the programs in examples/cpp."""
 
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -38,6 +39,47 @@ def test_ctest(tmp_path):
     done = subprocess.run(["ctest", "--output-on-failure"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     assert re.search(r"100% tests passed.* out of 8\n", done.stdout)  # newer ones of ctest leave out "0 tests failed"
+
+
+SMALL_CONSUMER = """
+cmake_minimum_required(VERSION 3.18)
+project(consumer LANGUAGES CXX)
+set(CMAKE_CXX_STANDARD 20)
+find_package(ipex REQUIRED)
+file(WRITE ${CMAKE_BINARY_DIR}/main.cpp [[
+  #include <ATen/core/Dict.h>
+  #include <ipex/isa.h>
+  int main() { return ipex::isa::name(ipex::isa::current()) == nullptr; }
+]])
+add_executable(consumer ${CMAKE_BINARY_DIR}/main.cpp)
+target_link_libraries(consumer PRIVATE ipex::ipex_runtime)
+"""
+
+
+def test_a_torch_built_for_cuda_needs_no_toolkit(tmp_path):
+    root = Path(torch.__file__).parent
+    fake = tmp_path / "torch"
+    (fake / "lib").mkdir(parents=True)
+    for library in (root / "lib").iterdir():
+        (fake / "lib" / library.name).symlink_to(library)
+    if torch.version.cuda is None:
+        (fake / "lib" / "libtorch_cuda.so").touch()
+    else:  # then libtorch_cpu needs a few of CUDA's libraries, and finds them beside torch
+        (tmp_path / "nvidia").symlink_to(root.parent / "nvidia")
+    (fake / "include").symlink_to(root / "include")
+    config = fake / "share" / "cmake" / "Torch"
+    shutil.copytree(root / "share" / "cmake" / "Torch", config)
+    (config / "TorchConfig.cmake").write_text('message(FATAL_ERROR "I cannot find the CUDA libraries.")')
+    (tmp_path / "CMakeLists.txt").write_text(SMALL_CONSUMER)
+
+    programs = build(tmp_path, tmp_path / "build", torch_prefix=fake / "share" / "cmake")
+    subprocess.run([programs / "consumer"], check=True)
+
+
+def test_without_torch_it_says_where_to_find_one(tmp_path):
+    (tmp_path / "CMakeLists.txt").write_text(SMALL_CONSUMER)
+    with pytest.raises(RuntimeError, match="expected PyTorch in CMAKE_PREFIX_PATH, found none"):
+        build(tmp_path, tmp_path / "build", torch_prefix=tmp_path)
 
 
 def test_python_and_cpp_give_the_same_bits(programs, models, tmp_path):
