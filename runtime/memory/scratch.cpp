@@ -3,8 +3,11 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <thread>
+
+#include "memory/result_memory.h"
 
 namespace ipex::runtime {
 namespace {
@@ -25,16 +28,20 @@ class Kept {
 
   at::Tensor of(size_t bytes) {
     if (buffer_.defined() && buffer_.nbytes() >= bytes) return buffer_;
-    const auto allocated = [&] { return at::empty({static_cast<int64_t>(bytes)}, at::kByte); };
-    if (bytes > kept_by_a_thread) return allocated();
+    const std::array<int64_t, 1> sizes{static_cast<int64_t>(bytes)};
+    if (bytes > kept_by_a_thread) return empty_result(sizes, at::kByte);
     drop();
-    const at::Tensor buffer = allocated();
-    if (kept_by_all.fetch_add(bytes) + bytes <= kept_by_all_at_most()) {
-      buffer_ = buffer;
-    } else {
+    if (kept_by_all.fetch_add(bytes) + bytes > kept_by_all_at_most()) {
       kept_by_all -= bytes;
+      return empty_result(sizes, at::kByte);
     }
-    return buffer;
+    // Not there: what is kept so long would hold on to a region of results.
+    try {
+      return buffer_ = at::empty(sizes, at::kByte);
+    } catch (...) {
+      kept_by_all -= bytes;
+      throw;
+    }
   }
 
  private:

@@ -1,8 +1,8 @@
 // Memory that a kernel needs while it runs.
 //
 // Each thread keeps its buffer for the next kernel, so that it need not be allocated anew: up to 8 MiB, and all threads
-// together up to 8 MiB per core. What exceeds either bound is allocated for the call and given back: a program may have
-// many more threads than cores.
+// together up to 8 MiB per core. What exceeds either bound lies where results do, and is free for others after the call: a
+// program may have many more threads than cores.
 #pragma once
 
 #include <ATen/core/Tensor.h>

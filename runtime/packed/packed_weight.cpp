@@ -7,7 +7,6 @@
 
 #include "packed/call_conditions.h"
 #include "packed/dtype.h"
-#include "threads/fork_safe_mutex.h"
 #include "threads/thread_count.h"
 
 namespace ipex::runtime {
@@ -122,6 +121,19 @@ at::Tensor PackedWeight::plain_to_save(Pack pack) const {
   saved_ = plain.getIntrusivePtr();
   saved_version_ = plain._version();
   return plain;
+}
+
+const void* PackedWeight::find(std::type_index type) const {
+  const std::lock_guard lock(forms_mutex_);
+  for (const auto& [kind, form] : forms_) {
+    if (kind == type) return form.get();
+  }
+  return nullptr;
+}
+
+void PackedWeight::keep(std::type_index type, std::shared_ptr<const void> form) const {
+  const std::lock_guard lock(forms_mutex_);
+  forms_.emplace_back(type, std::move(form));
 }
 
 at::Tensor PackedWeight::unpacked() const {

@@ -13,9 +13,11 @@
 #include <memory>
 #include <mutex>
 #include <typeindex>
+#include <utility>
 #include <vector>
 
 #include "onednn/blocked_weight.h"
+#include "threads/fork_safe_mutex.h"
 
 namespace ipex::runtime {
 
@@ -53,29 +55,29 @@ class PackedWeight {
   // The weight in another form, that `make` gives as a unique_ptr: made by the first call, while others wait, and kept.
   template <typename Form, typename Make>
   const Form& derived(Make&& make) const {
-    const std::lock_guard lock(forms_mutex_);
-    for (const auto& [type, form] : forms_) {
-      if (type == typeid(Form)) return *static_cast<const Form*>(form.get());
-    }
-    const std::shared_ptr<const Form> made = make();
-    forms_.emplace_back(typeid(Form), made);
-    return *made;
+    if (const void* form = find(typeid(Form))) return *static_cast<const Form*>(form);
+    const std::lock_guard lock(making_);
+    if (const void* form = find(typeid(Form))) return *static_cast<const Form*>(form);
+    std::shared_ptr<const Form> owned = make();
+    const Form& form = *owned;
+    keep(typeid(Form), std::move(owned));
+    return form;
   }
 
   // That form, where a call has made it. Else null.
   template <typename Form>
   const Form* made() const {
-    const std::lock_guard lock(forms_mutex_);
-    for (const auto& [type, form] : forms_) {
-      if (type == typeid(Form)) return static_cast<const Form*>(form.get());
-    }
-    return nullptr;
+    return static_cast<const Form*>(find(typeid(Form)));
   }
 
  private:
   // Whether it was made from this tensor, or one of the same bits.
   bool is_made_from(const at::Tensor& plain) const;
   at::Tensor unpacked() const;
+
+  // Null where nobody has wanted this form yet.
+  const void* find(std::type_index type) const;
+  void keep(std::type_index type, std::shared_ptr<const void> form) const;
 
   const at::ScalarType dtype_;
   const std::vector<int64_t> sizes_;
@@ -93,7 +95,8 @@ class PackedWeight {
   mutable c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl> saved_;
   mutable uint32_t saved_version_ = 0;
 
-  mutable std::mutex forms_mutex_;
+  mutable std::mutex making_;
+  mutable ForkSafeMutex forms_mutex_;
   mutable std::vector<std::pair<std::type_index, std::shared_ptr<const void>>> forms_;
 };
 

@@ -14,15 +14,29 @@ import ipex
 OUTSIDE = "that lies inside of its storage"
 
 
-def context_of(model: nn.Module, *inputs: Tensor) -> torch.ScriptObject:
-    return ipex.jit_optimize(torch.jit.trace(model.eval(), inputs)).packed_0
+class Outputs(nn.Module):
+    """A recurrent layer whose states nobody wants."""
+
+    def __init__(self, layer: nn.RNNBase) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)[0]
+
+
+def context_of(model: nn.Module, x: Tensor) -> torch.ScriptObject:
+    is_recurrent = isinstance(model, Outputs)
+    return ipex.jit_optimize(
+        torch.jit.script(model.eval()) if is_recurrent else torch.jit.trace(model.eval(), x)
+    ).packed_0
 
 
 MODELS = {
     "convolution": (nn.Conv2d(4, 8, 3), torch.randn(1, 4, 8, 8)),
     "linear": (nn.Linear(6, 8), torch.randn(2, 6)),
-    "lstm": (nn.LSTM(6, 8), torch.randn(3, 2, 6)),
-    "gru": (nn.GRU(6, 8, bidirectional=True), torch.randn(3, 2, 6)),
+    "lstm": (Outputs(nn.LSTM(6, 8)), torch.randn(3, 2, 6)),
+    "gru": (Outputs(nn.GRU(6, 8, bidirectional=True)), torch.randn(3, 2, 6)),
 }
 
 
@@ -85,7 +99,8 @@ def test_a_damaged_file(tmp_path, old, new):
     with torch.no_grad():
         assert torch.allclose(ipex.load(tmp_path / "same.pt")(x), model(x), atol=1e-5)
     rewrite(tmp_path / "good.pt", tmp_path / "bad.pt", old, new)
-    with pytest.raises(RuntimeError, match=f"expected a tensor 'weight' {OUTSIDE}"):
+    refused_by_torch = "require a storage of|negative stride"  # newer ones look too
+    with pytest.raises(RuntimeError, match=f"expected a tensor 'weight' {OUTSIDE}|{refused_by_torch}"):
         ipex.load(tmp_path / "bad.pt")
 
 

@@ -11,6 +11,7 @@ import ipex  # noqa: F401
 from support import assert_same
 
 WEIGHT, WINDOWS, BIAS = torch.randn(8, 6), torch.randn(8, 2, 3, 3), torch.randn(8)
+SCALE, VANISHED = torch.tensor([0.0, *range(1, 8)]), torch.randn(1, 7)
 GEOMETRY = {
     "spatial_rank": [2],
     "stride": [2, 2],
@@ -73,6 +74,23 @@ STATES = {
         (3, {"weight": half(WEIGHT)[0], "bias": BIAS}, {}, []),
         lambda context: linear(context, half(X)[0]),
         lambda: F.linear(*half(X, WEIGHT, BIAS)),
+    ),
+    "linear 4, a channel that vanished": (
+        "LinearContext",
+        (
+            4,
+            {"weight": WEIGHT, "bias": BIAS, "folded_scale": SCALE, "folded_shift": BIAS, "vanished": VANISHED},
+            {},
+            [],
+        ),
+        linear,
+        lambda: F.linear(X, WEIGHT, BIAS),
+    ),
+    "linear 4, constants that widen": (
+        "LinearContext",
+        (4, {"weight": WEIGHT}, {"widens": [1]}, []),
+        linear,
+        lambda: F.linear(X, WEIGHT),
     ),
     "convolution 1": (
         "ConvolutionContext",
