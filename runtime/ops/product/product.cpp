@@ -9,6 +9,7 @@
 
 #include "kernels/kernels.h"
 #include "memory/scratch.h"
+#include "threads/thread_count.h"
 
 namespace ipex::runtime {
 namespace {
@@ -56,7 +57,7 @@ void share_rows_and_panels(const RowsProduct& work, Prepare&& prepare) {
   const int64_t row_count = work.row_count, panel_count = at::divup(work.steps.columns, work.panel_columns);
   constexpr int64_t products_worth_a_thread = 1 << 18;
   const int64_t threads = std::min<int64_t>(
-      at::get_num_threads(), row_count * work.matrix.depth * work.steps.columns / products_worth_a_thread + 1);
+      thread_count(), row_count * work.matrix.depth * work.steps.columns / products_worth_a_thread + 1);
   if (threads == 1) return prepare(0, row_count)(0, row_count, 0, panel_count);
   const int64_t tiles = at::divup(row_count, rows_of_a_tile);
   const Parts parts = parts_for(threads, tiles, panel_count, work.panel_columns);
