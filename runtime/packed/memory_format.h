@@ -3,8 +3,8 @@
 
 #include <ATen/ATen.h>
 
-#include "packed/call_conditions.h"
 #include "memory/result_memory.h"
+#include "packed/call_conditions.h"
 
 namespace ipex::runtime {
 

@@ -14,8 +14,8 @@
 #include <atomic>
 
 #include "kernels/kernels.h"
-#include "packed/call_conditions.h"
 #include "memory/result_memory.h"
+#include "packed/call_conditions.h"
 
 namespace ipex::runtime {
 namespace {

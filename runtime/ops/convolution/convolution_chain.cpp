@@ -11,10 +11,10 @@
 #include <ATen/record_function.h>
 #include <torch/library.h>
 
-#include "packed/chain.h"
+#include "memory/result_memory.h"
 #include "ops/convolution/convolution.h"
 #include "ops/convolution/convolution_strips.h"
-#include "memory/result_memory.h"
+#include "packed/chain.h"
 
 namespace ipex::runtime {
 namespace {

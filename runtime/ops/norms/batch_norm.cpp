@@ -17,8 +17,8 @@
 #include <algorithm>
 
 #include "kernels/kernels.h"
-#include "packed/call_conditions.h"
 #include "memory/result_memory.h"
+#include "packed/call_conditions.h"
 
 namespace ipex::runtime {
 namespace {

@@ -14,10 +14,10 @@
 #include <algorithm>
 
 #include "kernels/kernels.h"
+#include "memory/result_memory.h"
 #include "ops/norms/batch_norm.h"
 #include "packed/call_conditions.h"
 #include "packed/memory_format.h"
-#include "memory/result_memory.h"
 
 namespace ipex::runtime {
 namespace {

@@ -19,8 +19,8 @@
 #include <cmath>
 
 #include "kernels/kernels.h"
-#include "packed/call_conditions.h"
 #include "memory/result_memory.h"
+#include "packed/call_conditions.h"
 
 namespace ipex::runtime {
 namespace {
