@@ -7,17 +7,18 @@ shape in place are drawn too, whether a pass knows them or not.
 from __future__ import annotations
 
 import functools
-import re
-from pathlib import Path
 
 import torch
 
 from ipex import _C
 
-PASSES = Path(__file__).resolve().parents[2] / "passes"
 METADATA_WRITES = ("unsqueeze_", "squeeze_", "transpose_", "t_", "resize_", "swapaxes_", "swapdims_", "as_strided_")
-# What draws random numbers, and what is for other devices or for training.
-NOT_DRAWN = {"dropout", "feature_dropout", "native_dropout", "rrelu", "pin_memory", "embedding_renorm"}
+# What draws random numbers or gives memory as it is, and what is for other devices or for training.
+NOT_DRAWN = {
+    *("dropout", "feature_dropout", "native_dropout", "rrelu", "pin_memory", "embedding_renorm"),
+    *("rand", "randn", "rand_like", "randn_like", "normal", "uniform"),
+    *("empty", "empty_like", "new_empty", "set"),
+}
 # One of these an op must take.
 TENSORS = ("Tensor", "List[Tensor]")
 
@@ -35,10 +36,7 @@ def schemas() -> tuple[torch.FunctionSchema, ...]:
 
 def _known() -> list[str]:
     """Names of the ops that the passes know: the rows of the op table."""
-    if hasattr(_C, "op_table"):
-        return [row for row in _C.op_table() if row.startswith("aten::")]
-    texts = [path.read_text() for path in sorted(PASSES.rglob("*.cpp"))]
-    return sorted({name for text in texts for name in re.findall(r"aten::\w+", text)})
+    return sorted({row["name"] for row in _C.op_table() if row["name"].startswith("aten::")})
 
 
 def _takes_tensors(schema: torch.FunctionSchema) -> bool:

@@ -45,7 +45,7 @@ BAD_CONVOLUTIONS = [
     ({"groups": -1}, "at least 1 group, got -1"),
     ({"groups": HUGE}, "at least 1 group"),
     ({"groups": 3}, "divisible by groups, got 8 and 3"),
-    ({"stride": [0, 0]}, "2 integers of at least 1, and less than 2\\^31, in stride, got 0 0"),
+    ({"stride": [0, 0]}, "2 integers of at least 1, and less than 2\\^31, in stride, got \\[0, 0\\]"),
     ({"stride": []}, "1 or 2 integers in stride"),
     ({"stride": [1] * 9}, "1 or 2 integers in stride"),
     ({"stride": [HUGE, HUGE]}, "less than 2\\^31, in stride"),
