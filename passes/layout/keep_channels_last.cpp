@@ -114,7 +114,12 @@ class Stretches {
     if (node->outputs().size() != 1) return {};
     if (is_shuffle(node)) return root_of(node->input(0)).spatial_rank == 2 ? Root{node->output(), 2} : Root();
     if (const auto anchor = Anchor::producing(node->output())) return root_of_convolution(*anchor);
-    return hands_layout_on(node) || is_piece(node) ? common_root(node->inputs()) : Root();
+    if (!hands_layout_on(node) && !is_piece(node)) return {};
+    const Root root = common_root(node->inputs());
+    // An image that has no batch is no volume.
+    static const OpName max_pool3d("aten::max_pool3d"), avg_pool3d("aten::avg_pool3d");
+    const bool is_of_volumes = max_pool3d.is_of(node) || avg_pool3d.is_of(node);
+    return is_of_volumes && root.spatial_rank != 3 ? Root() : root;
   }
 
   // The root that these tensors, in lists too, have in common. Contiguous constants have any.

@@ -263,7 +263,7 @@ at::Tensor PackedOp::run_reference(const at::Tensor& input) const {
   std::vector<int64_t> along_input(y.dim(), 1);
   along_input[1] = -1;
   const at::Tensor result = y * folded_scale_.view(along_input) + folded_shift_.view(along_input);
-  return is_16_bit ? result.to(dtype()) : result;
+  return result.to(is_16_bit ? dtype() : y.scalar_type());  // autocast may have given y 16 bits
 }
 
 const char* PackedOp::reason_for_aten(const at::Tensor& input, bool eager_layout) const {

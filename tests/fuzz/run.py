@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
+import queue
 import resource
 import sys
 import time
@@ -105,7 +106,15 @@ def main(arguments: list[str]) -> int:
     counts: dict[int, Counter[str]] = {}
     failures, running = 0, options.jobs
     while running:
-        kind, index, content = messages.get()
+        try:
+            kind, index, content = messages.get(timeout=SECONDS_BETWEEN_LINES)
+        except queue.Empty:
+            dead = [process.exitcode for process in jobs if process.exitcode]
+            if dead:
+                print(f"FAILED a job ended with {dead[0]}: what it drew crashes in eager")
+                failures += 1
+                break
+            continue
         if kind == "counts":
             counts[index] = content
         elif kind == "failure":

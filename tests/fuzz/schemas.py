@@ -35,8 +35,8 @@ def schemas() -> tuple[torch.FunctionSchema, ...]:
 
 
 def _known() -> list[str]:
-    """Names of the ops that the passes know: the rows of the op table."""
-    return sorted({row["name"] for row in _C.op_table() if row["name"].startswith("aten::")})
+    """Names of the ops that passes take, or say that they leave."""
+    return sorted({row["name"] for row in _C.op_table() if row["name"].startswith("aten::") and row["left"]})
 
 
 def _takes_tensors(schema: torch.FunctionSchema) -> bool:
