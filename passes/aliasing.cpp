@@ -3,7 +3,6 @@
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
-#include <array>
 #include <unordered_set>
 
 #include "graph_walk.h"
@@ -41,11 +40,20 @@ bool is_in_training(const Node* node) {
   return true;
 }
 
-// Whether the reader's results may be the tensor that it reads, or share its memory.
-bool may_hand_on(const Node* reader) {
-  const Op* op = op_of(reader);
-  if (!op) return true;
-  return op->has(trait::carries) || (op->memory != Memory::fresh && op->memory != Memory::no_tensor);
+// Whether its results may be a tensor that it reads, or share its memory.
+bool may_hand_on(const Op& op) {
+  return op.has(trait::carries) || (op.memory != Memory::fresh && op.memory != Memory::no_tensor);
+}
+
+bool overwrites(const Use& use, std::unordered_set<const Node*>& seen);
+
+// Whether somebody overwrites what the node gives. A node seen before has answered already.
+bool results_are_overwritten(const Node* node, std::unordered_set<const Node*>& seen) {
+  if (!seen.insert(node).second) return false;
+  return std::any_of(node->outputs().begin(), node->outputs().end(), [&](const Value* result) {
+    return std::any_of(result->uses().begin(), result->uses().end(),
+                       [&](const Use& next) { return overwrites(next, seen); });
+  });
 }
 
 bool overwrites(const Use& use, std::unordered_set<const Node*>& seen) {
@@ -53,26 +61,14 @@ bool overwrites(const Use& use, std::unordered_set<const Node*>& seen) {
   if (reader->kind() == c10::prim::Return) {
     // Out of an inner block, into what the node of the block gives. What a caller does is not the graph's to know.
     const Node* owner = reader->owningBlock()->owningNode();
-    return owner && seen.insert(owner).second &&
-           std::any_of(owner->outputs().begin(), owner->outputs().end(), [&](const Value* result) {
-             return std::any_of(result->uses().begin(), result->uses().end(),
-                                [&](const Use& next) { return overwrites(next, seen); });
-           });
+    return owner && results_are_overwritten(owner, seen);
   }
-  const bool hands_on = may_hand_on(reader);
-  if (!op_of(reader)) {
-    const auto* schema = reader->maybeSchema();
-    if (!schema || !has_true_schema(reader)) return true;
-  }
-  if (const auto* schema = reader->maybeSchema();
-      schema && use.offset < schema->arguments().size() && writes_elements(schema->arguments()[use.offset])) {
+  const Op* op = op_of(reader);
+  const auto* schema = reader->maybeSchema();
+  if (!op && (!schema || !has_true_schema(reader))) return true;
+  if (schema && use.offset < schema->arguments().size() && writes_elements(schema->arguments()[use.offset]))
     return true;
-  }
-  if (!hands_on || !seen.insert(reader).second) return false;
-  return std::any_of(reader->outputs().begin(), reader->outputs().end(), [&](const Value* result) {
-    return std::any_of(result->uses().begin(), result->uses().end(),
-                       [&](const Use& next) { return overwrites(next, seen); });
-  });
+  return (!op || may_hand_on(*op)) && results_are_overwritten(reader, seen);
 }
 
 }  // namespace

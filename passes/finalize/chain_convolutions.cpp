@@ -26,7 +26,7 @@ at::Tensor weight_of(const Anchor& convolution) { return toIValue(convolution.ar
 
 bool can_be_a_layer(const Anchor& anchor) {
   return anchor.spatial_rank() == 2 && anchor.dtype() == at::kFloat && anchor.prepack()->output()->uses().size() == 1 &&
-         !toIValue(anchor.argument("transposed"))->toBool();
+         !anchor.is_transposed();
 }
 
 bool is_depthwise(const Anchor& convolution) {

@@ -31,7 +31,7 @@ std::optional<std::string> reason_against(const Node* pad, const Anchor& anchor)
   }
   const Value* value = pad->namedInput("value");
   if (!value->mustBeNone() && number(value) != 0) return "it does not pad with zeros";
-  if (toIValue(anchor.argument("transposed"))->toBool()) return "the convolution is transposed";
+  if (anchor.is_transposed()) return "the convolution is transposed";
   if (pad->owningBlock() != anchor.run()->owningBlock()) return "the convolution is in another block";
   if (written_between(pad, anchor.run())) return "something is overwritten in between";
   const auto& readers = pad->input(0)->uses();
