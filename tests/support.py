@@ -6,7 +6,8 @@ import copy
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -182,6 +183,16 @@ def primitive_count(optimized: torch.jit.ScriptModule) -> int:
     """How many primitives the one packed op has made: none where kernels of our own computed all calls."""
     (context,) = contexts(optimized)
     return int(context.cached_primitives())
+
+
+@contextmanager
+def own_thread_count() -> Iterator[None]:
+    """Give the caller's number of threads back, whatever it is set to meanwhile."""
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def why_aten(call: Callable[[], object]) -> str | None:

@@ -15,7 +15,7 @@ from torch.profiler import profile
 
 import ipex
 from ipex import FP32MathMode
-from support import assert_same, contexts, fallback_reasons, kinds
+from support import assert_same, contexts, fallback_reasons, kinds, own_thread_count
 
 # Between the layers of a block for such an image are more elements than the caches are trusted with.
 SIDE = 60
@@ -201,13 +201,10 @@ def test_results_are_fresh_and_threads_agree():
     expected = first.clone()
     chained(image(3))
     assert torch.equal(first, expected)
-    before = torch.get_num_threads()
-    try:
+    with own_thread_count():
         for threads in (1, 2, 3, 5):
             torch.set_num_threads(threads)
             assert_same(chained(x), expected, tolerance=0)
-    finally:
-        torch.set_num_threads(before)
     with ThreadPoolExecutor(4) as pool:
         for y in pool.map(torch.inference_mode()(chained), [x] * 16):
             assert_same(y, expected, tolerance=0)

@@ -19,6 +19,7 @@ from support import (
     contexts,
     fallback_reasons,
     optimized_for,
+    own_thread_count,
     primitive_count,
 )
 
@@ -187,14 +188,11 @@ def test_nothing_comes_from_nothing():
 def test_threads_do_not_change_a_bit():
     x = image(height=30, width=30, batch=3)
     optimized = optimized_for(Residual(), x)
-    before = torch.get_num_threads()
-    try:
+    with own_thread_count():
         results = []
         for threads in (1, 2, 5):
             torch.set_num_threads(threads)
             results.append(optimized(x))
-    finally:
-        torch.set_num_threads(before)
     assert all(torch.equal(result, results[0]) for result in results)
     assert primitive_count(optimized) == 0
 

@@ -17,7 +17,7 @@ from torch.profiler import ProfilerActivity, profile
 
 import ipex
 from ipex import FP32MathMode, isa
-from support import BF32_TOLERANCE, FP32_TOLERANCE, assert_same, fallback_reasons, primitive_count
+from support import BF32_TOLERANCE, FP32_TOLERANCE, assert_same, fallback_reasons, own_thread_count, primitive_count
 
 INPUTS, OUTPUTS = 1100, 1001  # the last panel is not full
 HAS_DOT_PRODUCTS = isa.Level.AVX512_BF16 in isa.optional_families() and not isa.has_amx()
@@ -240,13 +240,11 @@ def test_special_values_of_many_rows(rows):
 def test_neither_calls_nor_threads_change_a_bit():
     model, x = nn.Linear(600, 500).eval(), torch.randn(300, 600)
     optimized = optimized_for(model, x)
-    expected, before = optimized(x), torch.get_num_threads()
-    try:
+    expected = optimized(x)
+    with own_thread_count():
         for threads in (1, 2, 3, 7):
             torch.set_num_threads(threads)
             assert all(torch.equal(optimized(x), expected) for _ in range(3))
-    finally:
-        torch.set_num_threads(before)
 
 
 @needs_dot_products

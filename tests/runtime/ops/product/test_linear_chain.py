@@ -15,7 +15,7 @@ from torch.profiler import profile
 
 import ipex
 from ipex import FP32MathMode
-from support import assert_same, contexts, fallback_reasons, kinds
+from support import assert_same, contexts, fallback_reasons, kinds, own_thread_count
 
 
 @pytest.fixture(autouse=True)
@@ -171,13 +171,10 @@ def test_results_are_fresh_and_threads_agree():
     expected = first.clone()
     chained(torch.randn(3, 20))
     assert torch.equal(first, expected)
-    before = torch.get_num_threads()
-    try:
+    with own_thread_count():
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
             assert torch.equal(chained(x), expected)
-    finally:
-        torch.set_num_threads(before)
     with ThreadPoolExecutor(4) as pool:
         assert all(torch.equal(y, expected) for y in pool.map(torch.inference_mode()(chained), [x] * 16))
 

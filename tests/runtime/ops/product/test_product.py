@@ -23,6 +23,7 @@ from support import (
     check_against_eager,
     fallback_reasons,
     optimized_for,
+    own_thread_count,
     primitive_count,
     skip_if_aten_has_no_limit,
 )
@@ -247,13 +248,11 @@ def test_nan_and_infinity_stay_where_they_are():
 def test_neither_calls_nor_threads_change_a_bit(rows):
     x = torch.randn(rows, 600)
     optimized = optimized_for(nn.Sequential(nn.Linear(600, 1000 if rows < 100 else 70), nn.GELU()), x)
-    expected, before = optimized(x), torch.get_num_threads()
-    try:
+    expected = optimized(x)
+    with own_thread_count():
         for threads in (1, 2, 3, 7):
             torch.set_num_threads(threads)
             assert all(torch.equal(optimized(x), expected) for _ in range(3))
-    finally:
-        torch.set_num_threads(before)
     with ThreadPoolExecutor(4) as pool:
         assert all(torch.equal(y, expected) for y in pool.map(torch.inference_mode()(optimized), [x] * 16))
     assert primitive_count(optimized) == 0
