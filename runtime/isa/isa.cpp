@@ -8,12 +8,13 @@
 #include <mutex>
 
 #include "onednn/dnnl.h"
+#include "threads/fork_safe_mutex.h"
 
 namespace ipex::isa {
 namespace {
 
 struct State {
-  std::mutex mutex;
+  runtime::ForkSafeMutex mutex;
   std::optional<Level> limit;
   std::optional<Choice> used;
   bool onednn_is_used = false;
@@ -60,7 +61,7 @@ const Choice& use(State& s) {
 
 Level level_in_use() {
   State& s = state();
-  const std::lock_guard<std::mutex> lock(s.mutex);
+  const std::lock_guard lock(s.mutex);
   return use(s).level;
 }
 
@@ -68,14 +69,14 @@ bool is_in_use(Level level) { return level <= level_in_use() && has_level(featur
 
 void prepare_onednn() {
   State& s = state();
-  const std::lock_guard<std::mutex> lock(s.mutex);
+  const std::lock_guard lock(s.mutex);
   use(s);
   s.onednn_is_used = true;
 }
 
 Level current() {
   State& s = state();
-  const std::lock_guard<std::mutex> lock(s.mutex);
+  const std::lock_guard lock(s.mutex);
   return choice(s).level;
 }
 
@@ -83,7 +84,7 @@ Level highest_cpu() { return highest_level(features()); }
 
 std::string onednn() {
   State& s = state();
-  const std::lock_guard<std::mutex> lock(s.mutex);
+  const std::lock_guard lock(s.mutex);
   if (s.onednn_is_used) return onednn_name(static_cast<int>(dnnl::get_effective_cpu_isa()));
   return choice(s).onednn;
 }
@@ -92,7 +93,7 @@ bool has(Level level) { return level <= current() && has_level(features(), level
 
 void limit(Level level) {
   State& s = state();
-  const std::lock_guard<std::mutex> lock(s.mutex);
+  const std::lock_guard lock(s.mutex);
   TORCH_CHECK(!s.used,
               "ipex.isa.limit: expected a call before any model is packed or run, got one after kernels ran at '",
               name(s.used->level), "'. Call it at the start of the program, or set ATEN_CPU_CAPABILITY=", name(level),

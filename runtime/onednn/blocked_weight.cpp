@@ -6,7 +6,7 @@
 
 #include "memory/memory_pages.h"
 #include "onednn/engine.h"
-#include "threads/thread_count.h"
+#include "onednn/making.h"
 
 namespace ipex::runtime {
 namespace {
@@ -16,7 +16,7 @@ using dnnl::memory;
 at::Tensor bytes(size_t count) { return at::empty({static_cast<int64_t>(count)}, at::kByte); }
 
 void reorder(const memory::desc& from, void* source, const memory::desc& to, void* target) {
-  const FrozenThreadCount threads;
+  const Making making;
   memory source_memory(from, engine(), source);
   memory target_memory(to, engine(), target);
   dnnl::reorder(source_memory, target_memory).execute(stream(), source_memory, target_memory);

@@ -13,6 +13,7 @@
 #include "math_mode.h"
 #include "memory/result_memory.h"
 #include "onednn/lru_cache.h"
+#include "onednn/making.h"
 #include "onednn/primitive.h"
 #include "packed/call_conditions.h"
 #include "packed/fused_post_ops.h"
@@ -75,7 +76,7 @@ class FusedOp : public torch::CustomClassHolder {
     }
     for (const Spread spread : fused.spreads) key.push_back(static_cast<int64_t>(spread));
     const auto make_or_none = [&]() -> std::optional<Prepared> {
-      const FrozenThreadCount threads;
+      const Making making;
       try {
         return make(mode);
       } catch (const dnnl::error&) {

@@ -5,9 +5,9 @@
 #include <cstring>
 #include <map>
 
+#include "onednn/making.h"
 #include "packed/call_conditions.h"
 #include "packed/dtype.h"
-#include "threads/thread_count.h"
 
 namespace ipex::runtime {
 namespace {
@@ -77,6 +77,7 @@ PackedWeight::~PackedWeight() { Weights::instance().clean(origin_._unsafe_get_ta
 bool PackedWeight::is_made_from(const at::Tensor& plain) const {
   if (plain.scalar_type() != dtype_ || plain.sizes() != at::IntArrayRef(sizes_)) return false;
   const OutsideOfPythonModes outside;
+  const ForkWaits fork_waits;
   const std::lock_guard lock(mutex_);
   const at::Tensor own = blocked_ ? unpacked() : plain_;
   return own.defined() && own.strides() == plain.strides() &&
@@ -87,6 +88,7 @@ bool PackedWeight::is_made_from(const at::Tensor& plain) const {
 const BlockedWeight* PackedWeight::blocked(Pack pack) const {
   if (is_settled_.load(std::memory_order_acquire)) return blocked_.get();
   const OutsideOfPythonModes outside;
+  const ForkWaits fork_waits;
   const std::lock_guard lock(mutex_);
   if (is_settled_) return blocked_.get();
   const char* const lost =
@@ -96,7 +98,7 @@ const BlockedWeight* PackedWeight::blocked(Pack pack) const {
   TORCH_CHECK(has_all_its_memory(plain_), "ipex: expected a weight of ", sizes_,
               ", got a tensor whose memory is gone. Don't resize the storage of what a context was made from.");
   try {
-    const FrozenThreadCount threads;
+    const Making making;
     if (!reason_against_dtype(dtype_)) blocked_ = pack(plain_);
   } catch (const dnnl::error&) {  // it has no reorder for the dtype
     TORCH_CHECK(plain_.defined(), lost);
@@ -111,6 +113,7 @@ at::Tensor PackedWeight::plain(Pack pack) const { return blocked(pack) ? unpacke
 
 at::Tensor PackedWeight::plain_to_save(Pack pack) const {
   if (!blocked(pack)) return plain_;
+  const ForkWaits fork_waits;
   const std::lock_guard lock(saved_mutex_);
   if (auto held = saved_.lock()) {
     const at::Tensor plain(std::move(held));

@@ -56,6 +56,7 @@ class PackedWeight {
   template <typename Form, typename Make>
   const Form& derived(Make&& make) const {
     if (const void* form = find(typeid(Form))) return *static_cast<const Form*>(form);
+    const ForkWaits fork_waits;
     const std::lock_guard lock(making_);
     if (const void* form = find(typeid(Form))) return *static_cast<const Form*>(form);
     std::shared_ptr<const Form> owned = make();

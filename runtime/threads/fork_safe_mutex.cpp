@@ -4,6 +4,8 @@
 #include <pthread.h>
 #endif
 
+#include <shared_mutex>
+
 namespace ipex::runtime {
 
 class ForkSafeMutexes {
@@ -27,6 +29,14 @@ class ForkSafeMutexes {
     if (mutex.next_) mutex.next_->previous_ = mutex.previous_;
   }
 
+  void begin_section() {
+    if (depth_++ == 0) sections_.lock_shared();
+  }
+
+  void end_section() {
+    if (--depth_ == 0) sections_.unlock_shared();
+  }
+
  private:
   ForkSafeMutexes() {
 #ifdef __unix__
@@ -34,7 +44,9 @@ class ForkSafeMutexes {
 #endif
   }
 
+  // The sections first: they take mutexes.
   void lock_all() {
+    sections_.lock();
     mutex_.lock();
     for (ForkSafeMutex* mutex = first_; mutex; mutex = mutex->next_) mutex->lock();
   }
@@ -42,13 +54,23 @@ class ForkSafeMutexes {
   void unlock_all() {
     for (ForkSafeMutex* mutex = first_; mutex; mutex = mutex->next_) mutex->unlock();
     mutex_.unlock();
+    sections_.unlock();
   }
 
+  // How many sections this thread is in: only the outermost locks, or it would wait for a fork that waits for it.
+  static thread_local int depth_;
+
+  std::shared_mutex sections_;
   std::mutex mutex_;
   ForkSafeMutex* first_ = nullptr;
 };
 
+thread_local int ForkSafeMutexes::depth_ = 0;
+
 ForkSafeMutex::ForkSafeMutex() { ForkSafeMutexes::instance().add(*this); }
 ForkSafeMutex::~ForkSafeMutex() { ForkSafeMutexes::instance().remove(*this); }
+
+ForkWaits::ForkWaits() { ForkSafeMutexes::instance().begin_section(); }
+ForkWaits::~ForkWaits() { ForkSafeMutexes::instance().end_section(); }
 
 }  // namespace ipex::runtime

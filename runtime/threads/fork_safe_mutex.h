@@ -28,4 +28,14 @@ class ForkSafeMutex {
   ForkSafeMutex* next_ = nullptr;
 };
 
+// While one of these lives, fork() waits. For longer sections, under locks that are not ours: oneDNN's, above all. May be
+// nested, and may take a ForkSafeMutex, but never under one.
+class ForkWaits {
+ public:
+  ForkWaits();
+  ~ForkWaits();
+  ForkWaits(const ForkWaits&) = delete;
+  ForkWaits& operator=(const ForkWaits&) = delete;
+};
+
 }  // namespace ipex::runtime

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "isa/isa.h"
+#include "onednn/making.h"
 #include "threads/thread_count.h"
 
 namespace ipex::runtime {
@@ -18,7 +19,7 @@ AmxProjection::AmxProjection(at::Tensor weight, at::Tensor bias)
     : columns_(weight.size(0)), depth_(weight.size(1)), bias_(std::move(bias)) {
   constexpr int64_t ordinary_rows = 1024;
   try {
-    const FrozenThreadCount threads;
+    const Making making;
     const memory::desc plain({depth_, columns_}, memory::data_type::f32, memory::format_tag::ba);
     auto desc = describe(ordinary_rows, any_weight_desc());
     if (desc && skip_reference_implementations(desc)) weight_.emplace(weight, plain, desc.weights_desc());
@@ -30,7 +31,7 @@ at::Tensor AmxProjection::run(const at::Tensor& input) const {
   if (!weight_) return {};
   try {
     const auto make = [&]() -> std::optional<Prepared> {
-      const FrozenThreadCount threads;
+      const Making making;
       // With the weight as it is packed or, where no kernel takes that, as one wants it.
       for (const memory::desc& weight : {weight_->desc(), any_weight_desc()}) {
         auto desc = describe(input.size(0), weight);
