@@ -1,6 +1,6 @@
 #include "onednn/blocked_weight.h"
 
-#include <ATen/ops/empty.h>
+#include <ATen/ATen.h>
 
 #include <algorithm>
 
@@ -45,7 +45,9 @@ std::optional<Panels> panels_of(const memory::desc& desc, const at::Tensor& byte
 }  // namespace
 
 BlockedWeight::BlockedWeight(at::Tensor& plain, memory::desc plain_desc, const memory::desc& blocked_desc)
-    : plain_desc_(std::move(plain_desc)), desc_(blocked_desc), bytes_(bytes(desc_.get_size())) {
+    : plain_sizes_(plain.sizes().vec()),
+      plain_strides_(plain.strides().vec()),
+      plain_desc_(std::move(plain_desc)), desc_(blocked_desc), bytes_(bytes(desc_.get_size())) {
   // Asked for the way back before the plain weight is gone.
   dnnl::reorder::primitive_desc(engine(), desc_, engine(), plain_desc_);
   if (desc_.get_ndims() == 2 && plain_desc_.get_strides() == memory::dims{1, plain_desc_.get_dims()[0]}) {
@@ -80,7 +82,11 @@ void BlockedWeight::pack_in_pieces(at::Tensor& plain) {
 }
 
 void BlockedWeight::unpack_into(const at::Tensor& plain) const {
-  reorder(desc_, bytes_.data_ptr(), plain_desc_, plain.data_ptr());
+  const auto elements = static_cast<int64_t>(plain_desc_.get_size() / plain.itemsize());
+  if (elements == plain.numel()) return reorder(desc_, bytes_.data_ptr(), plain_desc_, plain.data_ptr());
+  const at::Tensor whole = at::empty({elements}, plain.options());
+  reorder(desc_, bytes_.data_ptr(), plain_desc_, whole.data_ptr());
+  plain.view(plain_sizes_).copy_(whole.as_strided(plain_sizes_, plain_strides_));
 }
 
 at::Tensor BlockedWeight::in_layout(const memory::desc& wanted) const {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "onednn/dnnl.h"
 #include "onednn/lru_cache.h"
@@ -24,12 +25,14 @@ class BlockedWeight {
   // Throws dnnl::error where oneDNN can't convert to this layout, or not back. A matrix is packed piece by piece. Where
   // nobody else can read `plain`, the memory of each piece is given back as soon as it is packed; from then on `plain` is
   // undefined, so that nobody takes what is left of it for the weight if a later piece fails.
+  //
+  // `plain` may be a part of what `plain_desc` describes, where that begins: the rest is there for the kernels only.
   BlockedWeight(at::Tensor& plain, dnnl::memory::desc plain_desc, const dnnl::memory::desc& blocked_desc);
 
   const dnnl::memory::desc& desc() const { return desc_; }
   // None for weights that are laid out otherwise.
   const std::optional<Panels>& panels() const { return panels_; }
-  // Writes the plain weight into `plain`, which is laid out as the one packed was.
+  // Writes the plain weight into `plain`, which is dense, in the order of the one packed.
   void unpack_into(const at::Tensor& plain) const;
   // The weight in the layout `wanted`, for a primitive that can't take this one: a second copy, of which there is never
   // more than one.
@@ -38,6 +41,7 @@ class BlockedWeight {
  private:
   void pack_in_pieces(at::Tensor& plain);
 
+  std::vector<int64_t> plain_sizes_, plain_strides_;
   dnnl::memory::desc plain_desc_;
   dnnl::memory::desc desc_;
   at::Tensor bytes_;

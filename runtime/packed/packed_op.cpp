@@ -165,7 +165,7 @@ at::Tensor PackedOp::run_primitive(const at::Tensor& input, const std::vector<at
   if (at::Tensor result = run_own_kernel(input, operands, may_accumulate, eager_layout, done); result.defined()) {
     return result;
   }
-  const at::Tensor source = kernel_view(input);
+  const at::Tensor source = kernel_source(input);
   FusedPostOps fused = fuse_into_result(input, operands, eager_layout);
   if (may_accumulate && adds_in_place(fused, operands.front())) {
     if (at::Tensor result = accumulate(source, operands.front(), fused); result.defined()) {

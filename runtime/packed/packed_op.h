@@ -100,7 +100,9 @@ class PackedOp : public FusedOp {
 
   // An input or operand with the rank and layout that the kernel reads.
   virtual at::Tensor kernel_view(const at::Tensor& tensor) const = 0;
-  // The sizes of an input that kernel_view gives, as the kernel sees them.
+  // An input as kernel_view gives it, with what the kernel wants beside.
+  virtual at::Tensor kernel_source(const at::Tensor& input) const { return kernel_view(input); }
+  // The sizes of an input that kernel_source gives, as the kernel sees them.
   virtual at::DimVector kernel_sizes(const at::Tensor& source) const { return at::DimVector(source.sizes()); }
   // An uninitialised result with the rank and layout that the kernel writes.
   virtual at::Tensor allocate(const at::Tensor& source) const = 0;

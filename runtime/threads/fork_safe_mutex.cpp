@@ -4,7 +4,8 @@
 #include <pthread.h>
 #endif
 
-#include <shared_mutex>
+#include <condition_variable>
+#include <new>
 
 namespace ipex::runtime {
 
@@ -30,38 +31,48 @@ class ForkSafeMutexes {
   }
 
   void begin_section() {
-    if (depth_++ == 0) sections_.lock_shared();
+    if (depth_++ > 0) return;
+    const std::lock_guard lock(mutex_);
+    ++sections_;
   }
 
   void end_section() {
-    if (--depth_ == 0) sections_.unlock_shared();
+    if (--depth_ > 0) return;
+    const std::lock_guard lock(mutex_);
+    if (--sections_ == 0) none_left_.notify_all();
   }
 
  private:
   ForkSafeMutexes() {
 #ifdef __unix__
-    pthread_atfork([] { instance().lock_all(); }, [] { instance().unlock_all(); }, [] { instance().unlock_all(); });
+    pthread_atfork([] { instance().lock_all(); }, [] { instance().unlock_all(); }, [] { instance().begin_anew(); });
 #endif
   }
 
-  // The sections first: they take mutexes.
   void lock_all() {
-    sections_.lock();
-    mutex_.lock();
+    std::unique_lock lock(mutex_);
+    none_left_.wait(lock, [this] { return sections_ == 0; });
     for (ForkSafeMutex* mutex = first_; mutex; mutex = mutex->next_) mutex->lock();
+    lock.release();
   }
 
   void unlock_all() {
     for (ForkSafeMutex* mutex = first_; mutex; mutex = mutex->next_) mutex->unlock();
     mutex_.unlock();
-    sections_.unlock();
   }
 
-  // How many sections this thread is in: only the outermost locks, or it would wait for a fork that waits for it.
+  // In the new process. Threads that waited here do not exist in it.
+  void begin_anew() {
+    new (&none_left_) std::condition_variable;
+    unlock_all();
+  }
+
+  // How many sections this thread is in: only the outermost counts.
   static thread_local int depth_;
 
-  std::shared_mutex sections_;
   std::mutex mutex_;
+  std::condition_variable none_left_;
+  int sections_ = 0;
   ForkSafeMutex* first_ = nullptr;
 };
 

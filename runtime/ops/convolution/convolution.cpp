@@ -303,6 +303,24 @@ Tensor ConvolutionContext::divided(const Tensor& weight, const Tensor& divisor) 
   return (weight.reshape(grouped) / divisor.view(shape)).reshape(weight.sizes());
 }
 
+Tensor ConvolutionContext::kernel_source(const Tensor& input) const {
+  if (extra_channels() == 0) return kernel_view(input);
+  return contiguous_result(with_extra_channels(batched(input), 1, geometry_.groups).flatten(1, 2), channels_last_);
+}
+
+int64_t ConvolutionContext::extra_channels() const {
+  const bool is_depthwise = geometry_.groups > 1 && geometry_.groups == input_channels() &&
+                            geometry_.groups == output_channels();  // runs on another kernel
+  return dtype() == at::kFloat || is_depthwise ? 0 : input_channels() / geometry_.groups % 2;
+}
+
+Tensor ConvolutionContext::with_extra_channels(const Tensor& x, int64_t d, int64_t groups) const {
+  const Tensor grouped = x.unflatten(d, {groups, -1});
+  Ints widths(2 * (grouped.dim() - d - 1), 0);
+  widths.back() = extra_channels();
+  return at::constant_pad_nd(grouped, widths);
+}
+
 Tensor ConvolutionContext::allocate(const Tensor& source) const {
   return empty_result(kernel_result_sizes(source.sizes()), source.options().memory_format(channels_last_));
 }
@@ -380,7 +398,7 @@ at::MemoryFormat ConvolutionContext::format_of_result(const Tensor& result, cons
 }
 
 memory::dims ConvolutionContext::weight_dims() const {
-  memory::dims dims{output_channels() / geometry_.groups, input_channels() / geometry_.groups};
+  memory::dims dims{output_channels() / geometry_.groups, input_channels() / geometry_.groups + extra_channels()};
   dims.insert(dims.end(), weight_sizes().begin() + 2, weight_sizes().end());
   if (geometry_.groups > 1) dims.insert(dims.begin(), geometry_.groups);
   return dims;
@@ -396,11 +414,19 @@ memory::desc ConvolutionContext::plain_weight_desc(const Tensor& weight) const {
 }
 
 std::unique_ptr<const BlockedWeight> ConvolutionContext::pack(Tensor& weight) const {
-  return std::make_unique<BlockedWeight>(weight, plain_weight_desc(weight), preferred_weight_desc(weight));
+  if (extra_channels() == 0) {
+    return std::make_unique<BlockedWeight>(weight, plain_weight_desc(weight), preferred_weight_desc(weight));
+  }
+  // A transposed weight begins with the input channels of all groups, another one has those of a single group.
+  const int64_t channels = geometry_.transposed ? 0 : 1;
+  const Tensor wide = with_extra_channels(weight, channels, geometry_.transposed ? geometry_.groups : 1);
+  const Tensor whole = wide.flatten(channels, channels + 1);
+  Tensor part = wide.narrow(channels + 1, 0, input_channels() / geometry_.groups);
+  return std::make_unique<BlockedWeight>(part, plain_weight_desc(whole), preferred_weight_desc(whole));
 }
 
 memory::desc ConvolutionContext::preferred_weight_desc(const Tensor& weight) const {
-  Ints sizes{1, input_channels()};
+  Ints sizes{1, input_channels() + geometry_.groups * extra_channels()};
   for (size_t i = 0; i < kernel_rank(); ++i) {
     const int64_t ordinary = geometry_.spatial_rank == 3 ? 14 : geometry_.spatial_rank == 2 ? 28 : i == 0 ? 1 : 128;
     sizes.push_back(std::max(ordinary, window(i)));

@@ -73,6 +73,7 @@ class ConvolutionContext final : public PackedOp {
   at::Tensor kernel_view(const at::Tensor& tensor) const override {
     return contiguous_result(batched(tensor), channels_last_);
   }
+  at::Tensor kernel_source(const at::Tensor& input) const override;
   at::Tensor allocate(const at::Tensor& source) const override;
   at::MemoryFormat kernel_format() const override { return channels_last_; }
   at::Tensor user_view(const at::Tensor& result, const at::Tensor& input, bool eager_layout) const override;
@@ -117,6 +118,12 @@ class ConvolutionContext final : public PackedOp {
   bool is_winograds() const { return has_windows_of(3) && Winograd::has(input_channels(), output_channels()); }
 
   // oneDNN's primitives.
+  // In 16 bits brgemm reads the channels of a group in pairs. The last of an odd number is paired with what lies behind
+  // it, times a weight of 0: with a NaN of the next pixel, or past the end of the image. Such a group gets one more channel,
+  // of zeros.
+  int64_t extra_channels() const;
+  // Of images and of weights: `x` with that channel in each group along dimension `d`.
+  at::Tensor with_extra_channels(const at::Tensor& x, int64_t d, int64_t groups) const;
   // Its order is [groups,] output channels, input channels, kernel.
   dnnl::memory::dims weight_dims() const;
   dnnl::memory::desc plain_weight_desc(const at::Tensor& weight) const;
