@@ -52,12 +52,12 @@ bool Bf16Weight::is_worth_it(int64_t rows, int64_t elements, size_t post_ops) {
     return kernels().optional.pairs_product && !isa::is_in_use(isa::Level::AMX) && post_ops == 0 &&
            elements >= least_elements && rows * elements >= least_products;
   }
-  // The weight is read at twice the speed. A call to aten takes as long as so many elements, and a smaller weight stays in
-  // the second cache. With more rows than two the arithmetic, which is the same in float32, hides what is gained there.
-  // With 16 registers that is so for six rows wherever the weight is.
+  // The weight is read at twice the speed. A smaller one stays in the second cache, and a call to aten costs more.
   constexpr int64_t elements_of_a_call = 1 << 17;
-  const int64_t calls = (rows > 2 ? 4 : 1) + 2 * static_cast<int64_t>(post_ops);
-  return (rows <= 5 || kernels().few_rows.width == 16) && elements >= elements_of_a_call * calls;
+  const int64_t calls = 1 + 2 * static_cast<int64_t>(post_ops);
+  if (rows <= 2 || kernels().few_rows.width == 16) return elements >= elements_of_a_call * calls;
+  // With 16 registers, widening takes as much time as is gained, unless the weight lies in memory itself.
+  return rows <= 4 && elements >= elements_of_a_call * (7 + calls);
 }
 
 void Bf16Weight::multiply(const InputRows& rows, const ElementwiseSteps& steps, float* result) const {
