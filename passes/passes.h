@@ -38,6 +38,7 @@ Pass fuse_channel_shuffle();
 Pass fuse_batch_norm();
 Pass fuse_cat_batch_norm();
 Pass rewrite_cat();
+Pass rewrite_attention();
 Pass rewrite_softmax();
 Pass rewrite_pooling();
 

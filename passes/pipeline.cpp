@@ -57,7 +57,7 @@ const std::vector<Phase>& phases() {
       {{fuse_attention(), fuse_rms_norm(), fuse_add_layer_norm(), fuse_batch_norm(), fuse_cat_batch_norm(),
         fuse_channel_shuffle()}},
       // What is left of the products and of softmax when attention has its own.
-      {{prepack_matmul(), rewrite_softmax()}},
+      {{prepack_matmul(), rewrite_softmax(), rewrite_attention()}},
       // Post-ops are appended in the order of the graph: add then relu needs another round after the first add. The rules
       // are independent of one another (fusion_rule.h).
       {fusions(), /*until_stable=*/true},

@@ -49,7 +49,8 @@ class Readers {
     const Node* reader = use.user;
     const Op* op = op_of(reader);
     if (!op) return true;  // returned, or unknown
-    const bool is_later = write_->isBefore(reader);
+    // The write itself may read elements of another operand that it has overwritten by then.
+    const bool is_later = write_->isBefore(reader) || (reader == write_ && use.offset > 0);
     const bool is_piece_of_way = has_trait(reader, trait::slices) || reader->kind() == c10::prim::ListUnpack;
     if (op->has(trait::carries) && reader->kind() != c10::prim::ListConstruct && !is_piece_of_way) return true;
     if (is_later || !(op->has(trait::carries) || hands_memory_on(*op, use))) return is_later;

@@ -168,8 +168,8 @@ std::vector<Op> rows() {
   table.ops("conv_tbc", fresh).left(no_prepacked_form);
   table.ops("lstm.input gru.input lstm.data gru.data", fresh);
   table.ops("rnn_tanh.input rnn_relu.input", fresh).left(no_prepacked_form);
-  table.ops("scaled_dot_product_attention _native_multi_head_attention _transformer_encoder_layer_fwd", fresh)
-      .left(fused_by_aten);
+  table.ops("scaled_dot_product_attention", fresh).left(alone);
+  table.ops("_native_multi_head_attention _transformer_encoder_layer_fwd", fresh).left(fused_by_aten);
 
   // Norms.
   table.ops("batch_norm", fresh, keeps_dtype | any_layout | writes_in_training).weight(3).left(not_foldable);
@@ -301,7 +301,7 @@ std::vector<Op> rows() {
   table.ops("ipex::cat", fresh, chooses | joins | any_layout);
   table.ops("ipex::max_pool2d", fresh, chooses | keeps_dtype | any_layout);
   table.ops("ipex::adaptive_avg_pool2d", fresh, keeps_dtype | any_layout);
-  table.ops("ipex::softmax ipex::embedding ipex::embedding_bag", fresh);
+  table.ops("ipex::softmax ipex::scaled_dot_product_attention ipex::embedding ipex::embedding_bag", fresh);
   table.ops("ipex::channel_shuffle ipex::einsum_factor", maybe_view);
   table.ops("ipex::to_channels_last ipex::restore_layout", maybe_view, chooses);
   table.ops("ipex::is_channels_last", no_tensor);

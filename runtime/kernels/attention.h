@@ -1,15 +1,37 @@
-// What attention has to know about numbers before it leaves them to a fused kernel, on plain pointers.
+// softmax(query @ key^T * scale + mask) @ value, head by head, on plain pointers. The scores of some queries at a time are
+// held, never all.
 #pragma once
 
 #include <cstdint>
 
 namespace ipex::runtime {
 
+// Rows are dense, and `stride` elements apart.
+struct AttentionHead {
+  const float *query, *key, *value;
+  int64_t query_stride, key_stride, value_stride;
+  int64_t queries, keys;
+  int64_t width, value_width;  // of query and key; of value and result
+  float scale;
+  const float* mask;  // a row for each query, or one for all where its stride is 0; null for none
+  int64_t mask_stride;
+  bool is_causal;  // query i sees keys 0 to i
+  float* result;
+  int64_t result_stride;
+};
+
 struct AttentionKernels {
   // The largest magnitude, as the bits of a float: NaN and infinity are larger than all numbers.
   uint32_t (*largest_magnitude)(const float* data, int64_t count);
-  // Whether each row has a finite element, and none that is NaN or +infinity.
-  bool (*every_row_is_open)(const float* mask, int64_t rows, int64_t width);
+  // How many queries are best computed at once, with so many keys.
+  int64_t (*queries_at_once)(int64_t keys);
+  // Floats that `prepare` and `attend` need beside.
+  int64_t (*scratch_size)(const AttentionHead&);
+  // Once for each head, before its queries. False when a number is not finite, or so large that the order of additions
+  // would matter.
+  bool (*prepare)(const AttentionHead&, float* scratch);
+  // The queries in [first, last). False when one sees no key, or as above: the result is then incomplete.
+  bool (*attend)(const AttentionHead&, int64_t first, int64_t last, float* scratch);
 };
 
 }  // namespace ipex::runtime

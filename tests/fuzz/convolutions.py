@@ -28,6 +28,8 @@ def argument(values: list[int]) -> str:
 
 def groups_of(p: Program, channels: int) -> int:
     divisors = [1, *(g for g in (2, 3, 4) if channels % g == 0 and g < channels)]
+    if channels == 0:
+        return 1
     return p.choose.weighted([(6, 1), (2, p.choose.pick(divisors)), (2, channels)])
 
 

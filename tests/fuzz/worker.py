@@ -101,7 +101,7 @@ class Worker:
                 return
             if what == "stock":
                 for _ in range(3):  # what is used after it was freed shows up later
-                    check(case, frozen, stage)
+                    check(case, lambda module, **_: frozen(module), stage)
                 answer: Any = "survived"
             else:
                 try:

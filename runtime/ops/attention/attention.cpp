@@ -13,9 +13,8 @@
 //   softmax                      the dimension from numbers; softmax_to takes a dtype as well
 //
 // A name that ends in _ works in place. So `compute_steps` gives what eager gives, whatever the tensors are. Where they
-// are float32 and the steps come down to a scale and a mask, torch's fused kernel gives the same without ever holding
-// the scores. It is not asked where it would differ: a row that is masked everywhere is NaN in eager and 0 there, NaN
-// and infinity may get lost in its exp. A profiler shows the reason under the name of the op.
+// are float32 and the steps come down to a scale and a mask, a kernel of our own gives the same without holding all
+// scores. What is not finite it leaves to the steps. A profiler shows the reason under the name of the op.
 // With eager_layout the result is contiguous, as eager's; else it may keep the kernel's layout, [batch, length, heads,
 // width] in memory, which is what a reader that merges the heads wants.
 #include <ATen/ATen.h>
@@ -30,6 +29,8 @@
 #include <limits>
 
 #include "kernels/kernels.h"
+#include "memory/result_memory.h"
+#include "ops/attention/attention_heads.h"
 #include "packed/call_conditions.h"
 #include "packed/memory_format.h"
 
@@ -153,14 +154,6 @@ double largest_magnitude(const at::Tensor& tensor) {
       at::parallel_reduce(0, count, grain, uint32_t{0}, scan, [](uint32_t a, uint32_t b) { return std::max(a, b); }));
 }
 
-// Undoes expand, so that a mask is as small as what it was made from.
-at::Tensor shrunk(at::Tensor tensor) {
-  for (int64_t i = 0; i < tensor.dim(); ++i) {
-    if (tensor.stride(i) == 0 && tensor.size(i) > 1) tensor = tensor.narrow(i, 0, 1);
-  }
-  return tensor;
-}
-
 // What the fused kernel is told: softmax(query @ key^T * scale + mask) @ value.
 class Fused {
  public:
@@ -185,19 +178,7 @@ class Fused {
     if (query.size(-1) != key_transposed.size(-2) || key_transposed.size(-1) != value.size(-2)) {
       return "the sizes do not fit";
     }
-    if (value.size(-1) != query.size(-1)) return "value has another width than query";
     return nullptr;
-  }
-
-  // Looks at every number once. The steps below need the bounds.
-  const char* measure() {
-    const double query = largest_magnitude(query_);
-    const double key = largest_magnitude(key_);
-    const double value = largest_magnitude(value_);
-    largest_score_ = query * key * static_cast<double>(query_.size(-1));
-    // Larger ones may overflow in one order of summation and not in another. False for NaN.
-    constexpr double safe = 1e30;
-    return largest_score_ < safe && value < safe ? nullptr : "an input is not finite, or very large";
   }
 
   const char* add_step(const std::string& step, Arguments& arguments) {
@@ -238,28 +219,17 @@ class Fused {
     return step == "matmul" || step == "bmm" ? nullptr : "a step is unknown";
   }
 
-  const char* finish_mask() {
-    if (!mask_.defined()) return nullptr;
-    if (rank_ == 3 && mask_.dim() == 3) mask_ = mask_.unsqueeze(1);
-    while (mask_.dim() < 4) mask_ = mask_.unsqueeze(0);
-    mask_ = mask_.contiguous();
-    const int64_t width = mask_.size(-1);
-    return kernels().attention.every_row_is_open(mask_.const_data_ptr<float>(), mask_.numel() / width, width)
-               ? nullptr
-               : "a row is masked everywhere";
-  }
-
+  // Undefined where a number is not finite, or a query sees no key.
   at::Tensor run(bool eager_layout) const {
-    const std::optional<at::Tensor> mask = mask_.defined() ? std::optional(mask_) : std::nullopt;
-    at::Tensor result = std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
-        query_, key_, value_, /*dropout_p=*/0, /*is_causal=*/false, mask, scale_));
+    at::Tensor mask = mask_;
+    if (mask.defined() && rank_ == 3 && mask.dim() == 3) mask = mask.unsqueeze(1);
     // With one head, one row, or heads one wide, the layout that the reader wants and eager's are the same memory.
-    if (eager_layout || result.size(1) == 1 || result.size(2) == 1 || result.size(3) == 1) {
-      result = with_format(result, at::MemoryFormat::Contiguous);
-    } else {
-      result =
-          contiguous_result(result.transpose(1, 2)).transpose(1, 2);  // no copy, unless the query is laid out otherwise
-    }
+    const bool is_both = query_.size(1) == 1 || query_.size(2) == 1 || value_.size(3) == 1;
+    const int64_t batch = query_.size(0), heads = query_.size(1), queries = query_.size(2), width = value_.size(3);
+    const at::Tensor result = eager_layout || is_both
+                                  ? empty_result({batch, heads, queries, width}, query_.options())
+                                  : empty_result({batch, queries, heads, width}, query_.options()).transpose(1, 2);
+    if (!attend({query_, key_, value_, mask, static_cast<float>(scale_)}, result)) return {};
     return rank_ == 3 ? result.squeeze(1) : result;
   }
 
@@ -292,8 +262,7 @@ class Fused {
   const char* scale(double factor) {
     if (mask_.defined()) return "its mask is scaled";
     scale_ *= factor;
-    largest_score_ *= std::max(1.0, std::abs(factor));
-    return std::isfinite(scale_) && largest_score_ < 1e30 ? nullptr : "its scale is very large";
+    return std::abs(scale_) < 1e6 ? nullptr : "its scale is very large";
   }
 
   // The mask as yet, or one of zeros, shaped so that `other` can be put into it.
@@ -323,7 +292,7 @@ class Fused {
     if (vanishes_) return "a masked score may still count";
     if (!(number <= swallows_scores)) {
       vanishes_ = true;
-      if (mask_.defined() || !(number + largest_score_ < vanishes_in_exp)) return "a masked score may still count";
+      if (mask_.defined() || !(number + largest_score() < vanishes_in_exp)) return "a masked score may still count";
       number = -std::numeric_limits<double>::infinity();
     }
     const at::Tensor small = shrunk(condition);
@@ -331,9 +300,15 @@ class Fused {
     return nullptr;
   }
 
+  // No score is larger than this. Looks at every number once.
+  double largest_score() const {
+    return largest_magnitude(query_) * largest_magnitude(key_) * static_cast<double>(query_.size(-1)) *
+           std::max(1.0, std::abs(scale_));
+  }
+
   int64_t rank_;
   at::Tensor query_, key_, value_, mask_;
-  double scale_ = 1, largest_score_ = 0;
+  double scale_ = 1;
   bool vanishes_ = false;  // a masked score is -infinity in the mask and another number in eager: nothing may follow
 };
 
@@ -345,10 +320,11 @@ at::Tensor compute_fused(const at::Tensor& query, const at::Tensor& key_transpos
                                                        : Fused::reason_against(query, key_transposed, value);
   if (reason) return {};
   Fused fused(query, key_transposed, value);
-  reason = fused.measure();
   for (size_t i = 0; !reason && i + 1 < steps.size(); ++i) reason = fused.add_step(steps[i], arguments);
-  if (!reason) reason = fused.finish_mask();
-  return reason ? at::Tensor() : fused.run(eager_layout);
+  if (reason) return {};
+  at::Tensor result = fused.run(eager_layout);
+  if (!result.defined()) reason = "a number is not finite or very large, or a query sees no key";
+  return result;
 }
 
 at::Tensor attention(const at::Tensor& query, const at::Tensor& key_transposed, const at::Tensor& value,

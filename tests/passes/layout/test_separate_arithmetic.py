@@ -81,6 +81,10 @@ SEEN = {
         "%z : Tensor = aten::cat(%l, %zero)",
     ),
     "what was split": (*SPLIT[:2], "%m : Tensor = aten::mul_(%a, %o)", "%z : Tensor = aten::neg(%y)"),
+    "the write, in another operand": (
+        "%v : Tensor = aten::select(%y, %zero, %zero)",
+        "%z : Tensor = aten::mul_(%y, %v)",
+    ),
     "another cut of the same": (
         "%p : Tensor = aten::slice(%y, %zero, %zero, %two, %one)",
         "%q : Tensor = aten::slice(%y, %zero, %one, %two, %one)",

@@ -1,0 +1,55 @@
+"""Times attention as aten and as ipex compute it, called in turn. Prints Markdown:
+
+OMP_NUM_THREADS=1 python benchmarks/attention.py
+"""
+
+from __future__ import annotations
+
+import functools
+import statistics
+
+import torch
+import torch.nn.functional as F
+
+import ipex  # noqa: F401
+from in_turn import median_ratio, times_in_turn
+
+CASES = {  # batch, heads, queries, keys, width, causal, masked
+    "BERT, 128 words": (1, 12, 128, 128, 64, False, True),
+    "ViT, 197 patches": (1, 12, 197, 197, 64, False, False),
+    "512 words": (1, 12, 512, 512, 64, False, False),
+    "1024 words": (1, 12, 1024, 1024, 64, False, False),
+    "1024 words, causal": (1, 12, 1024, 1024, 64, True, False),
+    "Swin, 64 windows of 49": (64, 4, 49, 49, 32, False, True),
+    "Swin v2, 16 windows of 144": (16, 3, 144, 144, 32, False, True),
+    "4096 pixels, 77 words": (1, 8, 4096, 77, 40, False, False),
+    "256 words, 128 wide, causal": (1, 32, 256, 256, 128, True, False),
+    "a step, 256 before": (1, 12, 1, 256, 64, False, False),
+    "8 steps, 1024 before": (8, 12, 1, 1024, 64, False, True),
+    "tiny": (2, 4, 16, 16, 16, False, False),
+}
+SECONDS_PER_CASE = 2.0
+
+
+def main() -> None:
+    torch.manual_seed(0)
+    print("| | aten, us | ipex, us | ratio |\n|---|---|---|---|")
+    for name, (batch, heads, queries, keys, width, causal, masked) in CASES.items():
+        query, key, value = (
+            torch.randn(batch, length, heads, width).transpose(1, 2) for length in (queries, keys, keys)
+        )
+        mask = torch.randn(batch, 1, queries, keys) if masked else None
+        own = torch.ops.ipex.scaled_dot_product_attention
+        arguments = (query, key, value, mask, 0.0, causal)
+        calls = [
+            functools.partial(F.scaled_dot_product_attention, *arguments),
+            functools.partial(own, *arguments, None, False),
+        ]
+        times = times_in_turn(SECONDS_PER_CASE, calls)
+        stock, ours = (statistics.median(t) * 1e6 for t in times)
+        print(f"| {name} | {stock:.0f} | {ours:.0f} | {median_ratio(times[0], times[1]):.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    with torch.no_grad():
+        main()

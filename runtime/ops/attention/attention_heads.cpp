@@ -1,0 +1,88 @@
+#include "ops/attention/attention_heads.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "kernels/kernels.h"
+#include "memory/scratch.h"
+#include "threads/thread_count.h"
+
+namespace ipex::runtime {
+namespace {
+
+// The first element of a head.
+const float* head_of(const at::Tensor& tensor, int64_t batch, int64_t head) {
+  return tensor.const_data_ptr<float>() + batch * tensor.stride(0) + head * tensor.stride(1);
+}
+
+at::Tensor with_dense_rows(at::Tensor mask, int64_t keys) {
+  if (mask.dim() == 0) mask = mask.unsqueeze(0);
+  if (mask.size(-1) == keys) return mask.stride(-1) == 1 || keys == 1 ? mask : mask.contiguous();
+  std::vector<int64_t> sizes = mask.sizes().vec();
+  sizes.back() = keys;
+  return mask.expand(sizes).contiguous();
+}
+
+}  // namespace
+
+at::Tensor shrunk(at::Tensor mask) {
+  for (int64_t i = 0; i < mask.dim(); ++i) {
+    if (mask.stride(i) == 0 && mask.size(i) > 1) mask = mask.narrow(i, 0, 1);
+  }
+  return mask;
+}
+
+bool attend(const AttentionHeads& attention, const at::Tensor& result) {
+  const auto& [query, key, value, mask, scale, is_causal] = attention;
+  const int64_t batch = query.size(0), heads = query.size(1), queries = query.size(2), keys = key.size(2);
+  float* const results = result.mutable_data_ptr<float>();
+  const at::Tensor added = mask.defined() ? with_dense_rows(mask, keys).expand({batch, heads, queries, keys}) : mask;
+  const auto describe = [&](int64_t index) {
+    const int64_t b = index / heads, h = index % heads;
+    return AttentionHead{.query = head_of(query, b, h),
+                         .key = head_of(key, b, h),
+                         .value = head_of(value, b, h),
+                         .query_stride = query.stride(2),
+                         .key_stride = key.stride(2),
+                         .value_stride = value.stride(2),
+                         .queries = queries,
+                         .keys = keys,
+                         .width = query.size(3),
+                         .value_width = value.size(3),
+                         .scale = scale,
+                         .mask = added.defined() ? head_of(added, b, h) : nullptr,
+                         .mask_stride = added.defined() ? added.stride(2) : 0,
+                         .is_causal = is_causal,
+                         .result = results + b * result.stride(0) + h * result.stride(1),
+                         .result_stride = result.stride(2)};
+  };
+
+  // A thread takes some blocks of queries, one head after the other. It packs the keys of each head that it meets.
+  const auto& kernel = kernels().attention;
+  const int64_t count = batch * heads, threads = thread_count();
+  const int64_t most_blocks = at::divup(queries, kernel.queries_at_once(keys));
+  const int64_t blocks = count % threads == 0 ? 1 : std::min(most_blocks, at::divup(4 * threads, count));
+  const int64_t products_of_a_block = at::divup(queries, blocks) * keys * (query.size(3) + value.size(3));
+  constexpr int64_t products_worth_a_thread = 1 << 16;
+  std::atomic<bool> finite = true;
+  at::parallel_for(0, count * blocks, products_worth_a_thread / products_of_a_block + 1,
+                   [&](int64_t first, int64_t last) {
+                     const at::Tensor memory = scratch(sizeof(float) * kernel.scratch_size(describe(0)));
+                     auto* floats = static_cast<float*>(memory.data_ptr());
+                     for (int64_t i = first; i < last && finite; ++i) {
+                       const AttentionHead head = describe(i / blocks);
+                       const bool is_new = i == first || i % blocks == 0;
+                       const int64_t block = i % blocks;
+                       if ((is_new && !kernel.prepare(head, floats)) ||
+                           !kernel.attend(head, queries * block / blocks, queries * (block + 1) / blocks, floats)) {
+                         finite = false;
+                       }
+                     }
+                   });
+  return finite;
+}
+
+}  // namespace ipex::runtime

@@ -1,0 +1,98 @@
+// aten::scaled_dot_product_attention, on kernels of our own where aten would take its fused kernel:
+//
+//   ipex::scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa) -> Tensor
+//
+// The result is laid out as aten's. All that our kernels don't take is aten's; a profiler shows the reason.
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/ops/_fused_sdp_choice.h>
+#include <ATen/record_function.h>
+#include <torch/library.h>
+
+#include <cmath>
+
+#include "memory/result_memory.h"
+#include "ops/attention/attention_heads.h"
+#include "packed/call_conditions.h"
+
+namespace ipex::runtime {
+namespace {
+
+using at::Tensor;
+using Mask = std::optional<Tensor>;
+
+bool broadcasts_to_scores(const Tensor& mask, const Tensor& query, const Tensor& key) {
+  const std::array<int64_t, 4> scores{query.size(0), query.size(1), query.size(2), key.size(2)};
+  if (mask.dim() > 4) return false;
+  for (int64_t i = 1; i <= mask.dim(); ++i) {
+    if (mask.size(-i) != 1 && mask.size(-i) != scores[4 - i]) return false;
+  }
+  return true;
+}
+
+const char* reason_for_aten(const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask,
+                            double dropout_p, bool is_causal, std::optional<double> scale, bool enable_gqa) {
+  if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
+  if (dropout_p != 0) return "it has dropout";
+  for (const Tensor* tensor : {&query, &key, &value}) {
+    if (!is_plain_cpu_float(*tensor)) return "an input is not a float32 CPU tensor";
+    if (wants_gradient(*tensor)) return "an input requires a gradient";
+    if (tensor->dim() != 4) return "it has not 4 dimensions";
+    if (tensor->numel() == 0) return "an input is empty";
+    if (tensor->stride(3) != 1) return "an input is not dense in its last dimension";
+  }
+  const auto same = [](const Tensor& a, const Tensor& b, std::initializer_list<int64_t> dimensions) {
+    return std::all_of(dimensions.begin(), dimensions.end(), [&](int64_t d) { return a.size(d) == b.size(d); });
+  };
+  if (!same(query, key, {0, 1, 3}) || !same(key, value, {0, 1, 2})) return "heads are shared, or the sizes do not fit";
+  if (mask && mask->defined()) {
+    if (is_causal) return "it has two masks";
+    if (wants_gradient(*mask)) return "its mask requires a gradient";
+    const bool is_bool = mask->scalar_type() == at::kBool && is_plain_cpu(*mask);
+    if (!is_bool && !is_plain_cpu_float(*mask)) return "its mask is neither of bools nor of float32";
+    if (!broadcasts_to_scores(*mask, query, key)) return "its mask does not have the shape of the scores";
+  }
+  if (scale && !(std::abs(*scale) < 1e6)) return "its scale is very large";
+  constexpr int64_t flash = 1;
+  if (at::_fused_sdp_choice(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa) != flash) {
+    return "aten would not fuse it";  // and lays the result out otherwise
+  }
+  return nullptr;
+}
+
+// What is added to the scores. A mask that was expanded need not be copied whole.
+Tensor added(const Mask& mask, const Tensor& query) {
+  if (!mask || !mask->defined()) return {};
+  if (mask->scalar_type() != at::kBool) return *mask;
+  const Tensor small = shrunk(*mask);
+  return at::zeros(small.sizes(), query.options()).masked_fill_(small.logical_not(), -INFINITY);
+}
+
+// Laid out as aten's: as empty_like gives it.
+Tensor result_for(const Tensor& query) {
+  const Tensor like = at::empty_like(query, query.options().device(at::kMeta));
+  return empty_result({query.numel()}, query.options()).as_strided(like.sizes(), like.strides());
+}
+
+Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask,
+                                    double dropout_p, bool is_causal, std::optional<double> scale, bool enable_gqa) {
+  const char* reason = reason_for_aten(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa);
+  if (!reason) {
+    const double factor = scale.value_or(1 / std::sqrt(static_cast<double>(query.size(3))));
+    const Tensor result = result_for(query);
+    if (attend({query, key, value, added(mask, query), static_cast<float>(factor), is_causal}, result)) return result;
+    reason = "a number is not finite or very large, or a query sees no key";
+  }
+  RECORD_FUNCTION(c10::str("ipex::scaled_dot_product_attention in aten: ", reason), {});
+  return at::scaled_dot_product_attention(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa);
+}
+
+TORCH_LIBRARY_FRAGMENT(ipex, m) {
+  m.def(
+      "scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, float dropout_p, "
+      "bool is_causal, float? scale, bool enable_gqa) -> Tensor",
+      scaled_dot_product_attention);
+}
+
+}  // namespace
+}  // namespace ipex::runtime
