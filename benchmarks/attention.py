@@ -32,6 +32,7 @@ SECONDS_PER_CASE = 2.0
 
 
 def main() -> None:
+    """Print a row for each case."""
     torch.manual_seed(0)
     print("| | aten, us | ipex, us | ratio |\n|---|---|---|---|")
     for name, (batch, heads, queries, keys, width, causal, masked) in CASES.items():

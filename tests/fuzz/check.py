@@ -28,7 +28,7 @@ TORCHSCRIPT_BUGS = (
     "tensor does not have a device",  # the gradient of a list of tensors of which one is not read
     "failed shape propagation in this context",  # a frozen addmm whose input's shape it guesses
     "DifferentiableGraphBackward returned an invalid gradient",  # of what was broadcast
-    r"is output \d+ of torch::jit::.*DifferentiableGraph(Backward)?, is at version",  # overwritten, but kept for gradients
+    r"is output \d+ of torch::jit::.*DifferentiableGraph(Backward)?, is at version",  # kept for gradients
     r"input must have \d dimensions|\(got \dD input\)",  # it takes a convolution's result for a batch, and drops tests
 )
 

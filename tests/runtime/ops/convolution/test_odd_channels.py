@@ -1,4 +1,4 @@
-"""In 16 bits, kernels read channels in pairs: an odd one must not be paired with the next pixel, or what lies behind."""
+"""In 16 bits kernels read channels in pairs: an odd one is not paired with the next pixel, or what lies behind."""
 
 import copy
 
