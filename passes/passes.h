@@ -6,6 +6,7 @@
 namespace ipex::passes {
 
 // canonicalize
+Pass spell_out_encoder_layers();
 Pass share_subexpressions();
 Pass rewrite_as_linear();
 Pass remove_in_place_activations();
@@ -39,6 +40,7 @@ Pass fuse_batch_norm();
 Pass fuse_cat_batch_norm();
 Pass rewrite_cat();
 Pass rewrite_attention();
+Pass rewrite_layer_norm();
 Pass rewrite_softmax();
 Pass rewrite_pooling();
 

@@ -31,6 +31,7 @@ const std::vector<Phase>& phases() {
   static const std::vector<Phase> phases{
       // Canonicalize: one spelling for each op, so that the patterns below stay short.
       {{
+          spell_out_encoder_layers(),
           share_subexpressions(),
           // Dropout stands between ops that belong together, and hides that its result is its input: see aliasing.h.
           remove_dropout(),
@@ -57,7 +58,7 @@ const std::vector<Phase>& phases() {
       {{fuse_attention(), fuse_rms_norm(), fuse_add_layer_norm(), fuse_batch_norm(), fuse_cat_batch_norm(),
         fuse_channel_shuffle()}},
       // What is left of the products and of softmax when attention has its own.
-      {{prepack_matmul(), rewrite_softmax(), rewrite_attention()}},
+      {{prepack_matmul(), rewrite_softmax()}},
       // Post-ops are appended in the order of the graph: add then relu needs another round after the first add. The rules
       // are independent of one another (fusion_rule.h).
       {fusions(), /*until_stable=*/true},
@@ -66,7 +67,8 @@ const std::vector<Phase>& phases() {
       // What the user asked for, after all folding in float32. It leaves pairs of casts between neighbours.
       {{lower_precision(), fold_casts(), pin_math_mode()}},
       // After the last fold_casts, which stops where anything is overwritten.
-      {{restore_in_place(), rewrite_pooling(), rewrite_cat()}},
+      // Ops of one kind that our kernels compute for some calls: every pass before knows them by one name.
+      {{restore_in_place(), rewrite_pooling(), rewrite_cat(), rewrite_attention(), rewrite_layer_norm()}},
       // After all that edits the nodes of a layer, its dtype and its math mode included.
       {{chain_linears(), chain_convolutions(), share_embedding_weight()}},
       {{explain_leftovers()}},

@@ -13,7 +13,7 @@
 // as matmul. They are data: the op does what they say, the fast way where that gives the same (runtime/ops/attention/attention.cpp).
 // Declines when something else stands between the products, when somebody reads the scores or the probabilities (a model
 // that returns its attention weights), when softmax is not over the last dimension, and when memory is overwritten in
-// between. torch's own encoder layer is fused already, and stays.
+// between.
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
@@ -301,9 +301,6 @@ bool run(Context& context) {
   for_each_node(context.graph->block(), [&](Node* node) {
     if (!op_of(node)) return;
     const std::string kind = kind_of(node);
-    if (kind == "aten::_native_multi_head_attention" || kind == "aten::_transformer_encoder_layer_fwd") {
-      return context.declined(node, "torch computes it in one op already");
-    }
     if (kind != "aten::matmul" && kind != "aten::bmm") return;
     const auto attention = Reader(node).read();
     if (!attention) return;

@@ -3,7 +3,7 @@
 //   before   %y = aten::scaled_dot_product_attention(%q, %k, %v, %mask, %dropout, %is_causal, %scale, %gqa)
 //   after    %y = ipex::scaled_dot_product_attention(%q, %k, %v, %mask, %dropout, %is_causal, %scale, %gqa)
 //
-// The op looks at each call, and leaves what our kernels don't take to aten.
+// The op looks at each call, and leaves what our kernels don't take to aten. Runs late: other passes know one name.
 #include "passes.h"
 #include "spelling.h"
 

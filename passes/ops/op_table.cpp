@@ -301,7 +301,8 @@ std::vector<Op> rows() {
   table.ops("ipex::cat", fresh, chooses | joins | any_layout);
   table.ops("ipex::max_pool2d", fresh, chooses | keeps_dtype | any_layout);
   table.ops("ipex::adaptive_avg_pool2d", fresh, keeps_dtype | any_layout);
-  table.ops("ipex::softmax ipex::scaled_dot_product_attention ipex::embedding ipex::embedding_bag", fresh);
+  table.ops("ipex::softmax ipex::layer_norm ipex::scaled_dot_product_attention ipex::embedding ipex::embedding_bag",
+            fresh);
   table.ops("ipex::channel_shuffle ipex::einsum_factor", maybe_view);
   table.ops("ipex::to_channels_last ipex::restore_layout", maybe_view, chooses);
   table.ops("ipex::is_channels_last", no_tensor);

@@ -10,6 +10,8 @@ struct NormKernels {
   // y = layer_norm(a + b). `sum` gets a + b, and may be `y`.
   float (*add_layer_norm_row)(const float* a, const float* b, const float* weight, const float* bias, float eps,
                               int64_t width, float* sum, float* y);
+  // y = layer_norm(x). `weight` and `bias` may be null, which stands for 1 and 0.
+  float (*layer_norm_row)(const float* x, const float* weight, const float* bias, float eps, int64_t width, float* y);
   float (*rms_norm_row)(const float* x, const float* weight, float eps, int64_t width, float* y);
 };
 

@@ -41,10 +41,10 @@ bool attend(const AttentionHeads& attention, const at::Tensor& result) {
   float* const results = result.mutable_data_ptr<float>();
   const at::Tensor added = mask.defined() ? with_dense_rows(mask, keys).expand({batch, heads, queries, keys}) : mask;
   const auto describe = [&](int64_t index) {
-    const int64_t b = index / heads, h = index % heads;
+    const int64_t b = index / heads, h = index % heads, shared = h * key.size(1) / heads;
     return AttentionHead{.query = head_of(query, b, h),
-                         .key = head_of(key, b, h),
-                         .value = head_of(value, b, h),
+                         .key = head_of(key, b, shared),
+                         .value = head_of(value, b, shared),
                          .query_stride = query.stride(2),
                          .key_stride = key.stride(2),
                          .value_stride = value.stride(2),

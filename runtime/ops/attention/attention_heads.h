@@ -6,7 +6,7 @@
 namespace ipex::runtime {
 
 // softmax(query @ key^T * scale + mask) @ value. Float32, four dimensions [batch, heads, length, width], the last one dense.
-// The mask is float32 and broadcast to the scores.
+// A head of key and value may serve some heads of the query. The mask is float32 and broadcast to the scores.
 struct AttentionHeads {
   at::Tensor query, key, value;
   at::Tensor mask;  // undefined for none

@@ -39,12 +39,12 @@ const char* reason_for_aten(const Tensor& query, const Tensor& key, const Tensor
     if (wants_gradient(*tensor)) return "an input requires a gradient";
     if (tensor->dim() != 4) return "it has not 4 dimensions";
     if (tensor->numel() == 0) return "an input is empty";
-    if (tensor->stride(3) != 1) return "an input is not dense in its last dimension";
   }
   const auto same = [](const Tensor& a, const Tensor& b, std::initializer_list<int64_t> dimensions) {
     return std::all_of(dimensions.begin(), dimensions.end(), [&](int64_t d) { return a.size(d) == b.size(d); });
   };
-  if (!same(query, key, {0, 1, 3}) || !same(key, value, {0, 1, 2})) return "heads are shared, or the sizes do not fit";
+  const bool heads_fit = enable_gqa ? query.size(1) % key.size(1) == 0 : query.size(1) == key.size(1);
+  if (!heads_fit || !same(query, key, {0, 3}) || !same(key, value, {0, 1, 2})) return "the sizes do not fit";
   if (mask && mask->defined()) {
     if (is_causal) return "it has two masks";
     if (wants_gradient(*mask)) return "its mask requires a gradient";
@@ -53,10 +53,6 @@ const char* reason_for_aten(const Tensor& query, const Tensor& key, const Tensor
     if (!broadcasts_to_scores(*mask, query, key)) return "its mask does not have the shape of the scores";
   }
   if (scale && !(std::abs(*scale) < 1e6)) return "its scale is very large";
-  constexpr int64_t flash = 1;
-  if (at::_fused_sdp_choice(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa) != flash) {
-    return "aten would not fuse it";  // and lays the result out otherwise
-  }
   return nullptr;
 }
 
@@ -68,19 +64,26 @@ Tensor added(const Mask& mask, const Tensor& query) {
   return at::zeros(small.sizes(), query.options()).masked_fill_(small.logical_not(), -INFINITY);
 }
 
-// Laid out as aten's: as empty_like gives it.
-Tensor result_for(const Tensor& query) {
+// Laid out as aten's: its fused kernel takes what empty_like gives, and its products are contiguous.
+Tensor result_for(const Tensor& query, const Tensor& value, bool is_fused) {
+  if (!is_fused) return empty_result({query.size(0), query.size(1), query.size(2), value.size(3)}, query.options());
   const Tensor like = at::empty_like(query, query.options().device(at::kMeta));
   return empty_result({query.numel()}, query.options()).as_strided(like.sizes(), like.strides());
 }
+
+Tensor dense(const Tensor& rows) { return rows.stride(3) == 1 ? rows : rows.contiguous(); }
 
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask,
                                     double dropout_p, bool is_causal, std::optional<double> scale, bool enable_gqa) {
   const char* reason = reason_for_aten(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa);
   if (!reason) {
     const double factor = scale.value_or(1 / std::sqrt(static_cast<double>(query.size(3))));
-    const Tensor result = result_for(query);
-    if (attend({query, key, value, added(mask, query), static_cast<float>(factor), is_causal}, result)) return result;
+    constexpr int64_t fused = 1;
+    const int64_t choice = at::_fused_sdp_choice(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa);
+    const Tensor result = result_for(query, value, choice == fused);
+    const AttentionHeads attention{
+        dense(query), dense(key), dense(value), added(mask, query), static_cast<float>(factor), is_causal};
+    if (attend(attention, result)) return result;
     reason = "a number is not finite or very large, or a query sees no key";
   }
   RECORD_FUNCTION(c10::str("ipex::scaled_dot_product_attention in aten: ", reason), {});

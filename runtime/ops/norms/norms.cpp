@@ -3,6 +3,8 @@
 //   ipex::add_layer_norm(a, b, normalized_shape, weight, bias, eps, keep_sum, in_place) -> (y, sum)
 //     y = layer_norm(a + b). The sum is given back where the model needs it elsewhere, else it is undefined. In place of
 //     a, dtype and shape of the sum are those of a; a itself is only read.
+//   ipex::layer_norm(x, normalized_shape, weight, bias, eps) -> y
+//     aten's, for a norm before which nothing is added.
 //   ipex::rms_norm(x, weight, eps, dtype, normalized_shape) -> y
 //     y = weight * (x * rsqrt(mean(x ** 2) + eps)).to(dtype), or aten::rms_norm(x, ..) where there is a normalized_shape.
 //
@@ -107,6 +109,34 @@ std::tuple<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& a, const at:
   return {at::layer_norm(sum, normalized_shape, weight, bias, eps), keep_sum ? sum : at::Tensor()};
 }
 
+at::Tensor layer_norm(const at::Tensor& x, at::IntArrayRef normalized_shape, const OptionalTensor& weight,
+                      const OptionalTensor& bias, double eps) {
+  const char* reason = at::autocast::is_autocast_enabled(at::kCPU) ? "autocast is on" : reason_for_aten(x);
+  for (const OptionalTensor* vector : {&weight, &bias}) {
+    if (reason || !*vector) continue;
+    reason = reason_for_aten(**vector);
+    if (!reason && (*vector)->sizes() != normalized_shape) reason = "the shapes do not fit";
+  }
+  if (!reason && !ends_in(x, normalized_shape)) reason = "the shapes do not fit";
+  if (!reason) {
+    const int64_t width = c10::multiply_integers(normalized_shape);
+    const at::Tensor y = empty_result(x.sizes(), x.options());
+    const float* from_x = x.const_data_ptr<float>();
+    const float* from_weight = weight ? weight->const_data_ptr<float>() : nullptr;
+    const float* from_bias = bias ? bias->const_data_ptr<float>() : nullptr;
+    float* to_y = y.mutable_data_ptr<float>();
+    const auto layer_norm_row = kernels().norms.layer_norm_row;
+    const bool finite = for_each_row(x.numel() / width, width, [&](int64_t row) {
+      const int64_t at = row * width;
+      return layer_norm_row(from_x + at, from_weight, from_bias, static_cast<float>(eps), width, to_y + at);
+    });
+    if (finite) return y;
+    reason = "a row is not finite";
+  }
+  RECORD_FUNCTION(c10::str("ipex::layer_norm in aten: ", reason), {});
+  return at::layer_norm(x, normalized_shape, weight, bias, eps);
+}
+
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, std::optional<at::ScalarType> dtype,
                     at::OptionalIntArrayRef normalized_shape) {
   const char* reason = reason_for_aten({x, weight});
@@ -139,6 +169,7 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
       "add_layer_norm(Tensor a, Tensor b, int[] normalized_shape, Tensor? weight, Tensor? bias, float eps, "
       "bool keep_sum, bool in_place=False) -> (Tensor, Tensor)",
       add_layer_norm);
+  m.def("layer_norm(Tensor x, int[] normalized_shape, Tensor? weight, Tensor? bias, float eps) -> Tensor", layer_norm);
   m.def("rms_norm(Tensor x, Tensor weight, float eps, ScalarType? dtype, int[]? normalized_shape) -> Tensor", rms_norm);
 }
 

@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import ipex
 from support import (
     assert_rewrites,
     assert_round_trip,
@@ -91,15 +90,6 @@ def test_says_nothing_of_a_product_without_softmax():
 
 def test_says_nothing_of_weights_that_are_given():
     assert_unchanged(NAME, attention_ir("\n".join(LINES[:4]), LINES[3].replace("%m", "%q")), reason=None)
-
-
-def test_leaves_what_torch_fuses_itself():
-    class Fused(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return nn.functional.scaled_dot_product_attention(x, x, x)
-
-    optimized = check_against_eager(Fused(), torch.randn(1, 2, 5, 8))
-    assert any("in one op already" in d.reason for d in ipex.explain(optimized).declined)
 
 
 def test_fires_inside_a_block():

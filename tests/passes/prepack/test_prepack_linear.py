@@ -1,14 +1,25 @@
 import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-from support import assert_rewrites, assert_unchanged, graph_ir
+import ipex
+from support import (
+    assert_rewrites,
+    assert_same,
+    assert_unchanged,
+    check_against_eager,
+    graph_ir,
+    packed_post_ops,
+)
 
 
-def linear(dtype: str = "Float", weight: str = "%w") -> str:
+def linear(dtype: str = "Float", weight: str = "%w", bias: str = "%none") -> str:
     return graph_ir(
         "%x : Tensor, %v : Tensor",
         f"%w : {dtype}(5, 6, strides=[6, 1], requires_grad=0, device=cpu) = prim::Constant[value=<Tensor>]()",
         "%none : NoneType = prim::Constant()",
-        f"%y : Tensor = aten::linear(%x, {weight}, %none)",
+        f"%y : Tensor = aten::linear(%x, {weight}, {bias})",
         returns="%y",
     )
 
@@ -21,6 +32,33 @@ def test_fires_on_a_constant_weight():
 
 def test_declines_a_computed_weight():
     assert_unchanged("prepack_linear", linear(weight="%v"), reason="its weight is not a constant")
+
+
+def test_adds_a_computed_bias_by_itself():
+    result = assert_rewrites("prepack_linear", linear(bias="%v"))
+    assert result.count("ipex::linear_run") == result.count("aten::add_") == 1
+
+
+class ComputedBias(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(5, 6)), nn.Parameter(torch.randn(5))
+
+    def forward(self, x: Tensor, scale: Tensor) -> Tensor:
+        bias = self.bias.clone()
+        bias[1:3].zero_()
+        return F.linear(x, self.weight, bias * scale).relu()
+
+
+@pytest.mark.parametrize("shape", [(6,), (4, 6), (2, 3, 6)])
+def test_a_computed_bias_matches_eager(shape):
+    x, scale = torch.randn(shape), torch.tensor(0.5)
+    optimized = check_against_eager(ComputedBias(), x, scale)
+    assert packed_post_ops(optimized) == [["add_", "relu"]]
+    model = ComputedBias().eval()
+    traced = torch.jit.trace(model, (x, scale))
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        assert_same(ipex.jit_optimize(traced)(x, scale), model(x, scale), 0.02)
 
 
 @pytest.mark.parametrize("dtype", ["BFloat16", "Half"])
