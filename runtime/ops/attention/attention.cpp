@@ -193,8 +193,9 @@ class Fused {
     if (step.starts_with("mul_number")) return scale(arguments.number());
     if (step.starts_with("div_number")) return scale(1 / arguments.number());
     if (step.starts_with("mul") || step.starts_with("div")) {
-      const auto factor = one_number(arguments.operand());
-      if (!factor) return "its scale is not one number";
+      const at::Tensor& operand = arguments.operand();
+      const auto factor = one_number(operand);
+      if (!factor) return scale_heads(operand, step.starts_with("div"));
       return scale(step.starts_with("mul") ? *factor : 1 / *factor);
     }
     if (step.starts_with("add")) return add(arguments.operand());
@@ -229,7 +230,9 @@ class Fused {
     const at::Tensor result = eager_layout || is_both
                                   ? empty_result({batch, heads, queries, width}, query_.options())
                                   : empty_result({batch, queries, heads, width}, query_.options()).transpose(1, 2);
-    if (!attend({query_, key_, value_, mask, static_cast<float>(scale_)}, result)) return {};
+    const AttentionHeads heads_of_all{
+        query_, key_, value_, mask, static_cast<float>(scale_), /*is_causal=*/false, head_scales_};
+    if (!attend(heads_of_all, result)) return {};
     return rank_ == 3 ? result.squeeze(1) : result;
   }
 
@@ -262,7 +265,20 @@ class Fused {
   const char* scale(double factor) {
     if (mask_.defined()) return "its mask is scaled";
     scale_ *= factor;
-    return std::abs(scale_) < 1e6 ? nullptr : "its scale is very large";
+    return std::abs(scale_) * largest_head_scale_ < 1e6 ? nullptr : "its scale is very large";
+  }
+
+  // By a factor for each head.
+  const char* scale_heads(at::Tensor factors, bool divides) {
+    const bool is_one_for_a_head = factors.dim() >= 2 && factors.size(-1) == 1 && factors.size(-2) == 1;
+    if (!is_plain_cpu_float(factors) || wants_gradient(factors) || !is_one_for_a_head || !fits_scores(factors)) {
+      return "its scale is not a number for each head";
+    }
+    if (rank_ == 3 && factors.dim() == 3) factors = factors.unsqueeze(1);
+    if (divides) factors = factors.reciprocal();
+    head_scales_ = head_scales_.defined() ? head_scales_ * factors : factors;
+    largest_head_scale_ = head_scales_.abs().max().item<double>();
+    return scale(1);
   }
 
   // The mask as yet, or one of zeros, shaped so that `other` can be put into it.
@@ -303,12 +319,14 @@ class Fused {
   // No score is larger than this. Looks at every number once.
   double largest_score() const {
     return largest_magnitude(query_) * largest_magnitude(key_) * static_cast<double>(query_.size(-1)) *
-           std::max(1.0, std::abs(scale_));
+           std::max(1.0, std::abs(scale_) * largest_head_scale_);
   }
 
   int64_t rank_;
   at::Tensor query_, key_, value_, mask_;
   double scale_ = 1;
+  at::Tensor head_scales_;  // of [batch, heads, 1, 1], or broadcast to it; undefined for none
+  double largest_head_scale_ = 1;
   bool vanishes_ = false;  // a masked score is -infinity in the mask and another number in eager: nothing may follow
 };
 

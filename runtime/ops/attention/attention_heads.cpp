@@ -36,10 +36,11 @@ at::Tensor shrunk(at::Tensor mask) {
 }
 
 bool attend(const AttentionHeads& attention, const at::Tensor& result) {
-  const auto& [query, key, value, mask, scale, is_causal] = attention;
+  const auto& [query, key, value, mask, scale, is_causal, head_scales] = attention;
   const int64_t batch = query.size(0), heads = query.size(1), queries = query.size(2), keys = key.size(2);
   float* const results = result.mutable_data_ptr<float>();
   const at::Tensor added = mask.defined() ? with_dense_rows(mask, keys).expand({batch, heads, queries, keys}) : mask;
+  const at::Tensor scales = head_scales.defined() ? head_scales.expand({batch, heads, 1, 1}) : head_scales;
   const auto describe = [&](int64_t index) {
     const int64_t b = index / heads, h = index % heads, shared = h * key.size(1) / heads;
     return AttentionHead{.query = head_of(query, b, h),
@@ -52,7 +53,7 @@ bool attend(const AttentionHeads& attention, const at::Tensor& result) {
                          .keys = keys,
                          .width = query.size(3),
                          .value_width = value.size(3),
-                         .scale = scale,
+                         .scale = scales.defined() ? scale * *head_of(scales, b, h) : scale,
                          .mask = added.defined() ? head_of(added, b, h) : nullptr,
                          .mask_stride = added.defined() ? added.stride(2) : 0,
                          .is_causal = is_causal,

@@ -12,6 +12,7 @@ struct AttentionHeads {
   at::Tensor mask;  // undefined for none
   float scale;
   bool is_causal = false;
+  at::Tensor head_scales = {};  // beside `scale`, broadcast to [batch, heads, 1, 1]; undefined for none
 };
 
 // Writes [batch, heads, length, width of a value] into `result`, whose last dimension is dense. False where aten has to

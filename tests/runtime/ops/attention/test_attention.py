@@ -192,6 +192,14 @@ def test_every_step():
         (["add", "masked_fill"], [addend, mask], [-1e38], (scores + addend).masked_fill(mask, -1e38)),
         (["add", "mul_number"], [addend], [0.5], (scores + addend) * 0.5),
         (["mul"], [addend], [], scores * addend),
+        (["mul"], [addend[:, :1, :1]], [], scores * addend[:, :1, :1]),
+        (["mul_number", "div"], [addend[:, :1, :1]], [0.5], scores * 0.5 / addend[:, :1, :1]),
+        (
+            ["mul", "add", "mul"],
+            [addend[:, :1, :1], addend, addend[:1, :1, :1]],
+            [],
+            (scores * addend[:, :1, :1] + addend) * addend[:1, :1, :1],
+        ),
         (["to"], [], [6.0], scores),
     ]
     for steps, operands, numbers, expected in cases:
@@ -207,6 +215,27 @@ def test_every_step():
     assert_same(result, (addend / 2 + scores / 4).softmax(-1) @ value)
     result = call(["bmm", "softmax_to", "to", "bmm"], [], [-1.0, 7.0, 6.0])
     assert_same(result, scores.softmax(-1) @ value)
+
+
+@pytest.mark.parametrize("shape", [(3, 1, 1), (1, 3, 1, 1), (2, 3, 1, 1), (2, 1, 1, 1), (1, 1)])
+@pytest.mark.parametrize("step", ["mul", "div", "mul_"])
+def test_a_scale_for_each_head(shape, step):
+    query, key, value = inputs()
+    scales, mask = torch.rand(shape) + 0.5, torch.randn(2, 1, 1, 7)
+    scores = query @ key.transpose(-1, -2)
+    expected = (scores / scales if step == "div" else scores * scales) + mask
+
+    def call() -> Tensor:
+        steps = ["matmul", step, "add", "softmax", "matmul"]
+        return torch.ops.ipex.attention(query, key.transpose(-1, -2), value, steps, [scales, mask], [-1.0], True)
+
+    assert_same(call(), expected.softmax(-1) @ value)
+    assert why_aten(call) is None
+    scales.view(-1)[0] = math.nan
+    assert torch.equal(
+        call().isnan(),
+        ((scores / scales if step == "div" else scores * scales) + mask).softmax(-1).matmul(value).isnan(),
+    )
 
 
 def test_says_what_is_wrong_with_a_damaged_model():
