@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from operator import is_, itemgetter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from operator import is_
 from types import MethodType
 from typing import Any
 
@@ -16,9 +17,9 @@ State = dict[str, Any]
 Group = dict[str, Any]
 
 
-def all_same(ones: Iterable[object], others: Iterable[object]) -> bool:
+def all_same(ones: Sequence[object], others: Sequence[object]) -> bool:
     """Whether both have the very same objects, in order. No Python runs per element: there may be thousands."""
-    return all(map(is_, ones, others))
+    return len(ones) == len(others) and all(map(is_, ones, others))
 
 
 class Plan:
@@ -31,51 +32,33 @@ class Plan:
         self.group_of = [i for i, group in enumerate(self.groups) for _ in group]
         masters = [master_of(p) for p in self.parameters]
         self.kernels = torch.classes.ipex.TrainedParameters(self.parameters, self.group_of, masters)
-        # The states that the kernels have, by what they are made of.
-        self.held: dict[tuple[str, ...], tuple[list[State], list[list[Tensor]]]] = {}
         for index, parameter in enumerate(self.parameters):
-            keys = self.keys[self.group_of[index]]
             state = optimizer.state.get(parameter, {})
-            if all(state.get(key) is not None for key in keys):
+            if all(state.get(key) is not None for key in self.keys[self.group_of[index]]):
                 self.hand_over(index, state, starts=False)
-        self.note_states(optimizer)
+        self.held = list(self.values_in(optimizer))
 
     def hand_over(self, index: int, state: State, starts: bool) -> None:
         """Give the kernels a parameter's state."""
         keys = self.keys[self.group_of[index]]
-        tensors = [state[key] for key in keys]
-        states, columns = self.held.setdefault(keys, ([], [[] for _ in keys]))
-        if keys:
-            states.append(state)
-        for column, tensor in zip(columns, tensors):
-            column.append(tensor)
-        step = tensors[keys.index("step")] if "step" in keys else None
-        moved = [tensor for key, tensor in zip(keys, tensors) if key != "step"]
-        self.kernels.set_state(index, moved, step, starts)
+        moved = [state[key] for key in keys if key != "step"]
+        self.kernels.set_state(index, moved, state["step"] if "step" in keys else None, starts)
 
-    def note_states(self, optimizer: PreparedOptimizer) -> None:
-        """Remember what the optimizer holds now."""
-        self.state, self.states = optimizer.state, list(optimizer.state.values())
+    @staticmethod
+    def values_in(optimizer: PreparedOptimizer) -> Iterator[object]:
+        """All tensors of all states, in the order of dicts."""
+        return chain.from_iterable(map(dict.values, optimizer.state.values()))
 
     def fits(self, optimizer: PreparedOptimizer) -> bool:
-        """Whether nobody replaced a parameter, a state or a kind of state since."""
+        """Whether nobody replaced a parameter, a tensor of a state or a kind of state since."""
         groups = optimizer.param_groups
         return (
             len(groups) == len(self.groups)
-            and all(len(g["params"]) == len(own) and all_same(g["params"], own) for g, own in zip(groups, self.groups))
+            and all(all_same(group["params"], own) for group, own in zip(groups, self.groups))
             and [optimizer._state_keys(group) for group in groups] == self.keys
-            and optimizer.state is self.state
-            and len(self.state) == len(self.states)
-            and all_same(self.state.values(), self.states)
-            and self._tensors_fit()
+            and sum(map(len, optimizer.state.values())) == len(self.held)
+            and all(map(is_, self.values_in(optimizer), self.held))
         )
-
-    def _tensors_fit(self) -> bool:
-        held = ((key, states, column) for keys, (states, all_) in self.held.items() for key, column in zip(keys, all_))
-        try:
-            return all(all_same(map(itemgetter(key), states), column) for key, states, column in held)
-        except KeyError:  # somebody emptied a state
-            return False
 
 
 class PreparedOptimizer(torch.optim.Optimizer):
@@ -138,7 +121,7 @@ class PreparedOptimizer(torch.optim.Optimizer):
             state.update(self._new_state(group, parameter, dtype=torch.float32, memory_format=torch.preserve_format))
             plan.hand_over(index, state, starts=True)
         if lacking:
-            plan.note_states(self)
+            plan.held = list(plan.values_in(self))
         options: list[float] = []
         for group in self.param_groups:
             options += self._options(group)

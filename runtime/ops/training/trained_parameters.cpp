@@ -40,9 +40,66 @@ bool is_taken(const TrainedParameter& one) {
   if (master.defined() && !(is_plain_on_cpu(master) && master.sizes() == parameter.sizes())) return false;
   if (one.step.defined() && !is_counter(one.step)) return false;
   return std::all_of(one.state.begin(), one.state.end(), [&](const at::Tensor& state) {
-    return is_plain_on_cpu(state) && state.scalar_type() == at::kFloat && state.sizes() == parameter.sizes();
+    return !state.defined() ||
+           (is_plain_on_cpu(state) && state.scalar_type() == at::kFloat && state.sizes() == parameter.sizes());
   });
 }
+
+// A step streams more through the caches than these hold, so what a tensor is made of lies in memory again: the tensor, its
+// storage, for a parameter its gradient. With thousands of small tensors it would take as long to wait for these, one by
+// one, as to compute. So they are asked for some parameters ahead, each before what it leads to.
+class MetadataPrefetch {
+ public:
+  explicit MetadataPrefetch(const std::vector<TrainedParameter>& all) : all_(all) {}
+
+  void before(size_t i) const {
+    if (const TrainedParameter* one = at(i + 24)) {
+      for_each_tensor(*one, [](const at::Tensor& tensor) { fetch_tensor(tensor); });
+    }
+    if (const TrainedParameter* one = at(i + 16)) {
+      for_each_tensor(*one, fetch_storage);
+      __builtin_prefetch(autograd_of(one->parameter));
+    }
+    if (const TrainedParameter* one = at(i + 8)) {
+      if (autograd_of(one->parameter)) fetch_tensor(one->parameter.grad());
+      if (one->step.defined() && one->step.has_storage()) __builtin_prefetch(one->step.storage().data());
+    }
+    if (const TrainedParameter* one = at(i + 4)) {
+      if (autograd_of(one->parameter)) fetch_storage(one->parameter.grad());
+    }
+  }
+
+  static void fetch_tensor(const at::Tensor& tensor) {
+    if (!tensor.defined()) return;
+    const auto* start = reinterpret_cast<const char*>(tensor.unsafeGetTensorImpl());
+    for (size_t line = 0; line < sizeof(c10::TensorImpl); line += 64) __builtin_prefetch(start + line);
+  }
+
+ private:
+  const TrainedParameter* at(size_t i) const { return i < all_.size() ? &all_[i] : nullptr; }
+
+  static const c10::AutogradMetaInterface* autograd_of(const at::Tensor& tensor) {
+    return tensor.unsafeGetTensorImpl()->autograd_meta();
+  }
+
+  static void fetch_storage(const at::Tensor& tensor) {
+    if (!tensor.defined() || !tensor.has_storage()) return;
+    const auto* start =
+        reinterpret_cast<const char*>(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+    __builtin_prefetch(start);
+    __builtin_prefetch(start + 64);
+  }
+
+  template <typename Use>
+  static void for_each_tensor(const TrainedParameter& one, Use&& use) {
+    use(one.parameter);
+    if (one.master.defined()) use(one.master);
+    for (const at::Tensor& state : one.state) use(state);
+    use(one.step);
+  }
+
+  const std::vector<TrainedParameter>& all_;
+};
 
 void set_version(const at::Tensor& tensor, int64_t version) {
   c10::VariableVersion counter = tensor.unsafeGetTensorImpl()->version_counter();
@@ -86,12 +143,13 @@ TrainedParameters::TrainedParameters(std::vector<at::Tensor> parameters, const s
   }
 }
 
-void TrainedParameters::set_state(int64_t index, std::vector<at::Tensor> state, std::optional<at::Tensor> step,
+void TrainedParameters::set_state(int64_t index, const std::vector<at::Tensor>& state, std::optional<at::Tensor> step,
                                   bool starts) {
   TrainedParameter& one = all_.at(static_cast<size_t>(index));
-  TORCH_CHECK_VALUE(state.size() <= std::size(UpdateRange{}.state),
+  TORCH_CHECK_VALUE(state.size() <= one.state.size(),
                     "ipex.TrainedParameters.set_state: expected at most 3 tensors, got ", state.size(), ".");
-  one.state = std::move(state);
+  one.state = {};
+  std::copy(state.begin(), state.end(), one.state.begin());
   one.step = std::move(step).value_or(at::Tensor());
   one.has_state = true;
   one.starts = starts;
@@ -100,7 +158,9 @@ void TrainedParameters::set_state(int64_t index, std::vector<at::Tensor> state, 
 std::tuple<std::vector<int64_t>, std::vector<int64_t>> TrainedParameters::collect() {
   collected_.clear();
   std::vector<int64_t> lacking, left;
+  const MetadataPrefetch prefetch(all_);
   for (size_t i = 0; i < all_.size(); ++i) {
+    prefetch.before(i);
     TrainedParameter& one = all_[i];
     one.gradient = one.parameter.grad();
     if (!one.gradient.defined()) continue;
@@ -128,7 +188,9 @@ Update::Update(TrainedParameters& parameters) : parameters_(parameters) {
                       "ipex.TrainedParameters: expected a state for every collected parameter, got none for ",
                       parameters.collected_[i], ". Call set_state.");
     bool is_dense = one.parameter.is_non_overlapping_and_dense();
-    for (const at::Tensor& state : one.state) is_dense = is_dense && has_layout_of(state, one.parameter);
+    for (const at::Tensor& state : one.state) {
+      is_dense = is_dense && (!state.defined() || has_layout_of(state, one.parameter));
+    }
     if (one.master.defined()) is_dense = is_dense && has_layout_of(one.master, one.parameter);
 
     // What is written, where it lies if everything lies alike, else contiguous.
@@ -152,6 +214,8 @@ Update::Update(TrainedParameters& parameters) : parameters_(parameters) {
                       {},
                       0,
                       one.parameter.numel()};
+    one.parameter.unsafeGetTensorImpl()->bump_version();
+    if (one.master.defined()) set_version(one.master, one.parameter._version());
     for (size_t s = 0; s < one.state.size(); ++s) range.state[s] = static_cast<float*>(memory_of(one.state[s]));
     ranges_.push_back(range);
     for (int64_t first = 0; first < range.count; first += piece_size) {
@@ -164,9 +228,9 @@ void Update::finish() {
   const at::NoGradGuard no_gradients;
   for (const auto& [to, from] : to_write_back_) to.copy_(from);
   for (size_t i = 0; i < size(); ++i) {
+    if (i + 16 < size()) MetadataPrefetch::fetch_tensor((*this)[i + 16].gradient);
     TrainedParameter& one = (*this)[i];
-    one.parameter.unsafeGetTensorImpl()->bump_version();
-    if (one.master.defined()) set_version(one.master, one.parameter._version());
+    if (one.master.defined() && !to_write_back_.empty()) set_version(one.master, one.parameter._version());
     one.gradient.reset();
     one.starts = false;
   }

@@ -13,6 +13,7 @@
 #include <ATen/ATen.h>
 #include <torch/custom_class.h>
 
+#include <array>
 #include <functional>
 #include <optional>
 #include <vector>
@@ -26,8 +27,8 @@ struct TrainedParameter {
   // int16: the lower half of a split weight. float32: the weight, of which the parameter is a rounded copy. Undefined: the
   // parameter is the weight. Its version is kept at the parameter's: where they differ, somebody else wrote the parameter.
   at::Tensor master;
-  std::vector<at::Tensor> state;
-  at::Tensor step;  // how often it was updated; undefined for optimizers that don't count
+  std::array<at::Tensor, 3> state;  // undefined beyond those that the optimizer has
+  at::Tensor step;                  // how often it was updated; undefined for optimizers that don't count
   int64_t group;
   bool has_state = false;
   bool starts = false;  // the state is fresh
@@ -44,7 +45,7 @@ class TrainedParameters : public torch::CustomClassHolder {
   TrainedParameters(std::vector<at::Tensor> parameters, const std::vector<int64_t>& groups,
                     const c10::List<std::optional<at::Tensor>>& masters);
 
-  void set_state(int64_t index, std::vector<at::Tensor> state, std::optional<at::Tensor> step, bool starts);
+  void set_state(int64_t index, const std::vector<at::Tensor>& state, std::optional<at::Tensor> step, bool starts);
 
   // The indices of parameters with a gradient that lack a state, and of those that this can't update.
   std::tuple<std::vector<int64_t>, std::vector<int64_t>> collect();
