@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+
 from train_distributed import model, train
 
 SCRIPT = Path(__file__).parents[1] / "train_distributed.py"

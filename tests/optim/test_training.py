@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from optimizer_cases import prepared
 from torch import Tensor, nn
 
 from ipex.optim import Lamb
+from optimizer_cases import prepared
 
 ROOT = Path(__file__).parents[2]
 Batches = list[tuple[Tensor, Tensor]]
