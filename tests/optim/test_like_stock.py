@@ -70,6 +70,7 @@ class MySGD(torch.optim.SGD):
         return super().step(closure)
 
 
+@pytest.mark.filterwarnings("ignore:optimizer contains a parameter group with duplicate parameters:UserWarning")
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
@@ -77,6 +78,7 @@ class MySGD(torch.optim.SGD):
         (lambda p: MySGD(p, lr=0.1), "none for this class"),
         (lambda p: torch.optim.Adam(p, differentiable=True), "is differentiable"),
         (lambda p: torch.optim.Adam(p, capturable=True), "is capturable"),
+        (lambda p: torch.optim.SGD([*(own := list(p)), own[0]], lr=0.1), "has a parameter twice"),
     ],
 )
 def test_what_is_not_covered_keeps_its_step_and_its_weights(make, reason):
@@ -396,6 +398,20 @@ def test_dtypes_that_the_kernels_do_not_take(dtype):
         ours.step()
     torch.testing.assert_close(second[0], first[0])
     torch.testing.assert_close(second[1], first[1])
+
+
+def test_gradients_that_are_lazily_negated():
+    first = nn.Linear(20, 20)
+    second = copy.deepcopy(first)
+    stock, ours = CASES["sgd"](first.parameters()), prepared(CASES["sgd"], second)
+    for model in (first, second):
+        torch.manual_seed(2)
+        for p in model.parameters():
+            p.grad = torch.randn(p.shape, dtype=torch.complex64).conj().imag
+            assert p.grad.is_neg()
+    stock.step()
+    ours.step()
+    assert_near(first, second)
 
 
 def test_replaced_states_parameters_and_options_are_seen():

@@ -216,4 +216,6 @@ def why_group_stays(group: Group) -> str | None:
         return "is differentiable"
     if group.get("capturable"):
         return "is capturable, which is for GPUs"
+    if len({id(p) for p in group["params"]}) < len(group["params"]):
+        return "has a parameter twice, which torch updates twice"
     return None

@@ -14,9 +14,10 @@ constexpr int64_t piece_size = 32768;
 // What it costs to begin a piece, in elements.
 constexpr int64_t piece_overhead = 256;
 
+// Whether its memory holds its elements.
 bool is_plain_on_cpu(const at::Tensor& tensor) {
-  return tensor.layout() == at::kStrided && tensor.is_cpu() && !tensor.is_inference() &&
-         !tensor.key_set().has(c10::DispatchKey::Python);
+  return tensor.layout() == at::kStrided && tensor.is_cpu() && !tensor.is_inference() && !tensor.is_neg() &&
+         !tensor._is_zerotensor() && !tensor.key_set().has(c10::DispatchKey::Python);
 }
 
 std::optional<WeightFormat> format_of(const at::Tensor& parameter, const at::Tensor& master) {
