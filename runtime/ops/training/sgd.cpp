@@ -1,6 +1,7 @@
-// Options of a group: learning rate, momentum, dampening, weight decay, nesterov, gradient scale.
+// Options of a group: those of sgd_step.h, gradient scale.
 #include <ATen/record_function.h>
 
+#include "ops/training/sgd_step.h"
 #include "ops/training/trained_parameters.h"
 
 namespace ipex::runtime {
@@ -11,17 +12,8 @@ void TrainedParameters::sgd(const std::vector<double>& options) {
   std::vector<SgdStep> steps(update.size());
   for (size_t i = 0; i < steps.size(); ++i) {
     Options of(options, update[i].group, 6);
-    SgdStep& step = steps[i];
-    step.learning_rate = static_cast<float>(of.number());
-    const double momentum = of.number();
-    step.momentum = static_cast<float>(momentum);
-    step.has_momentum = momentum != 0;
-    step.one_minus_dampening = static_cast<float>(1 - of.number());
-    step.weight_decay = static_cast<float>(of.number());
-    step.nesterov = of.flag();
-    step.gradient_scale = static_cast<float>(of.number());
-    step.starts_buffer = update[i].starts;
-    step.trust_ratio = 1;
+    steps[i] = read_sgd_step(of, update[i].starts);
+    steps[i].gradient_scale = static_cast<float>(of.number());
   }
   const auto step = kernels().updates.sgd;
   update.for_each_piece([&](size_t i, const UpdateRange& range) { step(range, steps[i]); });

@@ -104,7 +104,11 @@ class Update {
 // Reads the options of one group in order.
 class Options {
  public:
-  Options(const std::vector<double>& all, int64_t group, size_t count) : next_(all.data() + group * count) {}
+  Options(const std::vector<double>& all, int64_t group, int64_t count) : next_(all.data() + group * count) {
+    TORCH_CHECK_VALUE(group >= 0 && (group + 1) * count <= static_cast<int64_t>(all.size()),
+                      "ipex.TrainedParameters: expected ", count, " options for group ", group, ", got ", all.size(),
+                      " for all groups.");
+  }
   double number() { return *next_++; }
   bool flag() { return *next_++ != 0; }
 
