@@ -92,7 +92,7 @@ $(VENV)/tools:
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=23"
 	$(BIN)/pip install --quiet "$(TORCH)"
 	$(BIN)/pip install --quiet "scikit-build-core>=0.11" "cmake>=3.25,<4" ninja \
-		"pytest>=8" "hypothesis>=6" numpy expecttest "$(TRANSFORMERS)" ruff==0.17.5 "$(MYPY)" clang-format==18.1.8
+		"pytest>=8" "hypothesis>=6" numpy expecttest scikit-learn "$(TRANSFORMERS)" ruff==0.17.5 "$(MYPY)" clang-format==18.1.8
 	touch $@
 
 $(VENV)/installed: $(VENV)/tools $(SOURCES)

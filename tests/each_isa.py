@@ -13,7 +13,7 @@ from pathlib import Path
 from ipex import _C, isa
 
 HERE = Path(__file__).parent
-SUITES = [str(HERE / name) for name in ("runtime", "passes", "defect_classes")]
+SUITES = [str(HERE / name) for name in ("runtime", "passes", "defect_classes", "optim")]
 
 
 def cap_is_used(level: isa.Level) -> bool:

@@ -305,7 +305,8 @@ std::vector<Op> rows() {
             fresh);
   table.ops("ipex::channel_shuffle ipex::einsum_factor", maybe_view);
   table.ops("ipex::to_channels_last ipex::restore_layout", maybe_view, chooses);
-  table.ops("ipex::is_channels_last", no_tensor);
+  table.ops("ipex::is_channels_last ipex::has_version_of ipex::set_version_of", no_tensor);
+  table.ops("ipex::split_weight ipex::join_weight", fresh);
   table.ops("ipex::lower_precision ipex::restore_precision", maybe_view);
 
   return table.take();

@@ -12,6 +12,7 @@
 #include "kernels/pooling.h"
 #include "kernels/recurrent.h"
 #include "kernels/softmax.h"
+#include "kernels/updates.h"
 #include "kernels/winograd.h"
 
 namespace ipex::runtime {
@@ -34,6 +35,7 @@ struct Kernels {
   SoftmaxKernels softmax;
   WinogradKernels winograd;
   PoolingKernels pooling;
+  UpdateKernels updates;
   OptionalKernels optional = {};
 };
 
