@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor, fx
 
 from ._jit_optimize import jit_optimize
+from ._tracing import trace_for_all_values
 
 _log = logging.getLogger("ipex.compile")
 # Of the largest element: sums in another order.
@@ -71,10 +71,7 @@ class _Compiled:
             given = tuple(inputs[i] for i in varying)
             if not given:
                 raise ValueError("it has no input")
-            with warnings.catch_warnings():
-                # A size that becomes a constant holds for this call alone.
-                warnings.simplefilter("error" if self._sizes else "ignore", torch.jit._trace.TracerWarning)
-                traced = jit_optimize(torch.jit.trace(module, _copies(given), check_trace=False))
+            traced = jit_optimize(trace_for_all_values(module, _copies(given)))
             expected = self._graph(*[x.clone() if i in varying else x for i, x in enumerate(inputs)])
             for _ in range(2):  # TorchScript compiles again after its first call
                 _check(expected, traced(*_copies(given)))

@@ -7,7 +7,6 @@ report says which.
 
 from __future__ import annotations
 
-import warnings
 import weakref
 from typing import Any
 
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
 from .._jit_optimize import jit_optimize
+from .._tracing import trace_for_all_values
 from .notes import Notes
 from .sample_input import arguments_of
 
@@ -73,13 +73,10 @@ def _trace(model: nn.Module, args: tuple[Any, ...], dtype: torch.dtype | None) -
     if not all(isinstance(value, Tensor) for value in args):
         return "sample_input holds something else than tensors"
     try:
-        with torch.no_grad(), warnings.catch_warnings():
-            # A value that becomes a constant holds for this sample alone. torch's own modules only check with it.
-            warnings.simplefilter("error", torch.jit._trace.TracerWarning)
-            warnings.filterwarnings("ignore", category=torch.jit._trace.TracerWarning, module=r"torch\.(?!jit)")
+        with torch.no_grad():
             expected = model(*_copies(args))
             low = dtype if dtype in (torch.bfloat16, torch.float16) else None
-            graph = jit_optimize(torch.jit.trace(model, _copies(args), check_trace=False), dtype=low)
+            graph = jit_optimize(trace_for_all_values(model, _copies(args)), dtype=low)
             for _ in range(2):  # TorchScript compiles again after its first call
                 difference = _difference(expected, graph(*_copies(args)), low)
                 if difference is not None:
