@@ -51,9 +51,7 @@ def line(name: str, times: dict[str, list[float]]) -> str:
     """A row of the table: medians in us, and the medians of the paired ratios to ours."""
     ours = times["ipex"]
     cells = [f"{statistics.median(t) * 1e6:.1f}" for t in times.values()]
-    ratios = [
-        f"{statistics.median(a / b for a, b in zip(t, ours)):.2f}" for peer, t in times.items() if peer != "ipex"
-    ]
+    ratios = [f"{statistics.median(a / b for a, b in zip(t, ours)):.2f}" for peer, t in times.items() if peer != "ipex"]
     return f"| {name} | " + " | ".join(cells + ratios) + " |"
 
 
@@ -92,7 +90,10 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
     peers = ["eager", "torch.compile"] if arguments.compile else ["eager"]
-    print(f"| us, {arguments.threads} threads | eager | ipex | " + ("torch.compile | " if arguments.compile else ""), end="")
+    print(
+        f"| us, {arguments.threads} threads | eager | ipex | " + ("torch.compile | " if arguments.compile else ""),
+        end="",
+    )
     print(" | ".join(f"{peer} / ipex" for peer in peers) + " |")
     print("|---" * (3 + len(peers) + arguments.compile) + "|")
     for width in (8, 64, 256):

@@ -29,6 +29,7 @@ MAY_INCLUDE = {
     "python/bindings": [
         "ATen/autocast_mode.h",
         "ATen/core/dispatch/Dispatcher.h",
+        "c10/core/impl/LocalDispatchKeySet.h",
         "c10/util/ArrayRef.h",
         "pybind11/",
         "ipex/",

@@ -3,6 +3,7 @@
 // Everything else goes the usual way, to the forward that the module has in Python.
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/jit/frontend/tracer.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
@@ -57,7 +58,12 @@ class Call {
   bool is_plain_now() const {
     const py::object own = own_attributes(module_());
     return is_called_plainly(own.ptr(), /*forward=*/nullptr) && has_packed_parameters(own.ptr()) &&
-           !torch::jit::tracer::isTracing() && !at::autocast::is_autocast_enabled(at::kCPU);
+           !torch::jit::tracer::isTracing() && !is_in_functorch() && !at::autocast::is_autocast_enabled(at::kCPU);
+  }
+
+  // Transforms of torch.func, as vmap, know aten's ops and not ours.
+  static bool is_in_functorch() {
+    return c10::impl::tls_local_dispatch_key_set().included_.has(c10::DispatchKey::FuncTorchDynamicLayerFrontMode);
   }
 
   bool has_packed_parameters(PyObject* own) const {

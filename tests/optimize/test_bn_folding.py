@@ -147,6 +147,17 @@ def test_declines(make, reason):
         assert_same(optimized(x), model(x), 0)
 
 
+def test_a_weight_that_overlaps_itself_stays():
+    model, x = trained(nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4))), torch.randn(2, 3, 5, 5)
+    model[0].weight = nn.Parameter(torch.randn(1, 3, 1, 1).expand(4, 3, 1, 1))
+    with torch.no_grad():
+        expected = model(x)
+        optimized = fold(model, inplace=True)
+        assert folded(optimized) == []
+        assert "can't be written to" in reasons(optimized)
+        assert_same(optimized(x), expected, 0)
+
+
 def test_in_train_mode_it_stays():
     model = trained(nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)))
     model[1].train()

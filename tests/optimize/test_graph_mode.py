@@ -64,7 +64,10 @@ def test_what_can_not_be_traced_is_compiled():
     model, x = Doubles().eval(), torch.ones(2, 4)
     optimized, decision = graph(model, x)
     assert decision.applied
-    assert "run by torch.compile: tracing fails: ValueError: the trace would hold for these inputs alone" in decision.reason
+    assert (
+        "run by torch.compile: tracing fails: ValueError: the trace would hold for these inputs alone"
+        in decision.reason
+    )
     with torch.no_grad():
         for sign in (1, -1):
             assert_same(optimized(x * sign), model(x * sign))
@@ -99,3 +102,13 @@ def test_other_calls_are_the_models_own():
         assert seen == [1]
         assert_same(copy.deepcopy(optimized)(x), model(x), 2e-5)
         assert optimized.double()(x.double()).dtype == torch.float64
+
+
+def test_parameters_that_change_end_the_graph():
+    model, other, x = trained(Mlp()), trained(Mlp()), torch.randn(3, 16)
+    optimized, _ = graph(model, x)
+    optimized.load_state_dict(other.state_dict())
+    with torch.no_grad():
+        with pytest.warns(UserWarning, match="expected the parameters that the graph was made with"):
+            assert_same(optimized(x), other(x), 2e-5)
+        assert_same(optimized(x), other(x), 2e-5)

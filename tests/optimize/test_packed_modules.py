@@ -465,7 +465,9 @@ def test_float32_layers_under_autocast(dtype):
     model, x = trained(Attention()), torch.randn(2, 5, 16)
     optimized = ipex.optimize(model)
     with torch.no_grad(), torch.autocast("cpu", dtype=dtype):
-        ours, eager = optimized(x), model(x)
+        with pytest.warns(UserWarning, match="Pass the dtype to ipex.optimize"):
+            ours = optimized(x)
+        eager = model(x)
     assert ours.dtype == eager.dtype
     assert (ours.float() - eager.float()).abs().max() <= 4 * torch.finfo(dtype).eps * eager.abs().max()
 
@@ -474,3 +476,21 @@ def test_an_lstm_is_optimised_as_child_and_alone():
     assert is_packed(ipex.optimize(trained(Tagger())).lstm)
     assert is_packed(ipex.optimize(nn.LSTM(3, 4).eval()))
     assert not is_packed(ipex.optimize(nn.LSTM(3, 4).eval(), optimize_lstm=False))
+
+
+def test_what_is_optimised_already_stays():
+    model, x = trained(Classifier()), torch.randn(2, 3, 16, 16)
+    once = ipex.optimize(model)
+    twice = ipex.optimize(once)
+    with torch.no_grad():
+        assert_same(twice(x), once(x), 0)
+    assert [type(m) for m in twice.modules()] == [type(m) for m in once.modules()]
+
+
+def test_a_context_manager_around_calls_does_not_matter():
+    model, x = make("linear")
+    optimized = packed(model)
+    for around in (torch.no_grad, torch.inference_mode, torch.enable_grad):
+        with around():
+            assert_same(optimized(x).detach().clone(), model(x).detach().clone())
+    assert_same(torch.vmap(optimized)(x), torch.vmap(model)(x).detach())

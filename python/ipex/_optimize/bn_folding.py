@@ -132,6 +132,8 @@ def why_not(layer: nn.Module, norm: Any, users: dict[int, int]) -> str | None:
         return "a parameter is shared with another module"
     if len({t.device for t in tensors}) > 1 or len({t.dtype for t in tensors}) > 1:
         return "the layer and it are of several dtypes or devices"
+    if any(t.is_inference() or torch._debug_has_internal_overlap(t) == 1 for t in tensors):
+        return "a parameter can't be written to"
     if any(t.is_meta for t in tensors):
         return "its parameters have no values yet"
     if norm.eps >= 1:

@@ -117,5 +117,7 @@ def _attributes_restored(model: nn.Module) -> Iterator[None]:
             yield
     finally:
         for module, attributes in before:
-            module.__dict__.clear()
-            module.__dict__.update(attributes)
+            now = module.__dict__
+            for name in set(now) - set(attributes):
+                del now[name]
+            now.update({name: value for name, value in attributes.items() if now.get(name) is not value})

@@ -166,9 +166,11 @@ def _for_inference(
     if sample is not None and knobs.auto_kernel_selection:
         with notes.of("auto_kernel_selection"):
             layers: set[nn.Module] = {m for m in model.modules() if isinstance(m, OneInput)}
-            select_kernels(model, shapes_seen(model, sample, layers), notes)
+            with torch.autocast("cpu", dtype=dtype, enabled=casts):
+                inputs = shapes_seen(model, sample, layers)
+            select_kernels(model, inputs, notes)
     elif sample is not None and knobs.weights_prepack:
-        with notes.of("sample_input"):
+        with notes.of("sample_input"), torch.autocast("cpu", dtype=dtype, enabled=casts):
             warm_up(model, sample)
 
 

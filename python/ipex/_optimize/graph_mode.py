@@ -7,21 +7,19 @@ report says which.
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten
 
 from .._jit_optimize import jit_optimize
-from .._tracing import trace_for_all_values
+from .._tracing import difference, trace_for_all_values
 from .notes import Notes
 from .sample_input import arguments_of
 
 KNOB = "graph_mode"
-# Relative to the largest element, by the number of bits that a result has.
-_TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2**-6, torch.float16: 2**-9}
 
 
 class GraphCall:
@@ -31,6 +29,7 @@ class GraphCall:
         self._model = weakref.ref(model)
         self._graph = graph
         self._kinds = None if sample is None else [_kind(value) for value in sample]
+        self._constants = [] if sample is None else _constants(model)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         model = self._model()
@@ -39,7 +38,32 @@ class GraphCall:
         has_hooks = model._forward_hooks or model._forward_pre_hooks or model._backward_hooks
         if not fits or model.training or has_hooks or torch.is_grad_enabled() or _is_being_captured():
             return model._call_impl(*args, **kwargs)
+        if not all(
+            held.get(name) is value and _version(value) == version for held, name, value, version in self._constants
+        ):
+            model.__dict__.pop("_compiled_call_impl", None)
+            warnings.warn(
+                "ipex.optimize: expected the parameters that the graph was made with, got others. The model is eager "
+                "from now on. Optimise it again.",
+                stacklevel=3,
+            )
+            return model._call_impl(*args, **kwargs)
         return self._graph(*args, **kwargs)
+
+
+def _constants(model: nn.Module) -> list[tuple[dict[str, Any], str, Tensor, int]]:
+    """Where the tensors stand that a trace has as constants, and their versions."""
+    return [
+        (held, name, value, _version(value))
+        for module in model.modules()
+        for held in (module._parameters, module._buffers)
+        for name, value in held.items()
+        if value is not None
+    ]
+
+
+def _version(tensor: Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def _is_being_captured() -> bool:
@@ -78,9 +102,9 @@ def _trace(model: nn.Module, args: tuple[Any, ...], dtype: torch.dtype | None) -
             low = dtype if dtype in (torch.bfloat16, torch.float16) else None
             graph = jit_optimize(trace_for_all_values(model, _copies(args)), dtype=low)
             for _ in range(2):  # TorchScript compiles again after its first call
-                difference = _difference(expected, graph(*_copies(args)), low)
-                if difference is not None:
-                    return difference
+                found = difference(expected, graph(*_copies(args)), low)
+                if found is not None:
+                    return found
     except Exception as error:
         first_line = (str(error).splitlines() or [""])[0]
         return f"tracing fails: {type(error).__name__}: {first_line}"
@@ -96,9 +120,9 @@ def _compile(
         if args is not None or kwargs is not None:
             with torch.no_grad():
                 positional, named = args or (), kwargs or {}
-                difference = _difference(model(*positional, **named), compiled(*positional, **named), None)
-            if difference is not None:
-                raise ValueError(difference)
+                found = difference(model(*positional, **named), compiled(*positional, **named))
+            if found is not None:
+                raise ValueError(found)
     except Exception as error:
         first_line = (str(error).splitlines() or [""])[0]
         notes.failed(KNOB, f"The model stays eager: {why}; torch.compile fails: {type(error).__name__}: {first_line}")
@@ -109,26 +133,3 @@ def _compile(
 
 def _copies(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(value.clone() for value in args)
-
-
-def _difference(expected: Any, actual: Any, low: torch.dtype | None) -> str | None:
-    """Return how two results differ, if they do."""
-    (flat_expected, structure), (flat_actual, other) = tree_flatten(expected), tree_flatten(actual)
-    if structure != other:
-        return "its trace gives another structure of results"
-    for e, a in zip(flat_expected, flat_actual):
-        if not isinstance(e, Tensor):
-            if e != a:
-                return "its trace gives another result"
-            continue
-        if (e.shape, e.dtype) != (a.shape, a.dtype):
-            return "its trace gives results of another shape or dtype"
-        tolerance = max(_TOLERANCE.get(e.dtype, 0.0), _TOLERANCE[low] if low is not None else 0.0)
-        if e.is_floating_point():
-            finite = e[torch.isfinite(e)]
-            scale = max(finite.abs().max().item() if finite.numel() else 0.0, 1e-3)
-            if not torch.allclose(a.double(), e.double(), rtol=0, atol=tolerance * scale, equal_nan=True):
-                return "its trace gives other numbers"
-        elif not torch.equal(a, e):
-            return "its trace gives other numbers"
-    return None

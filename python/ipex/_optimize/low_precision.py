@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import torch
 from torch import nn
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from .notes import Notes
-from .packed.families import torch_class_of
+from .packed.families import changed_behaviour, torch_class_of
 
 KNOB = "dtype"
 
@@ -27,8 +28,9 @@ def cast_weights(model: nn.Module, dtype: torch.dtype, notes: Notes) -> None:
         if any(t.dtype != torch.float32 for t in tensors):
             notes.declined(KNOB, name, "it is not float32")
             continue
-        if type(module) is not base and type(module) is not nn.Embedding and _is_read_by_parent(module):
-            notes.declined(KNOB, name, f"{type(module).__name__} may read its weight in float32")
+        reason = _why_not(module)
+        if reason is not None:
+            notes.declined(KNOB, name, reason)
             continue
         infinite = _overflows(module, dtype)
         if infinite:
@@ -38,10 +40,15 @@ def cast_weights(model: nn.Module, dtype: torch.dtype, notes: Notes) -> None:
         notes.applied(KNOB, name, f"cast to {str(dtype).removeprefix('torch.')}")
 
 
-def _is_read_by_parent(module: nn.Module) -> bool:
-    from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
-
-    return isinstance(module, NonDynamicallyQuantizableLinear)
+def _why_not(module: nn.Module) -> str | None:
+    own = changed_behaviour(type(module))
+    if isinstance(module, NonDynamicallyQuantizableLinear):
+        return "the attention around it reads its weight"
+    if own is not None and torch_class_of(type(module)) is not None:
+        return f"{own} may do something else than torch's"
+    if torch.nn.utils.parametrize.is_parametrized(module) or module._forward_pre_hooks:
+        return "its parameters may be computed at every call"
+    return None
 
 
 def _overflows(module: nn.Module, dtype: torch.dtype) -> str | None:

@@ -7,6 +7,7 @@ computes it.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -15,6 +16,11 @@ from torch import Tensor, nn
 
 from ..._load_extension import _C
 from .source import PackedParameter, forget, source_of
+
+_AUTOCAST = (
+    "ipex.optimize: expected no autocast of another dtype around a packed layer, got one. The layer unpacks its weight "
+    "at every call, which is slow. Pass the dtype to ipex.optimize."
+)
 
 
 class PackedLayer(nn.Module):
@@ -127,7 +133,8 @@ class PackedLayer(nn.Module):
 
     def _is_packed_now(self) -> bool:
         """Whether the context holds what the parameters say, and nobody wants their gradients."""
-        if self.__dict__.get("_ipex_context") is None:
+        is_in_functorch = torch._C._functorch.peek_interpreter_stack() is not None  # which knows aten's ops, not ours
+        if self.__dict__.get("_ipex_context") is None or is_in_functorch:
             return False
         own = self.__dict__["_parameters"]
         for name in self.parameters_to_pack():
@@ -160,6 +167,7 @@ class PackedLayer(nn.Module):
         dtype = self._ipex_dtype
         if torch.is_autocast_enabled("cpu"):
             if torch.get_autocast_dtype("cpu") != dtype:
+                warnings.warn(_AUTOCAST, stacklevel=2)
                 return self.forward_of_class(*inputs)
             with torch.autocast("cpu", enabled=False):
                 return self.call_op(*[x.to(dtype) for x in inputs])
@@ -181,7 +189,8 @@ class PackedLayer(nn.Module):
 
     def forward_of_class(self, *inputs: Any) -> Any:
         """Compute as the module's own class does."""
-        if isinstance(inputs[0], torch.fx.Proxy) or self._wants_gradients():
+        is_plain = self.__dict__.get("_ipex_context") is None
+        if is_plain or isinstance(inputs[0], torch.fx.Proxy) or self._wants_gradients():
             return super().forward(*inputs)
         return self.as_plain_module().forward(*inputs)
 
