@@ -130,6 +130,26 @@ def test_packed_models_compile_to_code():
         assert_same(compiled(x), model(x), 2e-5)
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # Dynamo reads it
+def test_packed_models_compile_where_gradients_are_wanted():
+    model, x = trained(Mlp()), torch.randn(3, 16)
+    gradients = []
+    for called in (model, torch.compile(ipex.optimize(model), backend="aot_eager")):
+        given = x.clone().requires_grad_()
+        called(given).square().sum().backward()
+        gradients.append(given.grad)
+    assert_same(*gradients, 2e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_packed_models_compile_under_autocast(dtype):
+    model, x = trained(Attention()), torch.randn(2, 5, 16)
+    optimized = ipex.optimize(model, dtype=dtype)
+    compiled = torch.compile(optimized, backend="aot_eager", fullgraph=True)
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        assert_same(compiled(x), optimized(x), 2**-6)
+
+
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
 def test_recurrent_layers_compile_where_torch_allows_it(kind):
     model, x = kind(4, 5, 2, bidirectional=True).eval(), torch.randn(3, 2, 4)

@@ -7,7 +7,6 @@ computes it.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -16,11 +15,6 @@ from torch import Tensor, nn
 
 from ..._load_extension import _C
 from .source import PackedParameter, forget, source_of
-
-_AUTOCAST = (
-    "ipex.optimize: expected no autocast of another dtype around a packed layer, got one. The layer unpacks its weight "
-    "at every call, which is slow. Pass the dtype to ipex.optimize."
-)
 
 
 class PackedLayer(nn.Module):
@@ -162,21 +156,6 @@ class PackedLayer(nn.Module):
         else:
             self.leave_the_short_way()
 
-    def run(self, *inputs: Tensor) -> Any:
-        """Compute with the packed op, in the dtype that the call is to have."""
-        dtype = self._ipex_dtype
-        if torch.is_autocast_enabled("cpu"):
-            if torch.get_autocast_dtype("cpu") != dtype:
-                warnings.warn(_AUTOCAST, stacklevel=2)
-                return self.forward_of_class(*inputs)
-            with torch.autocast("cpu", enabled=False):
-                return self.call_op(*[x.to(dtype) for x in inputs])
-        given = inputs[0].dtype
-        if given == dtype or not (self._ipex_casts and given.is_floating_point):
-            return self.call_op(*inputs)
-        result = self.call_op(*[x.to(dtype) for x in inputs])
-        return result.to(given) if isinstance(result, Tensor) else type(result)(r.to(given) for r in result)
-
     def call_op(self, *inputs: Tensor) -> Any:
         """Call the packed op on inputs of its dtype."""
         if torch.compiler.is_compiling():
@@ -278,7 +257,6 @@ def packed_class(family: Any, plain_class: Any) -> Any:
 def pack_module(module: Any, family: type[PackedLayer], *, casts: bool) -> None:
     """Make this module compute with a packed op. It stays as it was where that fails."""
     plain_class = type(module)
-    required = {name: p.requires_grad for name, p in module._parameters.items() if p is not None}
     module.__class__ = packed_class(family, plain_class)
     module.__dict__["_ipex_casts"] = casts
     try:
@@ -287,8 +265,6 @@ def pack_module(module: Any, family: type[PackedLayer], *, casts: bool) -> None:
         module.__class__ = plain_class
         for name in ("_ipex_casts", "_ipex_context", "_ipex_dtype"):
             module.__dict__.pop(name, None)
-        for name, wanted in required.items():
-            module._parameters[name].requires_grad_(wanted)
         raise
 
 
@@ -308,11 +284,25 @@ class OneInput(PackedLayer):
     def compute(self, input: Tensor) -> Tensor:
         """Call the packed op where it computes what the class would."""
         if torch.compiler.is_compiling():
-            return self.run(input) if self.is_packed_in_graph(input) else super().forward(input)  # type: ignore
+            if self.is_packed_in_graph(input):
+                return self.run(input)
+            torch._dynamo.graph_break()
         self._settle()
         if torch._C._get_tracing_state() is not None or not isinstance(input, Tensor) or not self._is_packed_now():
             return self.forward_of_class(input)  # type: ignore[no-any-return]
-        return self.run(input)  # type: ignore[no-any-return]
+        return self.run(input)
+
+    def run(self, input: Tensor) -> Tensor:
+        """Compute in the dtype of the weight. The result gets the dtype that the call is to have."""
+        dtype = self._ipex_dtype
+        if torch.is_autocast_enabled("cpu"):
+            wanted = torch.get_autocast_dtype("cpu")
+            with torch.autocast("cpu", enabled=False):
+                return self.call_op(input.to(dtype)).to(wanted)  # type: ignore[no-any-return]
+        given = input.dtype
+        if given == dtype or not (self._ipex_casts and given.is_floating_point):
+            return self.call_op(input)  # type: ignore[no-any-return]
+        return self.call_op(input.to(dtype)).to(given)  # type: ignore[no-any-return]
 
 
 def unpack_module(module: Any) -> None:

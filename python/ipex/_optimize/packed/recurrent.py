@@ -56,7 +56,9 @@ class PackedRecurrent(PackedLayer):
 
     def forward(self, input: Any, hx: Any = None) -> Any:
         if torch.compiler.is_compiling():
-            return self._run(input, hx) if self._takes_in_graph(input) else super().forward(input, hx)
+            if self._takes_in_graph(input):
+                return self._run(input, hx)
+            torch._dynamo.graph_break()
         self._settle()
         if not self._takes(input, hx):
             return self.forward_of_class(input, hx)
