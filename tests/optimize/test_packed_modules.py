@@ -178,6 +178,28 @@ def test_a_view_that_is_kept_is_written_to_later():
         assert "_compiled_call_impl" in optimized.__dict__  # the short way again
 
 
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_channels_last_weights_are_written_to(write):
+    model = nn.Conv2d(4, 6, 3).eval().to(memory_format=torch.channels_last)
+    optimized, x = packed(model), torch.randn(2, 4, 8, 8)
+    if write is WRITES["a view"]:
+        write = WRITES["an element"]  # there is no such view
+    with torch.no_grad():
+        write(model.weight), write(optimized.weight)
+        assert_same(optimized(x), model(x))
+        assert optimized.weight.stride() == model.weight.stride()
+
+
+def test_a_parameter_outlives_its_layer():
+    model, _ = make("conv1d")
+    weight = packed(model).weight
+    gc.collect()
+    assert torch.equal(weight, model.weight)
+    with torch.no_grad():
+        weight.mul_(2)
+    assert torch.equal(weight, model.weight * 2)
+
+
 def test_parameters_that_are_replaced():
     model, x = make("conv2d")
     optimized = packed(model)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .layer import OneInput
-from .linear import hidden_bias, plain_tensors
+from .linear import hidden_bias
 
 
 class PackedConvolution(OneInput):
@@ -59,11 +59,6 @@ class PackedConvolution(OneInput):
         widths = self._reversed_padding_repeated_twice[::-1]
         ends, beginnings = list(widths[0::2]), list(widths[1::2])
         return beginnings if beginnings == ends else beginnings + ends
-
-    def packed_values(self, name: str) -> Tensor:
-        values = plain_tensors(self._ipex_context)[name]
-        is_flat = name == "weight" and len(self.stride) == 1 and values.dim() == 4
-        return values.squeeze(2) if is_flat else values
 
     def forward(self, input: Tensor) -> Tensor:
         return self.compute(input)

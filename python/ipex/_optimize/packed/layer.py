@@ -32,10 +32,6 @@ class PackedLayer(nn.Module):
         """Return the context for these parameters."""
         raise NotImplementedError
 
-    def packed_values(self, name: str) -> Tensor:
-        """Return a parameter's values, as the context has them."""
-        raise NotImplementedError
-
     def parameters_to_pack(self) -> list[str]:
         """Return the names of the parameters that go into the context."""
         raise NotImplementedError
@@ -58,6 +54,7 @@ class PackedLayer(nn.Module):
             source = source_of(own[name])
             source.discard(self, name)
             source.add(self, name)
+            source.hold(context, name)
             own[name] = source.parameter
         self.parameters_changed()
         self._take_the_short_way()
@@ -84,7 +81,10 @@ class PackedLayer(nn.Module):
             if isinstance(own.get(name), PackedParameter)
         }
         with torch.no_grad():
-            self.__dict__["_ipex_context"] = self.prepack({name: values.detach() for name, values in plain.items()})
+            context = self.prepack({name: values.detach() for name, values in plain.items()})
+        self.__dict__["_ipex_context"] = context
+        for name in plain:
+            own[name].source.hold(context, name)
         self._take_the_short_way()
 
     def parameters_changed(self) -> None:

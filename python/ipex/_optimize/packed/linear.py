@@ -24,9 +24,6 @@ class PackedLinear(OneInput):
         bias = values.get("bias", hidden_bias(self))
         return torch.ops.ipex.linear_prepack(values["weight"], bias, [], None, None, None)
 
-    def packed_values(self, name: str) -> Tensor:
-        return plain_tensors(self._ipex_context)[name]
-
     def forward(self, input: Tensor) -> Tensor:
         return self.compute(input)
 
@@ -37,9 +34,3 @@ class PackedLinear(OneInput):
 def hidden_bias(module: nn.Module) -> Tensor | None:
     """Return the bias of a layer that has none of its own, but a folded batch_norm's."""
     return module._buffers.get("bias")
-
-
-def plain_tensors(context: Any) -> dict[str, Tensor]:
-    """Return the tensors that a context would save."""
-    tensors: dict[str, Tensor] = context.__getstate__()[0][1]
-    return tensors

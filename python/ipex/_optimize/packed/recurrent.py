@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from .layer import PackedLayer
-from .linear import plain_tensors
 from .source import PackedParameter
 
 
@@ -38,9 +37,6 @@ class PackedRecurrent(PackedLayer):
         weights = [values[name] for name in self._flat_weights_names]
         op = getattr(torch.ops.ipex, self.prepack_op)
         return op(weights, self.bias, self.num_layers, self.bidirectional, self.batch_first, None)
-
-    def packed_values(self, name: str) -> Tensor:
-        return plain_tensors(self._ipex_context)[name]
 
     def bound_arguments(self) -> tuple[Any, ...]:
         return (self._ipex_context,)

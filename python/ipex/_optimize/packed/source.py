@@ -28,12 +28,24 @@ class Source:
     def __init__(self, plain: nn.Parameter) -> None:
         self.parameter = PackedParameter(self, plain)
         self._owners: list[tuple[weakref.ref[PackedLayer], str]] = []
+        self._held: tuple[Any, str] | None = None
         self._plain: weakref.ref[nn.Parameter] | None = None
         self._lent: Tensor | None = None
 
     def add(self, layer: PackedLayer, name: str) -> None:
         """Say that this layer packs the parameter, under this name."""
         self._owners.append((weakref.ref(layer), name))
+
+    def hold(self, context: Any, name: str) -> None:
+        """Say which context has the values. It outlives the layers while somebody holds the parameter."""
+        self._held = context, name
+
+    def _packed_values(self) -> Tensor:
+        """Return what the context has, which may be its own memory."""
+        assert self._held is not None
+        context, name = self._held
+        values: Tensor = context.__getstate__()[0][1][name]
+        return values.reshape(self.parameter.shape)  # the kernels of 1-d convolutions are those of 2-d ones
 
     def discard(self, layer: PackedLayer, name: str) -> None:
         """Say that it no longer does."""
@@ -44,11 +56,7 @@ class Source:
         known = self._plain() if self._plain is not None else None
         if known is not None:
             return known
-        if self._lent is not None:
-            values = self._lent
-        else:
-            layer, name = next((layer, name) for owner, name in self._owners if (layer := owner()) is not None)
-            values = layer.packed_values(name).clone()  # which may be the context's own
+        values = self._lent if self._lent is not None else self._packed_values().clone()
         plain = nn.Parameter(values, requires_grad=self.parameter.requires_grad)
         _sources[plain] = self  # another layer that packs it joins this source
         self._plain = weakref.ref(plain)
@@ -56,13 +64,14 @@ class Source:
 
     def write(self, values: Tensor) -> None:
         """Give the parameter these values: each layer packs them."""
-        self._lent = None
+        self._lent = values  # for good, where no layer is left
         plain = nn.Parameter(values.detach(), requires_grad=self.parameter.requires_grad)
         _sources[plain] = self
         self._plain = weakref.ref(plain)
         for owner, name in list(self._owners):
             layer = owner()
             if layer is not None:
+                self._lent = None
                 layer.repack({name: plain})
 
     def lend(self, values: Tensor) -> None:
@@ -84,9 +93,8 @@ class Source:
         if lent is None:
             return True
         self._lent = None
-        layer, name = next((layer, name) for owner, name in self._owners if (layer := owner()) is not None)
-        packed = layer.packed_values(name)
-        if not torch.equal(lent.view(torch.uint8), packed.view(torch.uint8)):  # NaN is the same NaN
+        bits = torch.int32 if lent.itemsize == 4 else torch.int16  # a NaN is the same NaN
+        if not torch.equal(lent.view(bits), self._packed_values().view(bits)):
             self.write(lent)
         storage = lent.untyped_storage()
         is_alone = torch._C._storage_Use_Count(storage._cdata) <= _own_uses
