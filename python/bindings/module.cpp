@@ -50,6 +50,7 @@ class Warnings final : public c10::WarningHandler {
 
 PYBIND11_MODULE(_C, m) {
   ipex::python::define_quick_call(m);
+  ipex::python::define_layer_call(m);
   m.def(
       "jit_optimize",
       [](const torch::jit::Module& module, std::vector<std::string> disable, const std::optional<std::string>& dtype,

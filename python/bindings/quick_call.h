@@ -1,5 +1,4 @@
-// Calls of optimised modules from Python, without the detours that torch makes when nothing asks for them. See
-// docs/decisions/0019-calls-from-python.md.
+// Calls of modules, by a way that is shorter than nn.Module's.
 #pragma once
 
 #include <torch/csrc/python_headers.h>
@@ -8,7 +7,10 @@
 
 namespace ipex::python {
 
-// Adds QuickCall(module) to ipex._C: what a ScriptModule's `_compiled_call_impl` is, which nn.Module.__call__ asks first.
+// Defines `QuickCall(module)`: calls an optimised ScriptModule from Python. See docs/decisions/0019-calls-from-python.md.
 void define_quick_call(pybind11::module_& m);
+
+// Defines `LayerCall(module, op, bound, dtype, parameters)`: calls a module of one packed op. See layer_call.cpp.
+void define_layer_call(pybind11::module_& m);
 
 }  // namespace ipex::python

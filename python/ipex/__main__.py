@@ -1,4 +1,4 @@
-"""`python -m ipex`: facts that build scripts ask for, and the benchmark."""
+"""`python -m ipex`: facts that build scripts ask for, the benchmark, and scripts that were written for IPEX."""
 
 import argparse
 import sys
@@ -12,8 +12,14 @@ def main() -> None:
         from .bench.command import main as bench
 
         return bench(sys.argv[2:])
+    if sys.argv[1:2] == ["run"]:
+        from .compat.run import main as run
+
+        return run(sys.argv[2:])
     parser = argparse.ArgumentParser(
-        prog="python -m ipex", epilog="python -m ipex bench MODEL: time a model, here and elsewhere; --help tells more"
+        prog="python -m ipex",
+        epilog="python -m ipex bench MODEL: time a model, here and elsewhere; --help tells more. "
+        "python -m ipex run SCRIPT: run a script that was written for IPEX",
     )
     asked = parser.add_mutually_exclusive_group(required=True)
     asked.add_argument("--cmake-dir", action="store_true", help="the folder for CMAKE_PREFIX_PATH")

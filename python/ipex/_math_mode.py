@@ -9,6 +9,7 @@ from enum import Enum
 
 import torch
 
+from . import _device_math_mode
 from ._load_extension import _C
 
 
@@ -24,36 +25,53 @@ class FP32MathMode(Enum):
 
 
 def set_fp32_math_mode(mode: FP32MathMode = FP32MathMode.FP32, device: str | torch.device = "cpu") -> None:
-    """Set the mode of the process. Every model without a mode of its own follows it from its next call on.
+    """Set the mode of the process, for one kind of device.
 
-    TF32 gives a warning and changes nothing: scripts that set it for a GPU run on.
+    On "cpu", every optimised model without a mode of its own follows it from its next call on. On "cuda" and "xpu" it
+    sets torch's own switches for matrix products, convolutions and recurrent layers; those know FP32 and TF32. A mode
+    that the device does not have gives a warning and changes nothing: scripts written for another device run on.
     """
     _check(mode, "set_fp32_math_mode")
-    _check_device(device, "set_fp32_math_mode")
-    if not _C.set_fp32_math_mode(mode.value):
+    where = _device(device, "set_fp32_math_mode")
+    is_set = _C.set_fp32_math_mode(mode.value) if where.type == "cpu" else mode is not FP32MathMode.BF32
+    if not is_set:
+        offered, kind = ("FP32 or BF32", "CPUs do") if where.type == "cpu" else ("FP32 or TF32", f"{where.type} does")
         warnings.warn(
-            f"ipex.set_fp32_math_mode: expected FP32 or BF32, got {mode.name}, which CPUs do not have. "
-            f"The mode stays {get_fp32_math_mode().name}.",
+            f"ipex.set_fp32_math_mode: expected {offered}, got {mode.name}, which {kind} not have. "
+            f"The mode stays {get_fp32_math_mode(where).name}.",
             stacklevel=2,
         )
+    elif where.type != "cpu":
+        _device_math_mode.allow_tf32(where, mode is FP32MathMode.TF32)
 
 
 def get_fp32_math_mode(device: str | torch.device = "cpu") -> FP32MathMode:
-    """Return the mode of the process. It starts as what the environment variable IPEX_FP32_MATH_MODE says, or FP32."""
-    _check_device(device, "get_fp32_math_mode")
-    return FP32MathMode(_C.get_fp32_math_mode())
+    """Return the mode of the process. On "cpu" it starts as what IPEX_FP32_MATH_MODE says, or FP32."""
+    where = _device(device, "get_fp32_math_mode")
+    if where.type == "cpu":
+        return FP32MathMode(_C.get_fp32_math_mode())
+    return FP32MathMode.TF32 if _device_math_mode.allows_tf32(where) else FP32MathMode.FP32
 
 
 @contextmanager
 def fp32_math_mode(mode: FP32MathMode, device: str | torch.device = "cpu") -> Iterator[None]:
     """Set the mode of the process, other threads included, for the length of a `with` block."""
-    before = get_fp32_math_mode(device)
+    where = _device(device, "fp32_math_mode")
+    if where.type != "cpu":
+        switches = _device_math_mode.state(where)
+        set_fp32_math_mode(mode, where)
+        try:
+            yield
+        finally:
+            _device_math_mode.restore(where, switches)
+        return
+    before = get_fp32_math_mode()
     number_of(mode, "fp32_math_mode")
-    set_fp32_math_mode(mode, device)
+    set_fp32_math_mode(mode)
     try:
         yield
     finally:
-        set_fp32_math_mode(before, device)
+        set_fp32_math_mode(before)
 
 
 def number_of(mode: FP32MathMode, caller: str) -> int:
@@ -69,6 +87,11 @@ def _check(mode: FP32MathMode, caller: str) -> None:
         raise TypeError(f"ipex.{caller}: expected an ipex.FP32MathMode, got {mode!r}. Take ipex.FP32MathMode.BF32.")
 
 
-def _check_device(device: str | torch.device, caller: str) -> None:
-    if str(device) != "cpu":
-        raise ValueError(f"ipex.{caller}: expected the device 'cpu', got {str(device)!r}. ipex has no other.")
+def _device(device: str | torch.device, caller: str) -> torch.device:
+    """Return the device. Raises where it has no modes, or is not there."""
+    if not isinstance(device, (str, torch.device)):
+        raise TypeError(f"ipex.{caller}: expected a device such as 'cpu', got {device!r}.")
+    where = torch.device(device)
+    if where.type != "cpu":
+        _device_math_mode.check_device(where, caller)
+    return where

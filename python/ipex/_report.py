@@ -48,6 +48,12 @@ class Report:
         return "\n".join(map(str, self.decisions))
 
 
-def explain(module: torch.jit.ScriptModule) -> Report:
-    """Return what `jit_optimize` did with each node of `module`, and why. The report is saved with the model."""
+def explain(module: torch.nn.Module) -> Report:
+    """Return what was done with each part of an optimised module, and why.
+
+    Of `jit_optimize`: with each node; that report is saved with the model. Of `optimize`: with each module.
+    """
+    report = getattr(module, "__dict__", {}).get("_ipex_report")
+    if isinstance(report, Report):
+        return report
     return Report(tuple(Decision(*row) for row in _C.explain(cpp_module(module, "explain"))))

@@ -10,14 +10,14 @@ import torch
 from ._load_extension import _C
 
 
-def cpp_module(module: torch.jit.ScriptModule, caller: str) -> Any:
+def cpp_module(module: torch.nn.Module, caller: str) -> Any:
     """Return the C++ module of a ScriptModule. Raises for anything else."""
     if isinstance(module, torch.jit.ScriptModule):
         return module._c
     if isinstance(module, torch.nn.Module):
         raise TypeError(
             f"ipex.{caller}: expected a ScriptModule, got the nn.Module {type(module).__name__}. "
-            "Call ipex.jit_optimize(module, example_inputs) first."
+            "Call ipex.jit_optimize(module, example_inputs) or ipex.optimize(module) first."
         )
     raise TypeError(f"ipex.{caller}: expected a ScriptModule, got {type(module).__name__}.")
 

@@ -208,6 +208,13 @@ void define_context(torch::Library& library, const char* name) {
            [](const Pointer& context) { return static_cast<int64_t>(context->cached_primitives()); })
       .def("primitive_math_modes", [](const Pointer& context) { return context->primitive_math_modes(); })
       .def("describe", [](const Pointer& context) { return context->describe(); })
+      // What torch.compile asks of a class that stands in a graph. Nothing of a context shows there.
+      .def("__obj_flatten__",
+           [](const Pointer&) {
+             return std::tuple<std::tuple<std::string, std::string>>(
+                 std::tuple(std::string("kind"), std::string("context")));
+           })
+      .def("__eq__", [](const Pointer& a, const Pointer& b) { return a == b; })
       .def("__repr__", [](const Pointer& context) { return context->describe(); })
       .def_pickle([](const Pointer& context) { return context->state(); },
                   [](const State& state) { return Context::load(state); });

@@ -81,15 +81,49 @@ def test_not_a_mode(mode):
     assert ipex.get_fp32_math_mode() is FP32MathMode.FP32
 
 
-@pytest.mark.parametrize("device", ["xpu", torch.device("cuda"), "cpu:0", None])
-def test_another_device(device):
+@pytest.mark.parametrize(
+    ("device", "error", "message"),
+    [
+        ("xpu", RuntimeError, "expected a device 'xpu' on this machine, got none"),
+        (torch.device("cuda"), RuntimeError, "expected a device 'cuda' on this machine, got none"),
+        ("meta", ValueError, "expected the device 'cpu', 'cuda' or 'xpu', got 'meta'"),
+        (None, TypeError, "expected a device such as 'cpu', got None"),
+    ],
+)
+def test_a_device_that_is_not_there(monkeypatch, device, error, message):
+    for kind in (torch.cuda, torch.xpu):
+        monkeypatch.setattr(kind, "is_available", lambda: False)
     for call in (
-        lambda: ipex.set_fp32_math_mode(FP32MathMode.BF32, device=device),
+        lambda: ipex.set_fp32_math_mode(FP32MathMode.TF32, device=device),
         lambda: ipex.get_fp32_math_mode(device=device),
-        lambda: ipex.fp32_math_mode(FP32MathMode.BF32, device=device).__enter__(),
+        lambda: ipex.fp32_math_mode(FP32MathMode.TF32, device=device).__enter__(),
     ):
-        with pytest.raises(ValueError, match="expected the device 'cpu', got"):
+        with pytest.raises(error, match=message):
             call()
+    assert ipex.get_fp32_math_mode() is FP32MathMode.FP32
+
+
+def switches_of_cuda():
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    if not hasattr(cudnn, "conv"):
+        return matmul.allow_tf32, cudnn.allow_tf32
+    return tuple(switch.fp32_precision == "tf32" for switch in (matmul, cudnn.conv))
+
+
+def test_a_gpu_follows_torchs_own_switches(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    before = switches_of_cuda()
+    with ipex.fp32_math_mode(FP32MathMode.TF32, "cuda"):
+        assert switches_of_cuda() == (True, True)
+        assert ipex.get_fp32_math_mode("cuda") is FP32MathMode.TF32
+        with ipex.fp32_math_mode(FP32MathMode.FP32, "cuda:0"):
+            assert switches_of_cuda() == (False, False)
+            assert ipex.get_fp32_math_mode("cuda") is FP32MathMode.FP32
+        assert switches_of_cuda() == (True, True)
+        with pytest.warns(UserWarning, match="expected FP32 or TF32, got BF32, which cuda does not have"):
+            ipex.set_fp32_math_mode(FP32MathMode.BF32, "cuda")
+        assert ipex.get_fp32_math_mode("cuda") is FP32MathMode.TF32
+    assert switches_of_cuda() == before
     assert ipex.get_fp32_math_mode() is FP32MathMode.FP32
 
 

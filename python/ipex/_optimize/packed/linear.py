@@ -1,0 +1,36 @@
+"""nn.Linear on ipex::linear_run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .layer import OneInput
+
+
+class PackedLinear(OneInput):
+    """A linear layer with a packed weight."""
+
+    op = "linear_run"
+    out_features: int  # of nn.Linear
+
+    def parameters_to_pack(self) -> list[str]:
+        return ["weight", "bias"]
+
+    def prepack(self, values: Mapping[str, Tensor]) -> Any:
+        bias = values.get("bias", hidden_bias(self))
+        return torch.ops.ipex.linear_prepack(values["weight"], bias, [], None, None, None)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return self.compute(input)
+
+    def call_graph_op(self, *inputs: Tensor) -> Any:
+        return torch.ops.ipex.packed_linear(*inputs, self._ipex_context, self.out_features)
+
+
+def hidden_bias(module: nn.Module) -> Tensor | None:
+    """Return the bias of a layer that has none of its own, but a folded batch_norm's."""
+    return module._buffers.get("bias")

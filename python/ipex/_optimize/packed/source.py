@@ -1,0 +1,208 @@
+"""Parameters whose values live in packed ops.
+
+A packed layer keeps its weight in the layout of the kernels, and no second copy. What stands in its `_parameters` says
+shape, strides and dtype, and gets the values from the packed op when somebody wants them.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+from torch.utils.weak import WeakTensorKeyDictionary
+
+if TYPE_CHECKING:
+    from .layer import PackedLayer
+
+
+# What ordinary parameters were packed to, while they exist: tied parameters stay tied.
+_sources: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+
+
+class Source:
+    """The values of one parameter, which several layers may share."""
+
+    def __init__(self, plain: nn.Parameter) -> None:
+        self.parameter = PackedParameter(self, plain)
+        self._owners: list[tuple[weakref.ref[PackedLayer], str]] = []
+        self._held: tuple[Any, str] | None = None
+        self._plain: weakref.ref[nn.Parameter] | None = None
+        self._lent: Tensor | None = None
+
+    def add(self, layer: PackedLayer, name: str) -> None:
+        """Say that this layer packs the parameter, under this name."""
+        self._owners.append((weakref.ref(layer), name))
+
+    def hold(self, context: Any, name: str) -> None:
+        """Say which context has the values. It outlives the layers while somebody holds the parameter."""
+        self._held = context, name
+
+    def _packed_values(self) -> Tensor:
+        """Return what the context has, which may be its own memory."""
+        assert self._held is not None
+        context, name = self._held
+        values: Tensor = context.__getstate__()[0][1][name]
+        return values.reshape(self.parameter.shape)  # the kernels of 1-d convolutions are those of 2-d ones
+
+    def discard(self, layer: PackedLayer, name: str) -> None:
+        """Say that it no longer does."""
+        self._owners = [o for o in self._owners if o[0]() is not None and (o[0]() is not layer or o[1] != name)]
+
+    def plain(self) -> nn.Parameter:
+        """Return the values as an ordinary parameter: the same one while somebody holds it."""
+        known = self._plain() if self._plain is not None else None
+        if known is not None:
+            return known
+        values = self._lent if self._lent is not None else self._packed_values().clone()
+        plain = nn.Parameter(values, requires_grad=self.parameter.requires_grad)
+        _sources[plain] = self  # another layer that packs it joins this source
+        self._plain = weakref.ref(plain)
+        return plain
+
+    def write(self, values: Tensor) -> None:
+        """Give the parameter these values: each layer packs them."""
+        self._lent = values  # for good, where no layer is left
+        plain = nn.Parameter(values.detach(), requires_grad=self.parameter.requires_grad)
+        _sources[plain] = self
+        self._plain = weakref.ref(plain)
+        for owner, name in list(self._owners):
+            layer = owner()
+            if layer is not None:
+                self._lent = None
+                layer.repack({name: plain})
+
+    def lend(self, values: Tensor) -> None:
+        """Remember values of which somebody got a view, and may write to it."""
+        self._lent = values
+        for owner, _ in self._owners:
+            layer = owner()
+            if layer is not None:
+                layer.leave_the_short_way()
+
+    @property
+    def is_lent(self) -> bool:
+        """Whether somebody may hold a view of the values."""
+        return self._lent is not None
+
+    def settle(self) -> bool:
+        """Pack what was written to views since they were lent. Returns whether no view is left."""
+        lent = self._lent
+        if lent is None:
+            return True
+        self._lent = None
+        bits = torch.int32 if lent.itemsize == 4 else torch.int16  # a NaN is the same NaN
+        if not torch.equal(lent.view(bits), self._packed_values().view(bits)):
+            self.write(lent)
+        storage = lent.untyped_storage()
+        is_alone = torch._C._storage_Use_Count(storage._cdata) <= _own_uses
+        if not is_alone:
+            self._lent = lent
+        return is_alone
+
+
+# Of a storage that only a tensor, and what Python makes to look at the storage, refer to.
+_own_uses = 2
+
+
+class PackedParameter(Tensor):
+    """A parameter of a packed layer. Ops on it see its values; writing to it packs the layer again."""
+
+    source: Source
+
+    @staticmethod
+    def __new__(cls, source: Source, like: Tensor) -> PackedParameter:
+        made: PackedParameter = Tensor._make_wrapper_subclass(
+            cls, like.size(), strides=like.stride(), dtype=like.dtype, device=like.device, requires_grad=False
+        )
+        made.source = source
+        made._is_param = True  # what nn.Parameter asks for in isinstance
+        return made
+
+    def __init__(self, source: Source, like: Tensor) -> None:
+        pass
+
+    def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]
+        return f"Packed parameter containing:\n{self.source.plain().detach()!r}"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self.source.plain().__deepcopy__(memo)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.source.plain().__reduce_ex__(protocol)
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        # Not disabled: torch's fast paths that read weights at once, as of transformers, must not be taken.
+        with torch._C.DisableTorchFunctionSubclass():
+            return function(*args, **(kwargs or {}))
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if function is torch.ops.aten.detach.default:
+            return _alias(args[0])
+        values: dict[Source, Tensor] = {}
+
+        def plain(value: Any) -> Any:
+            if not isinstance(value, PackedParameter):
+                return value
+            if value.source not in values:
+                values[value.source] = value.source.plain().detach()
+            return values[value.source]
+
+        written = [
+            value
+            for argument, value in _by_argument(function, args, kwargs)
+            if isinstance(value, PackedParameter) and argument.alias_info is not None
+        ]
+        result = function(*tree_map(plain, args), **tree_map(plain, kwargs))
+        if function._schema.is_mutable:
+            for parameter in written:
+                parameter.source.write(values[parameter.source])
+            return written[0] if written else result
+        for parameter in written:  # not written but viewed
+            parameter.source.lend(values[parameter.source])
+        return result
+
+
+def _alias(parameter: PackedParameter) -> PackedParameter:
+    made = PackedParameter(parameter.source, parameter)
+    made._is_param = False
+    return made
+
+
+def _by_argument(function: Any, args: Any, kwargs: Any) -> list[tuple[Any, Any]]:
+    pairs = []
+    for argument, value in zip(function._schema.arguments, args):
+        pairs += [(argument, v) for v in value] if isinstance(value, (list, tuple)) else [(argument, value)]
+    by_name = {argument.name: argument for argument in function._schema.arguments}
+    return pairs + [(by_name[name], value) for name, value in kwargs.items() if name in by_name]
+
+
+def source_of(parameter: Tensor) -> Source:
+    """Return the source that this parameter's values go to, made at the first request."""
+    if isinstance(parameter, PackedParameter):
+        return parameter.source
+    source: Source | None = _sources.get(parameter)
+    like = source.parameter if source is not None else None
+    same = like is not None and (like.shape, like.stride(), like.dtype) == (
+        parameter.shape,
+        parameter.stride(),
+        parameter.dtype,
+    )
+    if source is None or not same:
+        source = Source(parameter)  # type: ignore[arg-type]
+        _sources[parameter] = source
+    return source
+
+
+def forget(parameter: Tensor | None, layer: PackedLayer, name: str) -> None:
+    """Say that this layer holds an ordinary parameter now."""
+    source = None if parameter is None else _sources.get(parameter)
+    if source is not None:
+        source.discard(layer, name)

@@ -1,0 +1,45 @@
+"""What of IPEX is not covered, and what to use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+PACKAGE = "intel_extension_for_pytorch"
+
+# By the part of the name after the package's.
+REPLACEMENTS = {
+    "cpu.runtime": "Pin cores with taskset or numactl, and set OMP_NUM_THREADS.",
+    "cpu.launch": "Pin cores with taskset or numactl, and set OMP_NUM_THREADS.",
+    "cpu": "Use ipex.isa for what the CPU has, and taskset or numactl to pin cores.",
+    "fast_bert": "Call ipex.optimize(model), or ipex.jit_optimize(model, example_inputs): attention is fused there.",
+    "llm": "Call ipex.optimize(model), or ipex.jit_optimize(model, example_inputs): attention is fused there.",
+    "nn": "Use the modules of torch.nn; ipex.optimize packs them.",
+    "optim": "Use the optimizers of torch.optim, and pass them to ipex.optimize.",
+    "quantization": "Use torchao to quantise; ipex has no int8 ops.",
+    "transformers": "Call ipex.optimize(model), or ipex.jit_optimize(model, example_inputs): attention is fused there.",
+    "verbose": "Set IPEX_VERBOSE=1, and print ipex.explain(optimized).",
+    "xpu": "Use torch.xpu, which is in torch itself.",
+}
+_ELSE = "docs/migrating.md lists what is covered."
+
+
+def message(name: str) -> str:
+    """Return the error for a name that is not covered."""
+    part = name.removeprefix(PACKAGE + ".")
+    known = next((advice for prefix, advice in REPLACEMENTS.items() if f"{part}.".startswith(f"{prefix}.")), _ELSE)
+    return f"ipex.compat: expected a name that is covered, got {name}. {known}"
+
+
+class Finder(MetaPathFinder):
+    """Raises for submodules that are not covered, where Python would only say that they are not there."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return nothing for the modules of others."""
+        if fullname.startswith(PACKAGE + "."):
+            raise ModuleNotFoundError(message(fullname))  # with a name, `from .. import ..` would swallow it
+        return None
