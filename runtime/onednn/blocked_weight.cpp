@@ -47,7 +47,9 @@ std::optional<Panels> panels_of(const memory::desc& desc, const at::Tensor& byte
 BlockedWeight::BlockedWeight(at::Tensor& plain, memory::desc plain_desc, const memory::desc& blocked_desc)
     : plain_sizes_(plain.sizes().vec()),
       plain_strides_(plain.strides().vec()),
-      plain_desc_(std::move(plain_desc)), desc_(blocked_desc), bytes_(bytes(desc_.get_size())) {
+      plain_desc_(std::move(plain_desc)),
+      desc_(blocked_desc),
+      bytes_(bytes(desc_.get_size())) {
   // Asked for the way back before the plain weight is gone.
   dnnl::reorder::primitive_desc(engine(), desc_, engine(), plain_desc_);
   if (desc_.get_ndims() == 2 && plain_desc_.get_strides() == memory::dims{1, plain_desc_.get_dims()[0]}) {

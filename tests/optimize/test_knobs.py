@@ -164,7 +164,6 @@ def test_a_script_module_is_optimised():
 
 @pytest.mark.parametrize("inplace", [False, True])
 def test_with_an_optimizer_both_come_back(inplace):
-    pytest.importorskip("ipex.optim", reason="the training half is not in this build")
     model = Mlp().train()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     result = ipex.optimize(model, optimizer=optimizer, dtype=torch.bfloat16, inplace=inplace)

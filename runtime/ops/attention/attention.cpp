@@ -230,8 +230,8 @@ class Fused {
     const at::Tensor result = eager_layout || is_both
                                   ? empty_result({batch, heads, queries, width}, query_.options())
                                   : empty_result({batch, queries, heads, width}, query_.options()).transpose(1, 2);
-    const AttentionHeads heads_of_all{
-        query_, key_, value_, mask, static_cast<float>(scale_), /*is_causal=*/false, head_scales_};
+    const AttentionHeads heads_of_all{query_,      key_, value_, mask, static_cast<float>(scale_), /*is_causal=*/false,
+                                      head_scales_};
     if (!attend(heads_of_all, result)) return {};
     return rank_ == 3 ? result.squeeze(1) : result;
   }
