@@ -2,13 +2,14 @@
 //
 //   before   %y = aten::matmul(%a, %b)
 //   after    %context = ipex::matmul_prepack(%post_ops=[])
-//            %y = ipex::matmul_run(%a, %context, %operands=[], %eager_layout=1, %b)
+//            %y = ipex::matmul_run(%a, %context, %operands=[], %eager_layout=1, %b, %of_batches=0)
 //
 //   before   %y = aten::baddbmm(%c, %a, %b, %beta=1, %alpha)
-//   after    %p = ipex::matmul_run(%a, .., %b)    %s = aten::mul(%p, %alpha)
-//            %e = aten::expand_as(%c, %s)    %y = aten::add(%e, %s)
+//   after    %p = ipex::matmul_run(%a, .., %b, %of_batches=1)    %s = aten::mul(%p, %alpha)
+//            %y = aten::add_(%s, %c, 1)
 //
-// aten::add alone would let %c widen the product, which aten::baddbmm refuses.
+// aten::bmm and aten::baddbmm refuse factors that aten::matmul would broadcast: so does of_batches. In place, because %c
+// must not widen the product, nor change its dtype.
 // Products with a constant matrix are linears by now (rewrite_as_linear). Declines when beta or alpha is no constant, or
 // beta not 1.
 #include "anchor.h"
@@ -19,9 +20,11 @@
 namespace ipex::passes {
 namespace {
 
-Value* product(Node* node, Value* a, Value* b) {
+Value* product(Node* node, Value* a, Value* b, bool of_batches) {
   const Anchor anchor = Anchor::insert_before(node, "matmul", {}, a);
   anchor.run()->addInput(b);
+  const torch::jit::WithInsertPoint guard(anchor.run());
+  anchor.run()->addInput(node->owningGraph()->insertConstant(of_batches));
   return anchor.output();
 }
 
@@ -30,7 +33,7 @@ bool run(Context& context) {
   for (const char* kind : {"aten::matmul", "aten::bmm"}) {
     for_each(context.graph, kind, [&](Node* node) {
       context.applied(node, "an anchor for post-ops");
-      replace(node, product(node, node->input(0), node->input(1))->node());
+      replace(node, product(node, node->input(0), node->input(1), node->kind() == c10::aten::bmm)->node());
       changed = true;
     });
   }
@@ -38,11 +41,12 @@ bool run(Context& context) {
     const auto beta = number(node->namedInput("beta")), alpha = number(node->namedInput("alpha"));
     if (beta != 1 || !alpha) return context.declined(node, "it scales what it adds");
     context.applied(node, "an anchor for post-ops");
-    Value* scaled = product(node, node->namedInput("batch1"), node->namedInput("batch2"));
+    Value* scaled = product(node, node->namedInput("batch1"), node->namedInput("batch2"), /*of_batches=*/true);
     const torch::jit::WithInsertPoint guard(node);
     if (alpha != 1) scaled = context.graph->insert(c10::aten::mul, {scaled, node->namedInput("alpha")});
-    Value* added = context.graph->insert(c10::aten::expand_as, {node->namedInput("self"), scaled});
-    replace(node, context.graph->insert(c10::aten::add, {added, scaled})->node());
+    Value* one = context.graph->insertConstant(1);
+    Node* add = context.graph->create(c10::aten::add_, {scaled, node->namedInput("self"), one});
+    replace(node, context.graph->insertNode(add));
     changed = true;
   });
   return changed;

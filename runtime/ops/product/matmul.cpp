@@ -161,7 +161,9 @@ c10::intrusive_ptr<MatmulContext> matmul_prepack(const std::vector<std::string>&
 }
 
 Tensor matmul_run(const Tensor& a, const c10::intrusive_ptr<MatmulContext>& context,
-                  const std::vector<Tensor>& operands, bool, const Tensor& b) {
+                  const std::vector<Tensor>& operands, bool, const Tensor& b, bool of_batches) {
+  const bool fit = a.dim() == 3 && b.dim() == 3 && a.size(0) == b.size(0);
+  if (of_batches && !fit) return at::bmm(a, b);  // which says what is wrong
   return context->run(a, b, operands);
 }
 
@@ -170,7 +172,7 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
   m.def("matmul_prepack(str[] post_ops, int? math_mode) -> __torch__.torch.classes.ipex.MatmulContext", matmul_prepack);
   m.def(
       "matmul_run(Tensor a, __torch__.torch.classes.ipex.MatmulContext context, Tensor[] operands, "
-      "bool eager_layout, Tensor b) -> Tensor",
+      "bool eager_layout, Tensor b, bool of_batches=False) -> Tensor",
       matmul_run);
 }
 
