@@ -5,6 +5,7 @@ FILE is where the processes meet; rank 0 leaves the weights in FILE.weights.
 
 from __future__ import annotations
 
+import os
 import sys
 
 import torch
@@ -74,7 +75,10 @@ def main() -> None:
     weights = train(kind, rank, world)
     if rank == 0:
         torch.save(weights, f"{file}.weights")
+    dist.barrier()
     dist.destroy_process_group()
+    # Now and then a thread of gloo's is still there when Python takes torch down, and ends the process as a crash would.
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -55,7 +55,9 @@ def test_what_is_fresh_is_a_tensor(name):
 
 
 def test_ops_of_ours_have_rows():
-    assert {name for name in SCHEMAS if name.startswith("ipex::")} <= ROWS.keys()
+    # Those that Python registers, when somebody first compiles a packed module, are torch.compile's: no pass sees them.
+    of_compilers = {f"ipex::packed_{kind}" for kind in ("linear", "convolution", "lstm", "gru")}
+    assert {name for name in SCHEMAS if name.startswith("ipex::")} - of_compilers <= ROWS.keys()
 
 
 def test_no_form_with_out_has_a_row():
