@@ -77,7 +77,7 @@ def main() -> None:
         torch.save(weights, f"{file}.weights")
     dist.barrier()
     dist.destroy_process_group()
-    # Now and then a thread of gloo's is still there when Python takes torch down, and ends the process as a crash would.
+    # A thread of gloo may still be there when Python takes torch down, and then ends the process as a crash would.
     os._exit(0)
 
 
