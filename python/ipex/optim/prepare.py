@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from .covered import CLASSES
+from .fused_by_torch import fuse_by_torch
 from .masters import lower_weights, master_of
 from .prepared import PreparedOptimizer, why_group_stays
 
@@ -27,6 +28,8 @@ def prepare(
     lowers = dtype in LOW
     if not (lowers or fuse_update_step):
         return []
+    if fuse_update_step and fuse_by_torch(optimizer):
+        return [] if not lowers else ["the weights stay float32: ipex keeps masters of weights on the CPU only"]
     reason = _why_step_stays(optimizer)
     if reason is not None:
         weights = (
