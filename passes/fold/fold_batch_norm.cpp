@@ -51,12 +51,15 @@ std::optional<std::string> read(const Node* node, int64_t channels, Affine& affi
   return std::nullopt;
 }
 
-// The packed op divides by the scale when it takes the batch_norm out again. Where it can't, it needs what was there: a row
-// for each such channel, the weight and then the bias. None where all can be divided by.
-std::optional<at::Tensor> vanished(const Anchor& anchor, const at::Tensor& scale) {
+// The channels by whose scale nothing can be divided.
+at::Tensor vanishing_channels(const at::Tensor& scale) {
   constexpr double least_scale = 1e-20;
-  const at::Tensor channels = scale.to(at::kFloat).abs().lt(least_scale).nonzero().flatten();
-  if (channels.numel() == 0) return std::nullopt;
+  return scale.to(at::kFloat).abs().lt(least_scale).nonzero().flatten();
+}
+
+// The packed op divides by the scale when it takes the batch_norm out again. Where it can't, it needs what was there: a row
+// for each such channel, the weight and then the bias.
+at::Tensor vanished(const Anchor& anchor, const at::Tensor& channels) {
   const at::Tensor weight = toIValue(anchor.argument("weight"))->toTensor();
   const auto bias = toIValue(anchor.argument("bias"));
   const at::Tensor rows = weight.index_select(0, channels).reshape({channels.numel(), -1}).to(at::kFloat);
@@ -80,12 +83,12 @@ bool run(Context& context) {
     if (const auto reason = read(node, anchor->output_channels(), affine)) return context.declined(node, *reason);
     if (anchor->overflows(affine.scale)) return context.declined(node, "the weight would overflow in its dtype");
 
-    const auto gone = vanished(*anchor, affine.scale);
-    if (gone && anchor->is_transposed()) {
+    const at::Tensor gone = vanishing_channels(affine.scale);
+    if (gone.numel() > 0 && anchor->is_transposed()) {
       return context.declined(node, "a channel of a transposed convolution vanishes: it could not be unfolded");
     }
     context.applied(node, "folded into " + describe(anchor->run()));
-    if (gone) anchor->set_argument("vanished", *gone);
+    if (gone.numel() > 0) anchor->set_argument("vanished", vanished(*anchor, gone));
     anchor->fold(affine.scale, affine.shift);
     anchor->set_argument("folded_scale", affine.scale.to(at::kFloat));
     anchor->set_argument("folded_shift", affine.shift.to(at::kFloat));

@@ -149,6 +149,16 @@ def test_a_channel_that_vanishes_is_there_in_another_rank(anchor, norm, x, other
         torch.testing.assert_close(loaded(other), optimized(other), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("groups", [1, 8])
+def test_a_channel_of_a_transposed_convolution_that_vanishes(groups):
+    norm = lively(nn.BatchNorm1d(16))
+    with torch.no_grad():
+        norm.weight[12] = 0  # there are fewer channels of the input
+    model = Functional(nn.ConvTranspose1d(8, 16, 3, groups=groups), norm)
+    optimized = check_against_eager(model, torch.randn(2, 8, 9))
+    assert kinds(optimized)["ipex::batch_norm"] == 1
+
+
 class Second(nn.Module):
     """The value before batch_norm is returned too."""
 
