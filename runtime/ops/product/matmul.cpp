@@ -29,15 +29,29 @@ constexpr const char* op_name = "ipex::matmul_run";
 // batches and heads of attention, matrix after matrix. Others kernels read wrongly, or not.
 Tensor readable(const Tensor& tensor) {
   const auto extent = [&](int64_t i) { return tensor.size(i) * tensor.stride(i); };
-  bool reads = (tensor.stride(-1) == 1 || tensor.stride(-2) == 1) && tensor.is_non_overlapping_and_dense();
+  const auto is_dense = [&](int64_t i) { return tensor.size(i) > 1 && tensor.stride(i) == 1; };
+  const bool is_single = tensor.size(-1) == 1 && tensor.size(-2) == 1;
+  bool reads = (is_dense(-1) || is_dense(-2) || is_single) && tensor.is_non_overlapping_and_dense();
   for (int64_t i = 0; tensor.dim() > 4 && i < tensor.dim() - 2; ++i) {
     reads &= tensor.size(i) == 1 || tensor.stride(i) >= std::max(extent(-1), extent(-2));
   }
   return reads ? tensor : contiguous_result(tensor);
 }
 
+// The stride of a dimension with one element says nothing, and may be any number. oneDNN reads the order of dimensions from
+// strides, this one's too: so it gets one that is larger than all others reach, or in the matrix that of a dense one.
 memory::desc desc_of(const Tensor& tensor) {
-  return {tensor.sizes().vec(), data_type_of(tensor.scalar_type()), tensor.strides().vec()};
+  std::vector<int64_t> strides = tensor.strides().vec();
+  int64_t reach = 1;
+  for (int64_t i = 0; i < tensor.dim(); ++i) {
+    if (tensor.size(i) > 1) reach = std::max(reach, tensor.size(i) * strides[i]);
+  }
+  for (int64_t i = 0; i < tensor.dim() - 2; ++i) {
+    if (tensor.size(i) == 1) strides[i] = reach;
+  }
+  if (tensor.size(-1) == 1) strides.end()[-1] = tensor.size(-2);
+  if (tensor.size(-2) == 1) strides.end()[-2] = tensor.size(-1);
+  return {tensor.sizes().vec(), data_type_of(tensor.scalar_type()), strides};
 }
 
 class MatmulContext final : public FusedOp {

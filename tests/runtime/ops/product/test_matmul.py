@@ -180,3 +180,22 @@ def test_large_products_always_get_a_primitive():
         assert_same(optimized(a, b), model(a, b))
     assert optimized.packed_0.cached_primitives() == 8
     assert fallback_reasons(optimized) == []
+
+
+def in_order(sizes: tuple[int, ...], order: tuple[int, ...], lonely: int) -> Tensor:
+    """A tensor whose dimensions lie in memory in this order, `lonely` being the stride of those with one element."""
+    dense = torch.randn([sizes[i] for i in order]).permute([order.index(i) for i in range(len(sizes))])
+    strides = [lonely if size == 1 else stride for size, stride in zip(sizes, dense.stride())]
+    return dense.as_strided(sizes, strides)
+
+
+@pytest.mark.parametrize("batch", [(1, 3), (3, 1), (1, 1), (2, 3), (1, 12)])
+@pytest.mark.parametrize("matrix", [(4, 2, 5), (1, 8, 5), (4, 8, 1), (1, 1, 1), (5, 64, 12)])
+def test_strides_of_single_elements_say_nothing(batch, matrix):
+    context = torch.ops.ipex.matmul_prepack([], None)
+    rows, depth, columns = matrix
+    for order in itertools.permutations(range(4)):
+        for lonely in (1, 4, 64, 768, 100000):
+            a = in_order((*batch, rows, depth), order, lonely)
+            b = in_order((*batch, depth, columns), order, lonely)
+            assert_same(torch.ops.ipex.matmul_run(a, context, [], True, b), torch.matmul(a, b), 2e-5)
