@@ -18,6 +18,7 @@
 // With eager_layout the result is contiguous, as eager's; else it may keep the kernel's layout, [batch, length, heads,
 // width] in memory, which is what a reader that merges the heads wants.
 #include <ATen/ATen.h>
+#include <ATen/ExpandUtils.h>
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
@@ -254,12 +255,7 @@ class Fused {
     std::vector<int64_t> scores = query_.sizes().vec();
     scores.back() = key_.size(2);
     if (rank_ == 3) scores.erase(scores.begin() + 1);
-    const size_t missing = scores.size() - static_cast<size_t>(tensor.dim());
-    if (tensor.dim() > rank_) return false;
-    for (size_t i = 0; i < tensor.sizes().size(); ++i) {
-      if (tensor.sizes()[i] != 1 && tensor.sizes()[i] != scores[missing + i]) return false;
-    }
-    return true;
+    return at::is_expandable_to(tensor.sizes(), scores);
   }
 
   const char* scale(double factor) {

@@ -1,9 +1,10 @@
-// aten::scaled_dot_product_attention, on kernels of our own where aten would take its fused kernel:
+// aten::scaled_dot_product_attention, on kernels of our own:
 //
 //   ipex::scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa) -> Tensor
 //
 // The result is laid out as aten's. All that our kernels don't take is aten's; a profiler shows the reason.
 #include <ATen/ATen.h>
+#include <ATen/ExpandUtils.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/_fused_sdp_choice.h>
 #include <ATen/record_function.h>
@@ -20,15 +21,6 @@ namespace {
 
 using at::Tensor;
 using Mask = std::optional<Tensor>;
-
-bool broadcasts_to_scores(const Tensor& mask, const Tensor& query, const Tensor& key) {
-  const std::array<int64_t, 4> scores{query.size(0), query.size(1), query.size(2), key.size(2)};
-  if (mask.dim() > 4) return false;
-  for (int64_t i = 1; i <= mask.dim(); ++i) {
-    if (mask.size(-i) != 1 && mask.size(-i) != scores[4 - i]) return false;
-  }
-  return true;
-}
 
 const char* reason_for_aten(const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask,
                             double dropout_p, bool is_causal, std::optional<double> scale, bool enable_gqa) {
@@ -50,7 +42,8 @@ const char* reason_for_aten(const Tensor& query, const Tensor& key, const Tensor
     if (wants_gradient(*mask)) return "its mask requires a gradient";
     const bool is_bool = mask->scalar_type() == at::kBool && is_plain_cpu(*mask);
     if (!is_bool && !is_plain_cpu_float(*mask)) return "its mask is neither of bools nor of float32";
-    if (!broadcasts_to_scores(*mask, query, key)) return "its mask does not have the shape of the scores";
+    if (!at::is_expandable_to(mask->sizes(), {query.size(0), query.size(1), query.size(2), key.size(2)}))
+      return "its mask does not have the shape of the scores";
   }
   if (scale && !(std::abs(*scale) < 1e6)) return "its scale is very large";
   return nullptr;
