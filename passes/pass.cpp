@@ -5,13 +5,6 @@
 namespace ipex::passes {
 namespace {
 
-// The last part of "M::/__module.layer1/__module.layer1.0.relu", as the user wrote it: "layer1.0.relu".
-std::string module_path(const std::string& scope) {
-  const std::string marker = "__module.";
-  const size_t start = scope.rfind(marker);
-  return start == std::string::npos ? "" : scope.substr(start + marker.size());
-}
-
 std::string source_line(const Node* node) {
   const auto place = node->sourceRange().file_line_col();
   if (!place) return "";
@@ -21,9 +14,16 @@ std::string source_line(const Node* node) {
 
 }  // namespace
 
+// The last part of "M::/__module.layer1/__module.layer1.0.relu".
+std::string module_path_of(const Node* node) {
+  const std::string scope = node->scopeName(), marker = "__module.";
+  const size_t start = scope.rfind(marker);
+  return start == std::string::npos ? "" : scope.substr(start + marker.size());
+}
+
 std::string describe(const Node* node) {
   std::string text = node->kind().toQualString();
-  if (const std::string path = module_path(node->scopeName()); !path.empty()) {
+  if (const std::string path = module_path_of(node); !path.empty()) {
     text += " in " + path;
   } else if (const std::string line = source_line(node); !line.empty()) {
     text += " at " + line;

@@ -30,6 +30,7 @@ class Recorder {
   void declined(const std::string& pass, const Node* node, const std::string& reason);
 
   Report report() const;
+  const std::string& method() const { return method_; }
 
  private:
   void record(Decision decision);
@@ -62,6 +63,9 @@ struct Pass {
 inline std::string kind_of(const Node* node) { return node->kind().toQualString(); }
 
 inline bool has_tensor_type(const Value* value) { return value->type()->isSubtypeOf(*c10::TensorType::get()); }
+
+// "layer1.0.relu", the module that the user wrote. Empty where that is not known.
+std::string module_path_of(const Node* node);
 
 // "aten::relu in layer1.0.relu (%input.5)", or with the line of the user's source where there is no scope.
 std::string describe(const Node* node);

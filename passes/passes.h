@@ -48,6 +48,11 @@ Pass rewrite_pooling();
 Pass separate_arithmetic();
 Pass keep_channels_last();
 
+// quantization
+Pass observe();
+Pass quantize();
+Pass carry_bytes();
+
 // finalize
 Pass lower_precision();
 Pass pin_math_mode();

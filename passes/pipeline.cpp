@@ -65,10 +65,13 @@ const std::vector<Phase>& phases() {
       // After the fusions: whether a residual decides the layout depends on where it was added.
       {{separate_arithmetic(), keep_channels_last()}},
       // What the user asked for, after all folding in float32. It leaves pairs of casts between neighbours.
+      {{observe(), quantize()}},
       {{lower_precision(), fold_casts(), pin_math_mode()}},
       // After the last fold_casts, which stops where anything is overwritten.
       // Ops of one kind that our kernels compute for some calls: every pass before knows them by one name.
       {{restore_in_place(), rewrite_pooling(), rewrite_cat(), rewrite_attention(), rewrite_layer_norm()}},
+      // Knows our own max_pool2d, which takes 8-bit numbers.
+      {{carry_bytes()}},
       // After all that edits the nodes of a layer, its dtype and its math mode included.
       {{chain_linears(), chain_convolutions(), share_embedding_weight()}},
       {{explain_leftovers()}},

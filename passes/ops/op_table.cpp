@@ -307,6 +307,10 @@ std::vector<Op> rows() {
   table.ops("ipex::to_channels_last ipex::restore_layout", maybe_view, chooses);
   table.ops("ipex::is_channels_last ipex::has_version_of ipex::set_version_of", no_tensor);
   table.ops("ipex::split_weight ipex::join_weight", fresh);
+  table.ops("ipex::quantized_linear_prepack ipex::quantized_convolution_prepack ipex::observer_prepack", no_tensor,
+            makes_context);
+  table.ops("ipex::quantized_linear_run ipex::quantized_convolution_run ipex::quantize", fresh);
+  table.ops("ipex::observe", itself);
   table.ops("ipex::lower_precision ipex::restore_precision", maybe_view);
 
   return table.take();

@@ -7,6 +7,7 @@
 #include <ipex/run_pass.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include "quick_call.h"
 
@@ -29,6 +30,20 @@ at::ScalarType dtype_of(const std::string& name) {
   TORCH_CHECK(found != dtypes.end(), "ipex.jit_optimize: expected the name of a dtype in dtype, got '", name,
               "'. Take bfloat16 or float16.");
   return found->second;
+}
+
+// observes, {key: (scale, zero point, factors)}, layers that stay in float.
+using Scale = std::tuple<double, int64_t, std::optional<at::Tensor>>;
+using Quantization = std::tuple<bool, std::map<std::string, Scale>, std::vector<std::string>>;
+
+ipex::Quantization quantization_of(const Quantization& from) {
+  const auto& [observes, scales, float_layers] = from;
+  ipex::Quantization quantization{observes, {}, float_layers};
+  for (const auto& [key, scale] : scales) {
+    const auto& [step, zero_point, factors] = scale;
+    quantization.scales[key] = {step, zero_point, factors.value_or(at::Tensor())};
+  }
+  return quantization;
 }
 
 // Keeps what C++ code warns about, to hand it to Python once the GIL is held.
@@ -54,11 +69,12 @@ PYBIND11_MODULE(_C, m) {
   m.def(
       "jit_optimize",
       [](const torch::jit::Module& module, std::vector<std::string> disable, const std::optional<std::string>& dtype,
-         std::optional<int> fp32_math_mode) {
+         std::optional<int> fp32_math_mode, const std::optional<Quantization>& quantization) {
         ipex::Options options;
         options.disable = std::move(disable);
         if (dtype) options.dtype = dtype_of(*dtype);
         if (fp32_math_mode) options.fp32_math_mode = static_cast<ipex::FP32MathMode>(*fp32_math_mode);
+        if (quantization) options.quantization = quantization_of(*quantization);
         Warnings warnings;
         torch::jit::Module optimized = [&] {
           const py::gil_scoped_release released;
@@ -69,7 +85,8 @@ PYBIND11_MODULE(_C, m) {
         return optimized;
       },
       py::arg("module"), py::kw_only(), py::arg("disable") = std::vector<std::string>{},
-      py::arg("dtype") = std::nullopt, py::arg("fp32_math_mode") = std::nullopt);
+      py::arg("dtype") = std::nullopt, py::arg("fp32_math_mode") = std::nullopt,
+      py::arg("quantization") = std::nullopt);
   m.def(
       "set_fp32_math_mode", [](int mode) { return ipex::set_fp32_math_mode(static_cast<ipex::FP32MathMode>(mode)); },
       py::arg("mode"));

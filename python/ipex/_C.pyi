@@ -2,6 +2,8 @@ from typing import Any
 
 _Row = tuple[str, str, bool, str, str]
 
+_Quantization = tuple[bool, dict[str, Any], list[str]]
+
 class QuickCall:
     def __init__(self, module: Any) -> None: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
@@ -13,7 +15,12 @@ class LayerCall:
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 def jit_optimize(
-    module: Any, *, disable: list[str] = ..., dtype: str | None = None, fp32_math_mode: int | None = None
+    module: Any,
+    *,
+    disable: list[str] = ...,
+    dtype: str | None = None,
+    fp32_math_mode: int | None = None,
+    quantization: _Quantization | None = None,
 ) -> Any: ...
 def set_fp32_math_mode(mode: int) -> bool: ...
 def get_fp32_math_mode() -> int: ...

@@ -5,7 +5,7 @@ Importing changes nothing in the process.
 
 import torch  # noqa: F401  (its libraries must be loaded before ours)
 
-from . import isa, optim
+from . import isa, optim, quantization
 from ._jit_optimize import jit_optimize
 from ._load_extension import _C as _C
 from ._math_mode import FP32MathMode, fp32_math_mode, get_fp32_math_mode, set_fp32_math_mode
@@ -39,6 +39,7 @@ __all__ = [
     "load",
     "optim",
     "optimize",
+    "quantization",
     "register_jit_passes",
     "set_fp32_math_mode",
     "unregister_jit_passes",

@@ -37,27 +37,28 @@ def jit_optimize(
     True
     """
     options = Options(disable, dtype, fp32_math_mode)
-    script = _script_module(module, example_inputs)
+    script = script_module(module, example_inputs, "jit_optimize")
     return wrapped(_C.jit_optimize(cpp_module(script, "jit_optimize"), **options.for_cpp()))
 
 
-def _script_module(module: torch.nn.Module, example_inputs: Any) -> torch.jit.ScriptModule:
+def script_module(module: torch.nn.Module, example_inputs: Any, caller: str) -> torch.jit.ScriptModule:
+    """Return the module to optimise: `module` itself, or a trace of it. `caller` is for messages."""
     if isinstance(module, torch.jit.ScriptModule):
         if example_inputs is not None:
             raise TypeError(
-                f"ipex.jit_optimize: expected no example_inputs with a ScriptModule, got {_kind(example_inputs)}. "
+                f"ipex.{caller}: expected no example_inputs with a ScriptModule, got {_kind(example_inputs)}. "
                 "It is not traced again: leave them out."
             )
         return module
     if not isinstance(module, torch.nn.Module):
-        raise TypeError(f"ipex.jit_optimize: expected a ScriptModule or an nn.Module, got {_kind(module)}.")
+        raise TypeError(f"ipex.{caller}: expected a ScriptModule or an nn.Module, got {_kind(module)}.")
     if module.training:
         raise ValueError(
-            "ipex.jit_optimize: expected a module in eval mode, got training=True. Call module.eval() first."
+            f"ipex.{caller}: expected a module in eval mode, got training=True. Call module.eval() first."
         )
     if not isinstance(example_inputs, (torch.Tensor, tuple, Mapping)):
         raise TypeError(
-            f"ipex.jit_optimize: expected example_inputs to trace {_kind(module)} with, got {_kind(example_inputs)}. "
+            f"ipex.{caller}: expected example_inputs to trace {_kind(module)} with, got {_kind(example_inputs)}. "
             "Pass a tensor, a tuple of arguments or a mapping of keyword arguments."
         )
     with torch.no_grad():

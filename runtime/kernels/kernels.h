@@ -10,6 +10,7 @@
 #include "kernels/norms.h"
 #include "kernels/pairs_product.h"
 #include "kernels/pooling.h"
+#include "kernels/quantize.h"
 #include "kernels/recurrent.h"
 #include "kernels/softmax.h"
 #include "kernels/updates.h"
@@ -36,6 +37,7 @@ struct Kernels {
   WinogradKernels winograd;
   PoolingKernels pooling;
   UpdateKernels updates;
+  QuantizeKernels quantize;
   OptionalKernels optional = {};
 };
 

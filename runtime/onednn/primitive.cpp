@@ -23,12 +23,13 @@ bool skip_reference_implementations(dnnl::primitive_desc& desc) {
   return true;
 }
 
-Prepared::Prepared(const dnnl::primitive_desc& desc, bool has_bias)
+Prepared::Prepared(const dnnl::primitive_desc& desc, bool has_bias, Constants constants)
     : primitive_(desc),
       arguments_{
           {DNNL_ARG_SRC, desc.src_desc()}, {DNNL_ARG_WEIGHTS, desc.weights_desc()}, {DNNL_ARG_DST, desc.dst_desc()}},
       weights_(desc.weights_desc()),
       has_bias_(has_bias),
+      constants_(std::move(constants)),
       scratchpad_size_(desc.scratchpad_desc().get_size()) {
   if (has_bias) arguments_.emplace_back(DNNL_ARG_BIAS, desc.weights_desc(1));
   const dnnl::post_ops post_ops = desc.get_primitive_attr().get_post_ops();
@@ -38,6 +39,10 @@ Prepared::Prepared(const dnnl::primitive_desc& desc, bool has_bias)
     dnnl::memory::desc operand;
     post_ops.get_params_binary(i, algorithm, operand);
     arguments_.emplace_back(DNNL_ARG_ATTR_MULTIPLE_POST_OP(i) | DNNL_ARG_SRC_1, operand);
+  }
+  for (const auto& [argument, values] : constants_) {
+    const auto type = values.scalar_type() == at::kInt ? dnnl::memory::data_type::s32 : dnnl::memory::data_type::f32;
+    arguments_.emplace_back(argument, dnnl::memory::desc({values.numel()}, type, dnnl::memory::format_tag::a));
   }
   if (scratchpad_size_ > 0) arguments_.emplace_back(DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc());
 }
@@ -85,6 +90,7 @@ void Prepared::execute(const at::Tensor& src, const at::Tensor& weight, const at
   for (const at::Tensor* tensor : {&src, &weight, &dst}) pass(*tensor);
   if (has_bias_) pass(bias);
   for (const at::Tensor& operand : operands) pass(operand);
+  for (const auto& [argument, values] : constants_) pass(values);
   at::Tensor scratchpad;
   if (scratchpad_size_ > 0) {
     scratchpad = scratch(scratchpad_size_);

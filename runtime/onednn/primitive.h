@@ -49,7 +49,10 @@ using Failure = std::optional<std::string>;
 // A primitive for one set of shapes and one number of threads, ready to run from any thread.
 class Prepared {
  public:
-  Prepared(const dnnl::primitive_desc& desc, bool has_bias);
+  // What a primitive is handed at every call: scales and zero points, by oneDNN's argument numbers.
+  using Constants = std::vector<std::pair<int, at::Tensor>>;
+
+  Prepared(const dnnl::primitive_desc& desc, bool has_bias, Constants constants = {});
 
   // After a failure `dst` may hold anything.
   [[nodiscard]] Failure run(const at::Tensor& src, const BlockedWeight& weight, const at::Tensor& bias,
@@ -58,6 +61,7 @@ class Prepared {
   [[nodiscard]] Failure run(const at::Tensor& src, const at::Tensor& weight, const at::Tensor& bias,
                             const at::Tensor& dst, const std::vector<at::Tensor>& operands) const;
 
+  const dnnl::memory::desc& weights_desc() const { return weights_; }
   // The mode that the primitive was made with, asked of the primitive itself.
   FP32MathMode math_mode() const;
 
@@ -66,10 +70,12 @@ class Prepared {
                const std::vector<at::Tensor>& operands) const;
 
   dnnl::primitive primitive_;
-  // In the order in which execute() fills them: source, weights, result, bias if any, operands, scratchpad if any.
+  // In the order in which execute() fills them: source, weights, result, bias if any, operands, constants, scratchpad if
+  // any.
   std::vector<std::pair<int, dnnl::memory::desc>> arguments_;
   dnnl::memory::desc weights_;
   bool has_bias_;
+  Constants constants_;
   size_t scratchpad_size_;
   std::unique_ptr<SpareArguments> spare_ = std::make_unique<SpareArguments>();
 };

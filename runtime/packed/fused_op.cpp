@@ -5,9 +5,7 @@
 #include "packed/dtype.h"
 
 namespace ipex::runtime {
-namespace {
 
-// How the operand is spread over the result. None when it is not, or in a way that oneDNN can't follow.
 std::optional<Spread> spread_of(const at::Tensor& operand, at::IntArrayRef sizes, int64_t channel) {
   if (operand.sizes() == sizes) return Spread::full;
   const int64_t missing = static_cast<int64_t>(sizes.size()) - operand.dim();
@@ -17,6 +15,8 @@ std::optional<Spread> spread_of(const at::Tensor& operand, at::IntArrayRef sizes
       channel >= missing && operand.size(channel - missing) == operand.numel() && operand.numel() == sizes[channel];
   return is_per_channel ? std::optional(Spread::channel) : std::nullopt;
 }
+
+namespace {
 
 bool is_addition(const PostOp& op) {
   return op.steps.size() == 1 && op.steps.front().algorithm == dnnl::algorithm::binary_add;

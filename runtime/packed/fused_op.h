@@ -26,6 +26,10 @@ namespace ipex::runtime {
 // of their own.
 using PrimitiveKey = c10::SmallVector<int64_t, 24>;
 
+// How an operand is spread over a result of these sizes, whose dimension `channel` has the channels. None when it is not, or
+// in a way that oneDNN can't follow.
+std::optional<Spread> spread_of(const at::Tensor& operand, at::IntArrayRef sizes, int64_t channel);
+
 class FusedOp : public torch::CustomClassHolder {
  public:
   FusedOp(const char* name, const std::vector<std::string>& post_ops, PinnedMathMode math_mode);

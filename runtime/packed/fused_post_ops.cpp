@@ -5,18 +5,16 @@
 #include "onednn/primitive.h"
 
 namespace ipex::runtime {
-namespace {
 
-dnnl::memory::desc operand_desc(Spread spread, const dnnl::memory::desc& dst, int channel) {
-  if (spread == Spread::full) return dst;
+dnnl::memory::desc operand_desc(Spread spread, const dnnl::memory::desc& dst, int channel,
+                                dnnl::memory::data_type type) {
+  if (spread == Spread::full) return {dst.get_dims(), type, dst.get_strides()};
   dnnl::memory::dims sizes(dst.get_ndims(), 1);
   if (spread == Spread::channel) sizes[channel] = dst.get_dims()[channel];
   dnnl::memory::dims strides(sizes.size(), 1);
   for (int i = 0; i < channel; ++i) strides[i] = sizes[channel];
-  return {sizes, dst.get_data_type(), strides};
+  return {sizes, type, strides};
 }
-
-}  // namespace
 
 bool is_exact(const PostOp& post_op) {
   // An unpatched oneDNN loses NaN: see docs/decisions/0001-activations-keep-nan-and-infinity.md.
@@ -36,7 +34,7 @@ dnnl::primitive_attr attributes(FP32MathMode math_mode, const PostOps& post_ops,
       if (fused.accumulates && i == 0) {
         list.append_sum();
       } else if (step.takes_operand()) {
-        list.append_binary(step.algorithm, operand_desc(*spread++, dst, channel));
+        list.append_binary(step.algorithm, operand_desc(*spread++, dst, channel, dst.get_data_type()));
       } else {
         list.append_eltwise(step.algorithm, static_cast<float>(step.alpha), static_cast<float>(step.beta));
       }

@@ -28,6 +28,10 @@ struct FusedPostOps {
 // Whether this oneDNN gives aten's result for the post-op, NaN included.
 bool is_exact(const PostOp& post_op);
 
+// An operand of such a spread and type beside a result `dst` whose dimension `channel` has the channels.
+dnnl::memory::desc operand_desc(Spread spread, const dnnl::memory::desc& dst, int channel,
+                                dnnl::memory::data_type type);
+
 // Attributes that make a primitive compute in this mode and apply the first of `post_ops` to a result `dst` whose
 // dimension `channel` has the channels.
 dnnl::primitive_attr attributes(FP32MathMode math_mode, const PostOps& post_ops, const FusedPostOps& fused,

@@ -82,9 +82,12 @@ StateReader::StateReader(const char* name, const State& state) : name_(name), st
   }
 }
 
-Spec StateReader::spec() const {
+at::Tensor StateReader::tensor(const char* key) const {
   const auto& tensors = std::get<1>(state_);
-  const auto tensor = [&](const char* key) { return tensors.contains(key) ? tensors.at(key) : at::Tensor(); };
+  return tensors.contains(key) ? tensors.at(key) : at::Tensor();
+}
+
+Spec StateReader::spec() const {
   return {name_,
           tensor("weight"),
           tensor("bias"),

@@ -63,6 +63,8 @@ class StateReader {
   StateReader(const char* name, const State& state);
 
   Spec spec() const;
+  // Undefined where the state has none of this name.
+  at::Tensor tensor(const char* key) const;
   // None where the context follows the process.
   PinnedMathMode math_mode() const;
   // `count` integers, each at least `minimum`.

@@ -3,6 +3,7 @@
 
 #include <ipex/export.h>
 #include <ipex/math_mode.h>
+#include <ipex/quantization.h>
 #include <ipex/report.h>
 #include <torch/csrc/jit/api/module.h>
 
@@ -20,6 +21,8 @@ struct Options {
   // bfloat16 or float16, to let the convolutions and linears of a float32 model compute in it. Inputs and results of the
   // model keep their dtype.
   std::optional<at::ScalarType> dtype;
+  // To let layers compute in 8 bits, or to prepare the model for that.
+  std::optional<Quantization> quantization;
 };
 
 // Returns a new module that computes what `module` does, faster. `module` may be traced, scripted, frozen or loaded

@@ -3,7 +3,7 @@
 //   ipex::max_pool2d(x, kernel_size, stride, padding, dilation, ceil_mode) -> Tensor
 //   ipex::adaptive_avg_pool2d(x, output_size) -> Tensor
 //
-// The kernels take float32 without gradients. That of max_pool2d computes no indices, which aten computes and drops; that
+// The kernels take float32 without gradients, that of max_pool2d quantised images (ops/quantized/) too. That of max_pool2d computes no indices, which aten computes and drops; that
 // of adaptive_avg_pool2d averages whole images. All else is left to aten, also what aten refuses; a profiler shows it,
 // with the reason, under the name of the op.
 #include <ATen/ATen.h>
@@ -43,9 +43,10 @@ int64_t count_of(const Windows& w, bool ceil_mode) {
   return ceil_mode && (count - 1) * w.stride >= w.pixels + w.padding ? count - 1 : count;
 }
 
-const char* reason_for_aten(const at::Tensor& x) {
+const char* reason_for_aten(const at::Tensor& x, bool may_be_bytes = false) {
   if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
-  if (!is_plain_cpu_float(x)) return "its input is not a float32 CPU tensor";
+  const bool is_byte = may_be_bytes && x.scalar_type() == at::kByte && is_plain_cpu(x);
+  if (!is_byte && !is_plain_cpu_float(x)) return "its input is not a float32 CPU tensor";
   if (wants_gradient(x)) return "its input requires a gradient";
   if (x.dim() != 4 || x.numel() == 0 || x.suggest_memory_format() != at::MemoryFormat::ChannelsLast ||
       !x.is_contiguous(at::MemoryFormat::ChannelsLast)) {
@@ -58,9 +59,13 @@ at::Tensor max_pool2d(const at::Tensor& x, at::IntArrayRef kernel_size, at::IntA
                       at::IntArrayRef dilation, bool ceil_mode) {
   const auto in_aten = [&](const char* reason) {
     RECORD_FUNCTION(c10::str("ipex::max_pool2d in aten: ", reason), {});
-    return at::max_pool2d(x, kernel_size, stride, padding, dilation, ceil_mode);
+    // aten counts the pixels of an image of 8-bit numbers in 8 bits. Floats hold them exactly.
+    const bool is_byte = x.scalar_type() == at::kByte;
+    const at::Tensor y =
+        at::max_pool2d(is_byte ? x.to(at::kFloat) : x, kernel_size, stride, padding, dilation, ceil_mode);
+    return is_byte ? y.to(at::kByte) : y;
   };
-  if (const char* reason = reason_for_aten(x)) return in_aten(reason);
+  if (const char* reason = reason_for_aten(x, /*may_be_bytes=*/true)) return in_aten(reason);
   const auto has_one_or_two = [](at::IntArrayRef list) { return list.size() == 1 || list.size() == 2; };
   if (!has_one_or_two(kernel_size) || !(stride.empty() || has_one_or_two(stride)) || !has_one_or_two(padding) ||
       !has_one_or_two(dilation)) {
@@ -77,16 +82,23 @@ at::Tensor max_pool2d(const at::Tensor& x, at::IntArrayRef kernel_size, at::IntA
 
   const at::Tensor y = empty_result({x.size(0), x.size(1), height, pooling.result_width},
                                     x.options().memory_format(at::MemoryFormat::ChannelsLast));
-  const float* from = x.const_data_ptr<float>();
-  float* to = y.mutable_data_ptr<float>();
   const int64_t image = x.numel() / x.size(0), row = pooling.result_width * pooling.channels;
   const int64_t work = row * pooling.vertical.size * pooling.horizontal.size;
-  at::parallel_for(0, x.size(0) * height, std::max<int64_t>(1, elements_worth_a_thread / work),
-                   [&](int64_t begin, int64_t end) {
-                     for (int64_t i = begin; i < end; ++i) {
-                       kernels().pooling.max_pool_row(from + i / height * image, pooling, i % height, to + i * row);
-                     }
-                   });
+  const auto pool = [&]<typename T>(void (*pool_row)(const T*, const Pooling&, int64_t, T*)) {
+    const T* from = x.const_data_ptr<T>();
+    T* to = y.mutable_data_ptr<T>();
+    at::parallel_for(0, x.size(0) * height, std::max<int64_t>(1, elements_worth_a_thread / work),
+                     [&](int64_t begin, int64_t end) {
+                       for (int64_t i = begin; i < end; ++i) {
+                         pool_row(from + i / height * image, pooling, i % height, to + i * row);
+                       }
+                     });
+  };
+  if (x.scalar_type() == at::kByte) {
+    pool(kernels().pooling.max_pool_row_of_bytes);
+  } else {
+    pool(kernels().pooling.max_pool_row);
+  }
   return y;
 }
 

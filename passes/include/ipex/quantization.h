@@ -1,0 +1,29 @@
+// Computing in 8 bits with scales that calibration data gave: see ipex.quantization in Python, which makes these.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace ipex {
+
+struct Quantization {
+  // How the 8-bit numbers of one tensor stand for floats: value = (number - zero_point) * scale.
+  struct Scale {
+    double scale;
+    int64_t zero_point;
+    // What multiplies its last dimension first, and divides the weight of the linear that reads it. Undefined for none.
+    at::Tensor factors;
+  };
+
+  // Whether the model is only prepared: it then computes in floats, and observers see what its layers read.
+  bool observes = false;
+  // Of the tensors that observers have seen, by the observer's key. A layer without one stays in float.
+  std::map<std::string, Scale> scales;
+  // Layers that stay in float: their module paths, or those of modules that contain them.
+  std::vector<std::string> float_layers;
+};
+
+}  // namespace ipex

@@ -1,0 +1,137 @@
+// carry_bytes: 8-bit numbers pass from layer to layer.
+//
+//   before   %y = ipex::quantized_linear_run(%x, %first, ..)
+//            %v = aten::view(%y, ..)
+//            %q = ipex::quantize(%v, %scale, %zero_point)
+//            %z = ipex::quantized_linear_run(%q, %second, ..)
+//   after    %y = ipex::quantized_linear_run(%x, %first with %scale and %zero_point, ..)
+//            %q = aten::view(%y, ..)
+//            %z = ipex::quantized_linear_run(%q, %second, ..)
+//
+// The numbers are the same: rounding keeps the order, so it may come before an op that chooses among elements, and before
+// one that moves them. A layer gives floats where somebody reads floats, or numbers of another scale.
+#include <torch/csrc/jit/ir/constants.h>
+
+#include <algorithm>
+
+#include "aliasing.h"
+#include "anchor.h"
+#include "graph_walk.h"
+#include "passes.h"
+
+namespace ipex::passes {
+namespace {
+
+using torch::jit::toIValue;
+using torch::jit::WithInsertPoint;
+
+bool is_quantize(const Node* node) {
+  static const OpName quantize("ipex::quantize");
+  return quantize.is_of(node);
+}
+
+bool has_factors(const Node* quantize) { return !toIValue(quantize->input(3))->isNone(); }
+
+bool has_same_scale(const Node* a, const Node* b) {
+  return toIValue(a->input(1))->toDouble() == toIValue(b->input(1))->toDouble() &&
+         toIValue(a->input(2))->toInt() == toIValue(b->input(2))->toInt();
+}
+
+// Whether all who read the tensor want the numbers that `quantize` makes of it, as it is when it is made.
+bool is_read_as(const Value* value, const Node* quantize) {
+  return std::all_of(value->uses().begin(), value->uses().end(), [&](const Use& use) {
+    return is_quantize(use.user) && !has_factors(use.user) && has_same_scale(use.user, quantize) &&
+           use.user->owningBlock() == value->node()->owningBlock() && !written_between(value->node(), use.user);
+  });
+}
+
+bool gives_floats(const Node* node) {
+  static const OpName linear("ipex::quantized_linear_run"), convolution("ipex::quantized_convolution_run");
+  if (!linear.is_of(node) && !convolution.is_of(node)) return false;
+  const Node* prepack = node->input(1)->node();
+  return is_prepack(prepack) && toIValue(prepack->namedInput("result"))->toDoubleList().empty();
+}
+
+// Whether the op gives the same of 8-bit numbers as of the floats that they stand for.
+bool moves_or_chooses(const Node* node) {
+  static const OpName pools[] = {OpName("aten::max_pool1d"), OpName("aten::max_pool2d"), OpName("aten::max_pool3d")};
+  const bool is_atens_pool = std::any_of(std::begin(pools), std::end(pools), [&](const OpName& op) { return op.is_of(node); });
+  const bool joins = has_trait(node, trait::joins);
+  return has_trait(node, trait::chooses) && !has_trait(node, trait::elementwise) && !is_atens_pool &&
+         node->outputs().size() == 1 && (!joins || node->input(0)->node()->kind() == c10::prim::ListConstruct);
+}
+
+// The numbers stand for the tensor's readers, who were the nodes that made numbers of it.
+void read_directly(Value* value) {
+  const auto uses = value->uses();  // as they are now: the readers of the numbers come in their place
+  for (const Use& use : uses) {
+    use.user->output()->replaceAllUsesWith(value);
+    use.user->destroy();
+  }
+}
+
+void quantize_inputs(Node* node, const Node* quantize) {
+  Node* reader = node;
+  size_t count = 1;
+  const WithInsertPoint guard(node);
+  Graph& graph = *node->owningGraph();
+  if (has_trait(node, trait::joins)) {
+    // The list may have other readers.
+    reader = graph.insertNode(graph.createList(c10::TensorType::get(), node->input(0)->node()->inputs()));
+    node->replaceInput(0, reader->output());
+    reader->moveBefore(node);
+    count = reader->inputs().size();
+  }
+  const WithInsertPoint before(reader);
+  for (size_t i = 0; i < count; ++i) {
+    Value* numbers = graph.insert(quantize->kind(), {reader->input(i), *toIValue(quantize->input(1)),
+                                                     *toIValue(quantize->input(2)), torch::jit::IValue()});
+    numbers->node()->setSourceRange(quantize->sourceRange());
+    reader->replaceInput(i, numbers);
+  }
+}
+
+// Whether anything was done about the tensor that this node makes numbers of.
+bool carry(Context& context, Node* quantize) {
+  Value* value = quantize->input(0);
+  Node* maker = value->node();
+  if (has_factors(quantize) || maker->owningBlock() != quantize->owningBlock() || !is_read_as(value, quantize)) {
+    return false;
+  }
+  if (gives_floats(maker)) {
+    const std::vector<double> numbers{toIValue(quantize->input(1))->toDouble(),
+                                      static_cast<double>(toIValue(quantize->input(2))->toInt())};
+    set_argument(maker->input(1)->node(), "result", numbers);
+    context.applied(maker, "gives 8-bit numbers");
+  } else if (moves_or_chooses(maker)) {
+    quantize_inputs(maker, quantize);
+  } else {
+    return false;
+  }
+  value->setType(c10::TensorType::get());
+  read_directly(value);
+  return true;
+}
+
+bool run(Context& context) {
+  if (!context.options.quantization) return false;
+  bool changed = false, again = true;
+  while (again) {
+    again = false;
+    std::vector<Node*> nodes;
+    for_each(context.graph, "ipex::quantize", [&](Node* node) { nodes.push_back(node); });
+    for (Node* node : nodes) {
+      if (carry(context, node)) {
+        again = changed = true;
+        break;  // others may be gone
+      }
+    }
+  }
+  return changed;
+}
+
+}  // namespace
+
+Pass carry_bytes() { return {"carry_bytes", run}; }
+
+}  // namespace ipex::passes

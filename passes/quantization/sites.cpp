@@ -1,0 +1,135 @@
+#include "quantization/sites.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/jit/ir/constants.h>
+
+#include <map>
+#include <unordered_set>
+
+#include "aliasing.h"
+#include "graph_walk.h"
+
+namespace ipex::passes {
+namespace {
+
+using torch::jit::toIValue;
+
+// So many products of two 8-bit numbers fit into a sum of 32 bits.
+constexpr int64_t most_products = (int64_t{1} << 31) / (255 * 127);
+
+bool is_named(const Node* node, const std::vector<std::string>& layers) {
+  const std::string path = module_path_of(node);
+  return std::any_of(layers.begin(), layers.end(), [&](const std::string& layer) {
+    return path == layer || path.starts_with(layer + ".");
+  });
+}
+
+bool is_one_of(const Node* node) {
+  static const OpName convolution("ipex::convolution_run"), linear("ipex::linear_run");
+  return convolution.is_of(node) || linear.is_of(node);
+}
+
+std::optional<std::string> reason_against(const Anchor& anchor, const Quantization& quantization) {
+  if (is_named(anchor.run(), quantization.float_layers)) return "it is one of the layers to leave in float";
+  if (anchor.dtype() != at::kFloat) return "its weight is not float32";
+  const int64_t rank = anchor.spatial_rank();
+  if (rank != 0 && rank != 2) return "only 2-d convolutions are quantised";
+  if (anchor.is_transposed()) return "transposed convolutions are not quantised";
+  if (rank == 0 && !toIValue(anchor.argument("folded_scale"))->isNone()) {
+    return "a batch_norm is folded into it that is another one for other ranks";
+  }
+  const at::Tensor weight = toIValue(anchor.argument("weight"))->toTensor();
+  if (!weight.isfinite().all().item<bool>()) return "its weight holds values that are not finite";
+  if (weight.numel() / weight.size(0) > most_products) return "its sums are too long for 32 bits";
+  return std::nullopt;
+}
+
+// The post-op that takes each operand.
+std::vector<std::string> takers_of_operands(const Anchor& anchor) {
+  static const std::unordered_set<std::string> take{"add", "add_", "radd", "sub", "sub_", "rsub", "mul", "mul_", "rmul",
+                                                    "div", "div_", "maximum", "minimum", "rmaximum", "rminimum",
+                                                    "prelu"};
+  std::vector<std::string> takers;
+  for (const std::string& post_op : anchor.post_ops()) {
+    const std::string name = post_op.substr(0, post_op.find('('));
+    if (take.count(name) || name.starts_with("add_scaled")) takers.push_back(name);
+  }
+  return takers;
+}
+
+bool adds(const std::string& post_op) { return post_op == "add" || post_op == "add_" || post_op == "radd"; }
+
+class Sites {
+ public:
+  explicit Sites(Context& context) : context_(context) {}
+
+  std::vector<Site> find() {
+    for_each_node(context_.graph->block(), [&](Node* node) {
+      nodes_.push_back(node);
+      if (!is_one_of(node)) return;
+      const auto anchor = Anchor::producing(node->output());
+      TORCH_CHECK(anchor, "ipex.quantization: expected a model that was not optimised before, got one with ",
+                  describe(node), ". Quantise the original.");
+      if (const auto reason = reason_against(*anchor, *context_.options.quantization)) {
+        context_.declined(node, *reason);
+      } else {
+        quantizable_.insert(node);
+      }
+    });
+    std::vector<Site> sites;
+    for (Node* node : nodes_) {
+      if (may_write(node)) keys_.clear();  // what was read may be another tensor from here on
+      if (quantizable_.count(node)) sites.push_back(site_of(*Anchor::producing(node->output())));
+    }
+    return sites;
+  }
+
+ private:
+  Site site_of(const Anchor& anchor) {
+    Site site{anchor, key_of(anchor.run(), anchor.input()), {}};
+    const std::vector<std::string> takers = takers_of_operands(anchor);
+    TORCH_INTERNAL_ASSERT(takers.size() == anchor.operands().size());
+    for (size_t i = 0; i < takers.size(); ++i) {
+      Value* operand = anchor.operands()[i];
+      const bool is_carried = adds(takers[i]) && is_carried_in_bytes(operand);
+      site.operand_keys.push_back(is_carried ? std::optional(key_of(anchor.run(), operand)) : std::nullopt);
+    }
+    return site;
+  }
+
+  std::string key_of(Node* node, Value* value) {
+    std::string& key = keys_[{node->owningBlock(), value}];
+    if (key.empty()) key = c10::str(context_.recorder.method(), "/", next_key_++, " ", describe(node));
+    return key;
+  }
+
+  // Whether a site makes the tensor, and only sites read it.
+  bool is_carried_in_bytes(const Value* value) const {
+    static const OpName max_pool("aten::max_pool2d");
+    const Node* maker = value->node();
+    const bool is_made = quantizable_.count(const_cast<Node*>(maker)) ||
+                         (max_pool.is_of(maker) && quantizable_.count(const_cast<Node*>(maker->input(0)->node())));
+    return is_made && std::all_of(value->uses().begin(), value->uses().end(),
+                                  [&](const Use& use) { return is_read_in_bytes(use); });
+  }
+
+  bool is_read_in_bytes(const Use& use) const {
+    if (quantizable_.count(use.user)) return use.offset == 0;
+    if (use.user->kind() != c10::prim::ListConstruct) return false;
+    const auto& uses = use.user->output()->uses();
+    if (uses.size() != 1 || !quantizable_.count(uses[0].user) || uses[0].offset != 2) return false;
+    return adds(takers_of_operands(*Anchor::producing(uses[0].user->output()))[use.offset]);
+  }
+
+  Context& context_;
+  std::vector<Node*> nodes_;
+  std::unordered_set<Node*> quantizable_;
+  std::map<std::pair<Block*, Value*>, std::string> keys_;
+  size_t next_key_ = 0;
+};
+
+}  // namespace
+
+std::vector<Site> quantizable_sites(Context& context) { return Sites(context).find(); }
+
+}  // namespace ipex::passes

@@ -1,0 +1,44 @@
+"""How a model is quantised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+_RANGES = ("min_max", "moving_average", "percentile", "mean_squared_error")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a model is quantised.
+
+    `activations` says how the range of a tensor follows from what calibration saw: "min_max", all of it;
+    "moving_average", of the ranges of the calls; "percentile", without the outermost values, so that `percentile` percent
+    stay; "mean_squared_error", the range with the smallest error, found by trying. `float_layers` names modules, as in
+    "layer4.1.conv2" or "head", whose layers stay in float. `smooth`, SmoothQuant's alpha, lets the weights of linears take
+    over the differences between the channels of their inputs: 0.5 is usual for transformers, None leaves them.
+    """
+
+    activations: str = "mean_squared_error"
+    percentile: float = 99.99
+    float_layers: Iterable[str] = ()
+    smooth: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.activations not in _RANGES:
+            raise ValueError(
+                f"ipex.quantization.Recipe: expected one of {', '.join(_RANGES)} in activations, "
+                f"got {self.activations!r}."
+            )
+        if not 50 < self.percentile <= 100:
+            raise ValueError(
+                f"ipex.quantization.Recipe: expected more than 50 and at most 100 in percentile, got {self.percentile}."
+            )
+        if isinstance(self.float_layers, str):
+            raise TypeError(
+                "ipex.quantization.Recipe: expected a list of module paths in float_layers, got the string "
+                f"{self.float_layers!r}. Take [{self.float_layers!r}]."
+            )
+        object.__setattr__(self, "float_layers", tuple(self.float_layers))  # an iterator is read once
+        if self.smooth is not None and not 0 <= self.smooth <= 1:
+            raise ValueError(f"ipex.quantization.Recipe: expected 0 to 1 in smooth, got {self.smooth}.")

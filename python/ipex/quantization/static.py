@@ -1,0 +1,102 @@
+"""Scales from calibration data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from .._jit_optimize import script_module
+from .._load_extension import _C
+from .._script_module import cpp_module, wrapped
+from ._scales import Scale, scale_of
+from .recipe import Recipe
+
+
+class Prepared:
+    """A model that observes the data it is called with. `ipex.quantization.convert` makes a quantised one of it."""
+
+    def __init__(self, script: torch.jit.ScriptModule, recipe: Recipe) -> None:
+        self._script = script
+        self._recipe = recipe
+        self._observed = wrapped(_C.jit_optimize(cpp_module(script, "quantization.prepare"), quantization=self._ask()))
+        self._observers = _observers_of(self._observed)
+        if not self._observers:
+            raise ValueError(
+                "ipex.quantization.prepare: expected a model with a linear or a 2-d convolution to quantise, got none. "
+                "ipex.explain(ipex.jit_optimize(model)) says what became of its layers."
+            )
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        with torch.no_grad():
+            return self._observed(*inputs, **named)
+
+    def scales(self) -> dict[str, Scale]:
+        """Return the scale of each tensor that layers read, by the observer's name."""
+        return {o.key(): scale_of(self._seen(o), self._recipe) for o in self._observers}
+
+    def convert(self) -> torch.jit.ScriptModule:
+        asked = self._ask({key: tuple(scale) for key, scale in self.scales().items()})
+        return wrapped(_C.jit_optimize(cpp_module(self._script, "quantization.convert"), quantization=asked))
+
+    def _ask(self, scales: dict[str, Any] | None = None) -> tuple[bool, dict[str, Any], list[str]]:
+        return scales is None, scales or {}, list(self._recipe.float_layers)
+
+    @staticmethod
+    def _seen(observer: Any) -> dict[str, torch.Tensor]:
+        statistics: dict[str, torch.Tensor] = dict(observer.statistics())
+        calls, not_finite = statistics["counts"].tolist()
+        low, high = statistics["range"].tolist()[:2]
+        if calls == 0 or low > high:
+            raise ValueError(
+                f"ipex.quantization.convert: expected calibration data at {observer.key()}, got none. "
+                "Call the prepared model with inputs like those it will meet."
+            )
+        if not_finite:
+            raise ValueError(
+                f"ipex.quantization.convert: expected finite numbers at {observer.key()}, got {not_finite} that are "
+                "not. Leave such inputs out, or name the layer in the recipe's float_layers."
+            )
+        return statistics
+
+
+def prepare(
+    model: torch.nn.Module,
+    example_inputs: torch.Tensor | tuple[Any, ...] | Mapping[str, Any] | None = None,
+    recipe: Recipe | None = None,
+) -> Prepared:
+    """Return a copy of `model` that observes the data it is called with.
+
+    `model` and `example_inputs` are as in `ipex.jit_optimize`. Call the result with inputs like those that the model will
+    meet, a few hundred or so, then `convert` it.
+
+    >>> model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8)).eval()
+    >>> x = torch.randn(256, 64)
+    >>> prepared = ipex.quantization.prepare(model, x)
+    >>> _ = prepared(x)
+    >>> quantized = ipex.quantization.convert(prepared)
+    >>> torch.allclose(quantized(x), model(x), atol=0.1)
+    True
+    """
+    return Prepared(script_module(model, example_inputs, "quantization.prepare"), recipe or Recipe())
+
+
+def convert(prepared: Prepared) -> torch.jit.ScriptModule:
+    """Return the quantised model. `prepared` can see more data, and be converted again."""
+    if not isinstance(prepared, Prepared):
+        raise TypeError(
+            f"ipex.quantization.convert: expected what ipex.quantization.prepare returns, got {type(prepared).__name__}."
+        )
+    return prepared.convert()
+
+
+def _observers_of(module: torch.jit.ScriptModule) -> list[Any]:
+    observers = []
+    index = 0
+    while hasattr(module, f"packed_{index}"):
+        context = getattr(module, f"packed_{index}")
+        if hasattr(context, "statistics"):
+            observers.append(context)
+        index += 1
+    return observers

@@ -1,0 +1,17 @@
+// Floats as 8-bit numbers and back, on plain pointers.
+#pragma once
+
+#include <cstdint>
+
+namespace ipex::runtime {
+
+struct QuantizeKernels {
+  // Rows of `columns` floats: x * factors[column] * inverse_scale + zero_point, rounded to nearest, half to even, and
+  // held between 0 and 255. NaN gives 0. `factors` may be null: then all are one.
+  void (*quantize)(const float* x, int64_t rows, int64_t columns, const float* factors, float inverse_scale,
+                   float zero_point, uint8_t* numbers);
+  // (number - zero_point) * scale.
+  void (*dequantize)(const uint8_t* numbers, int64_t count, float scale, float zero_point, float* x);
+};
+
+}  // namespace ipex::runtime

@@ -1,0 +1,124 @@
+// Where a float32 model begins to compute in 8 bits.
+//
+//   ipex::quantize(x, scale, zero_point, factors) -> Tensor     float32 to uint8: x * factors / scale + zero_point, rounded
+//
+// `factors` has one element for each of the last dimension: what SmoothQuant takes from activations and gives to weights.
+// Numbers are held between 0 and 255; NaN becomes 0. Strides stay as they are.
+#include "ops/quantized/affine.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/library.h>
+
+#include <cmath>
+
+#include "kernels/kernels.h"
+#include "memory/result_memory.h"
+#include "packed/memory_format.h"
+
+namespace ipex::runtime {
+namespace {
+
+constexpr int64_t elements_worth_a_thread = 32768;
+
+// A tensor without gaps, with a result of the same strides.
+std::pair<at::Tensor, at::Tensor> dense_pair(const at::Tensor& x, at::ScalarType result) {
+  for (const at::MemoryFormat format : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
+    const bool may_have_it = format == at::MemoryFormat::Contiguous || x.dim() == 4;
+    if (may_have_it && x.is_contiguous(format)) {
+      return {x, empty_result(x.sizes(), at::TensorOptions(result).memory_format(format))};
+    }
+  }
+  const at::Tensor dense = x.is_non_overlapping_and_dense() ? x : x.contiguous();
+  return {dense, at::empty_strided(dense.sizes(), dense.strides(), at::TensorOptions(result))};
+}
+
+}  // namespace
+
+const Affine& checked(const char* where, const Affine& affine) {
+  TORCH_CHECK(std::isfinite(affine.scale) && affine.scale > 0 && std::isfinite(1 / static_cast<float>(affine.scale)),
+              where, ": expected a positive scale, got ", affine.scale, ". Calibrate the model with data that it meets.");
+  TORCH_CHECK(affine.zero_point >= 0 && affine.zero_point <= 255, where, ": expected a zero point of 0 to 255, got ",
+              affine.zero_point, ". Take one that 8 bits hold.");
+  return affine;
+}
+
+OptionalAffines affines_of(const char* where, const std::vector<double>& numbers) {
+  TORCH_CHECK(numbers.size() % 2 == 0, where, ": expected a zero point beside each scale, got ", numbers.size(),
+              " numbers. The model file is damaged: save it again.");
+  OptionalAffines affines;
+  for (size_t i = 0; i < numbers.size(); i += 2) {
+    if (numbers[i] == 0) {
+      affines.emplace_back();
+      continue;
+    }
+    const bool is_in_range = numbers[i + 1] >= 0 && numbers[i + 1] <= 255;  // and no NaN
+    affines.emplace_back(checked(where, {numbers[i], is_in_range ? static_cast<int64_t>(numbers[i + 1]) : -1}));
+  }
+  return affines;
+}
+
+std::vector<double> numbers_of(const OptionalAffines& affines) {
+  std::vector<double> numbers;
+  for (const auto& affine : affines) {
+    numbers.push_back(affine ? affine->scale : 0);
+    numbers.push_back(affine ? static_cast<double>(affine->zero_point) : 0);
+  }
+  return numbers;
+}
+
+at::Tensor quantize(const at::Tensor& x, const Affine& affine, const at::Tensor& factors) {
+  constexpr const char* where = "ipex::quantize";
+  checked(where, affine);
+  TORCH_CHECK(x.scalar_type() == at::kFloat && is_plain_cpu(x), where, ": expected a float32 CPU tensor, got ",
+              x.toString(), ". Give the model float32.");
+  TORCH_CHECK(!factors.defined() || (factors.dim() == 1 && x.dim() > 0 && factors.size(0) == x.size(-1) &&
+                                     factors.scalar_type() == at::kFloat && is_plain_cpu(factors)),
+              where, ": expected a float32 factor for each element of the last dimension of ", x.sizes(), ", got ",
+              factors.defined() ? c10::str(factors.toString(), " ", factors.sizes()) : "none", ".");
+  const auto [source, result] =
+      factors.defined() ? std::pair(contiguous_result(x), empty_result(x.sizes(), at::kByte)) : dense_pair(x, at::kByte);
+  const at::Tensor dense_factors = factors.defined() ? factors.contiguous() : factors;
+  const int64_t columns = factors.defined() ? x.size(-1) : std::min<int64_t>(x.numel(), 4096);
+  if (x.numel() == 0) return result;
+  const float* from = source.const_data_ptr<float>();
+  const float* by = factors.defined() ? dense_factors.const_data_ptr<float>() : nullptr;
+  auto* to = result.mutable_data_ptr<uint8_t>();
+  const auto inverse = static_cast<float>(1 / affine.scale), zero = static_cast<float>(affine.zero_point);
+  // Without factors the rows are pieces of any length, and the last one is shorter.
+  const int64_t rows = x.numel() / columns, rest = x.numel() - rows * columns;
+  at::parallel_for(0, rows, std::max<int64_t>(1, elements_worth_a_thread / columns), [&](int64_t begin, int64_t end) {
+    kernels().quantize.quantize(from + begin * columns, end - begin, columns, by, inverse, zero, to + begin * columns);
+  });
+  if (rest > 0) {
+    kernels().quantize.quantize(from + rows * columns, 1, rest, nullptr, inverse, zero, to + rows * columns);
+  }
+  return result;
+}
+
+at::Tensor dequantize(const at::Tensor& numbers, const Affine& affine) {
+  constexpr const char* where = "ipex::dequantize";
+  checked(where, affine);
+  TORCH_CHECK(numbers.scalar_type() == at::kByte && is_plain_cpu(numbers), where,
+              ": expected a uint8 CPU tensor, got ", numbers.toString(), ".");
+  const auto [source, result] = dense_pair(numbers, at::kFloat);
+  const auto* from = source.const_data_ptr<uint8_t>();
+  auto* to = result.mutable_data_ptr<float>();
+  at::parallel_for(0, numbers.numel(), elements_worth_a_thread, [&](int64_t begin, int64_t end) {
+    kernels().quantize.dequantize(from + begin, end - begin, static_cast<float>(affine.scale),
+                                  static_cast<float>(affine.zero_point), to + begin);
+  });
+  return result;
+}
+
+namespace {
+
+TORCH_LIBRARY_FRAGMENT(ipex, m) {
+  m.def("quantize(Tensor x, float scale, int zero_point, Tensor? factors=None) -> Tensor",
+        [](const at::Tensor& x, double scale, int64_t zero_point, const std::optional<at::Tensor>& factors) {
+          return quantize(x, {scale, zero_point}, factors.value_or(at::Tensor()));
+        });
+}
+
+}  // namespace
+}  // namespace ipex::runtime

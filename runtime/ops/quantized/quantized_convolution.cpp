@@ -1,0 +1,197 @@
+// 2-d convolutions of 8-bit numbers.
+//
+//   ipex::quantized_convolution_prepack(weight, weight_scales, bias, stride, padding, dilation, groups, post_ops, input,
+//                                       result, operands) -> QuantizedConvolutionContext
+//   ipex::quantized_convolution_run(input, context, operands, eager_layout) -> Tensor
+//
+// `padding` is the beginnings followed by the ends. `input`, `result` and `operands` are scales and zero points, as
+// affine.h has them. Computes on channels-last images; an input in another layout is converted first.
+#include <ATen/ATen.h>
+#include <torch/library.h>
+
+#include <limits>
+
+#include "memory/result_memory.h"
+#include "ops/quantized/quantized_op.h"
+#include "packed/memory_format.h"
+
+namespace ipex::runtime {
+namespace {
+
+using at::Tensor;
+using dnnl::memory;
+using Ints = std::vector<int64_t>;
+
+constexpr const char* op_name = "ipex::quantized_convolution_run";
+constexpr at::MemoryFormat channels_last = at::MemoryFormat::ChannelsLast;
+
+// Of the two dimensions.
+struct Geometry {
+  Ints stride, begin, end, dilation;
+  int64_t groups;
+};
+
+class QuantizedConvolutionContext final : public QuantizedOp {
+ public:
+  QuantizedConvolutionContext(QuantizedSpec spec, Geometry geometry)
+      : QuantizedOp(std::move(spec), /*weight_rank=*/4), geometry_(std::move(geometry)) {
+    constexpr int64_t most = std::numeric_limits<int32_t>::max();
+    const auto expect = [&](const char* what, const Ints& values, int64_t least) {
+      const auto fits = [&](int64_t v) { return v >= least && v <= most; };
+      TORCH_CHECK(values.size() == 2 && std::all_of(values.begin(), values.end(), fits), op_name,
+                  ": expected 2 integers of at least ", least, ", and less than 2^31, in ", what, ", got ",
+                  at::IntArrayRef(values), ". Correct the convolution, or the file that it was loaded from.");
+    };
+    expect("stride", geometry_.stride, 1);
+    expect("padding", geometry_.begin, 0);
+    expect("padding", geometry_.end, 0);
+    expect("dilation", geometry_.dilation, 1);
+    TORCH_CHECK(geometry_.groups >= 1 && plain_weight().size(0) % geometry_.groups == 0, op_name,
+                ": expected channels divisible by groups, got ", plain_weight().size(0), " and ", geometry_.groups,
+                ". The model file is damaged: save it again.");
+    pack();
+  }
+
+  static c10::intrusive_ptr<QuantizedConvolutionContext> load(const State& state) {
+    const StateReader reader(op_name, state);
+    return c10::make_intrusive<QuantizedConvolutionContext>(
+        read(op_name, state),
+        Geometry{reader.integers("stride", 2, 1), reader.integers("padding_begin", 2, 0),
+                 reader.integers("padding_end", 2, 0), reader.integers("dilation", 2, 1),
+                 reader.integers("groups", 1, 1)[0]});
+  }
+
+ private:
+  Integers integers() const override {
+    return {{"stride", geometry_.stride},
+            {"padding_begin", geometry_.begin},
+            {"padding_end", geometry_.end},
+            {"dilation", geometry_.dilation},
+            {"groups", {geometry_.groups}}};
+  }
+  int64_t input_channels() const { return plain_weight().size(1) * geometry_.groups; }
+  int64_t window(int i) const { return geometry_.dilation[i] * (plain_weight().size(2 + i) - 1) + 1; }
+
+  void check_input(const Tensor& input) const override {
+    TORCH_CHECK(input.dim() == 4 && input.size(1) == input_channels(), op_name, ": expected input of 4 dimensions with ",
+                input_channels(), " channels (weight is ", plain_weight().sizes(), "), got ", input.sizes(),
+                ". Give a quantised model a batch of images.");
+    const memory::dims sizes = kernel_result_sizes(input.sizes().vec());
+    TORCH_CHECK(sizes[2] >= 0 && sizes[3] >= 0, op_name, ": expected an input at least as large as the kernel ",
+                plain_weight().sizes(), " after padding ", geometry_.begin, ", got ", input.sizes(), ".");
+  }
+  Tensor reference(const Tensor& input, const Tensor& weight) const override {
+    const auto& [stride, begin, end, dilation, groups] = geometry_;
+    if (begin == end) return at::conv2d(input, weight, bias(), stride, begin, dilation, groups);
+    return at::conv2d(padded(input), weight, bias(), stride, Ints{0, 0}, dilation, groups);
+  }
+  Tensor padded(const Tensor& input) const {
+    return at::constant_pad_nd(input, {geometry_.begin[1], geometry_.end[1], geometry_.begin[0], geometry_.end[0]});
+  }
+  Tensor kernel_view(const Tensor& tensor) const override { return contiguous_result(tensor, channels_last); }
+  memory::dims kernel_sizes(const Tensor& source) const override { return source.sizes().vec(); }
+  memory::dims kernel_result_sizes(const memory::dims& source) const override {
+    memory::dims sizes{source[0], output_channels()};
+    for (int i = 0; i < 2; ++i) {
+      const int64_t room = source[2 + i] + geometry_.begin[i] + geometry_.end[i] - window(i);
+      sizes.push_back(room < 0 ? -1 : room / geometry_.stride[i] + 1);
+    }
+    return sizes;
+  }
+  Tensor allocate(const Tensor& source, at::ScalarType dtype) const override {
+    return empty_result(kernel_result_sizes(kernel_sizes(source)),
+                        at::TensorOptions(dtype).memory_format(channels_last));
+  }
+  Tensor user_view(const Tensor& result, const Tensor& input, bool eager_layout) const override {
+    const bool is_both = !post_ops().empty() && result.is_contiguous();
+    const at::MemoryFormat format = is_both ? at::MemoryFormat::Contiguous : eager_format(input);
+    return eager_layout ? with_format(result, format) : result;
+  }
+  at::DimVector result_sizes(const Tensor& input) const override {
+    return at::DimVector(kernel_result_sizes(input.sizes().vec()));
+  }
+  bool laid_out_as_result(const Tensor& tensor, const Tensor& input, bool eager_layout) const override {
+    return tensor.is_contiguous(eager_layout ? eager_format(input) : channels_last);
+  }
+  at::MemoryFormat eager_format(const Tensor& input) const {
+    const bool is_last = plain_weight().suggest_memory_format() == channels_last ||
+                         input.suggest_memory_format() == channels_last;
+    return is_last ? channels_last : at::MemoryFormat::Contiguous;
+  }
+  int64_t channel_dimension(int64_t rank) const override { return rank - 3; }
+  // See ConvolutionContext::is_brgemm_at_fault.
+  const char* own_reason_for_aten(const Tensor& input) const override {
+    const memory::dims result = kernel_result_sizes(input.sizes().vec());
+    for (int i = 0; i < 2; ++i) {
+      const bool would_move = geometry_.stride[i] > 1 && window(i) > 1;
+      if (std::max(geometry_.begin[i], geometry_.end[i]) >= window(i) || (would_move && result[2 + i] == 1)) {
+        return "in this corner oneDNN's kernels read what they should not";
+      }
+    }
+    return nullptr;
+  }
+  memory::desc weight_desc(const Tensor& plain) const override {
+    memory::dims sizes = plain.sizes().vec(), strides = plain.strides().vec();
+    if (geometry_.groups > 1) {
+      sizes[0] /= geometry_.groups;
+      sizes.insert(sizes.begin(), geometry_.groups);
+      strides.insert(strides.begin(), plain.stride(0) * sizes[1]);
+    }
+    return {sizes, memory::data_type::s8, strides};
+  }
+  int weight_scales_mask() const override { return geometry_.groups > 1 ? 3 : 1; }
+  memory::dims ordinary_input_sizes() const override {
+    return {1, input_channels(), std::max<int64_t>(28, window(0)), std::max<int64_t>(28, window(1))};
+  }
+  memory::desc result_desc(const memory::dims& sizes, memory::data_type type) const override {
+    return {sizes, type, memory::format_tag::nhwc};
+  }
+  dnnl::primitive_desc primitive_desc(const memory::dims& source_sizes, const memory::desc& weight,
+                                      memory::data_type result, const dnnl::primitive_attr& attr) const override {
+    const memory::desc source(source_sizes, memory::data_type::u8, memory::format_tag::nhwc);
+    const memory::desc bias_desc =
+        bias().defined() ? memory::desc({output_channels()}, memory::data_type::f32, memory::format_tag::a)
+                         : memory::desc();
+    memory::dims dilation = geometry_.dilation;
+    for (auto& d : dilation) --d;  // oneDNN counts the holes
+    return dnnl::convolution_forward::primitive_desc(
+        engine(), dnnl::prop_kind::forward_inference, dnnl::algorithm::convolution_direct, source, weight, bias_desc,
+        result_desc(kernel_result_sizes(source_sizes), result), geometry_.stride, dilation, geometry_.begin,
+        geometry_.end, attr, /*allow_empty=*/true);
+  }
+
+  Geometry geometry_;
+};
+
+c10::intrusive_ptr<QuantizedConvolutionContext> prepack(
+    const Tensor& weight, const Tensor& weight_scales, const std::optional<Tensor>& bias, Ints stride,
+    const Ints& padding, Ints dilation, int64_t groups, std::vector<std::string> post_ops,
+    const std::vector<double>& input, const std::vector<double>& result, const std::vector<double>& operands) {
+  constexpr const char* where = "ipex::quantized_convolution_prepack";
+  TORCH_CHECK(padding.size() == 4, where, ": expected 4 integers in padding, got ", at::IntArrayRef(padding), ".");
+  const auto one = [&](const std::vector<double>& numbers) {
+    const OptionalAffines affines = affines_of(where, numbers);
+    return affines.empty() ? std::optional<Affine>() : affines.front();
+  };
+  TORCH_CHECK(one(input), where, ": expected a scale and a zero point of the input, got none.");
+  return c10::make_intrusive<QuantizedConvolutionContext>(
+      QuantizedSpec{op_name, weight, weight_scales, bias.value_or(Tensor()), std::move(post_ops), *one(input),
+                    one(result), affines_of(where, operands)},
+      Geometry{std::move(stride), {padding[0], padding[1]}, {padding[2], padding[3]}, std::move(dilation), groups});
+}
+
+TORCH_LIBRARY_FRAGMENT(ipex, m) {
+  define_context<QuantizedConvolutionContext>(m, "QuantizedConvolutionContext");
+  m.def(
+      "quantized_convolution_prepack(Tensor weight, Tensor weight_scales, Tensor? bias, int[] stride, int[] padding, "
+      "int[] dilation, int groups, str[] post_ops, float[] input, float[] result, float[] operands) -> "
+      "__torch__.torch.classes.ipex.QuantizedConvolutionContext",
+      prepack);
+  m.def(
+      "quantized_convolution_run(Tensor input, __torch__.torch.classes.ipex.QuantizedConvolutionContext context, "
+      "Tensor[] operands, bool eager_layout) -> Tensor",
+      torch::CppFunction::makeFromBoxedFunction<run_boxed<QuantizedConvolutionContext>>());
+}
+
+}  // namespace
+}  // namespace ipex::runtime

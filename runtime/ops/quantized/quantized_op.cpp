@@ -1,0 +1,295 @@
+#include "ops/quantized/quantized_op.h"
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+
+#include "isa/isa.h"
+
+namespace ipex::runtime {
+namespace {
+
+using dnnl::memory;
+
+// Files of this version and earlier ones can be read.
+constexpr int64_t quantized_version = 1;
+
+QuantizedSpec checked(QuantizedSpec spec, int64_t weight_rank) {
+  const char* name = spec.name;
+  const at::Tensor& weight = spec.weight;
+  TORCH_CHECK(weight.defined() && weight.dim() == weight_rank && weight.scalar_type() == at::kChar &&
+                  is_plain_cpu(weight) && weight.numel() > 0 && has_all_its_memory(weight) &&
+                  weight.is_non_overlapping_and_dense(),
+              name, ": expected a dense, non-empty ", weight_rank, "-D int8 CPU weight, got ",
+              weight.defined() ? c10::str(weight.toString(), " ", weight.sizes()) : "none",
+              ". The model file is damaged: save it again.");
+  for (const auto& [role, vector] : {std::pair{"weight_scales", spec.weight_scales}, {"bias", spec.bias}}) {
+    if (role == std::string_view("bias") && !vector.defined()) continue;
+    TORCH_CHECK(vector.defined() && vector.dim() == 1 && vector.size(0) == weight.size(0) &&
+                    vector.scalar_type() == at::kFloat && is_plain_cpu(vector) && has_all_its_memory(vector),
+                name, ": expected a float32 CPU ", role, " of ", weight.size(0), " elements, got ",
+                vector.defined() ? c10::str(vector.toString(), " ", vector.sizes()) : "none",
+                ". The model file is damaged: save it again.");
+  }
+  spec.weight_scales = spec.weight_scales.contiguous();
+  if (spec.bias.defined()) spec.bias = spec.bias.detach().contiguous();
+  const size_t operands = operand_count(parse_post_ops(name, spec.post_ops));
+  TORCH_CHECK(spec.operands.size() == operands, name, ": expected a scale and a zero point for each of ", operands,
+              " operands, got ", spec.operands.size(), ". The model file is damaged: save it again.");
+  return spec;
+}
+
+at::Tensor number(double value, at::ScalarType dtype) { return at::full({1}, value, dtype); }
+
+}  // namespace
+
+QuantizedOp::QuantizedOp(QuantizedSpec spec, int64_t weight_rank)
+    : FusedOp(spec.name, spec.post_ops, std::nullopt),
+      spec_(checked(std::move(spec), weight_rank)),
+      weight_(spec_.weight),
+      scales_(spec_.weight_scales * spec_.input.scale),
+      input_zero_point_(number(static_cast<double>(spec_.input.zero_point), at::kInt)) {
+  spec_.weight.reset();
+  if (spec_.result) {
+    result_scale_ = number(spec_.result->scale, at::kFloat);
+    result_zero_point_ = number(static_cast<double>(spec_.result->zero_point), at::kInt);
+  }
+}
+
+at::Tensor QuantizedOp::run(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const {
+  TORCH_CHECK(input.scalar_type() == at::kByte && is_plain_cpu(input), name(), ": expected a uint8 CPU input, got ",
+              input.toString(), ".");
+  check_input(input);
+  check_operands(operands);
+  for (size_t i = 0; i < operands.size(); ++i) {
+    TORCH_CHECK(!spec_.operands[i] || operands[i].scalar_type() == at::kByte, name(), ": expected a uint8 operand ", i,
+                ", got ", operands[i].toString(), ".");
+  }
+  if (const char* reason = reason_for_aten(input, operands)) {
+    remember(reason);
+  } else if (at::Tensor result = run_primitive(input, operands, eager_layout); result.defined()) {
+    return result;
+  }
+  return run_in_aten(input, operands);
+}
+
+const char* QuantizedOp::reason_for_aten(const at::Tensor& input, const std::vector<at::Tensor>& operands) const {
+  if (!isa::is_in_use(isa::Level::AVX512_VNNI) && !isa::is_in_use(isa::Level::AVX2_VNNI)) {
+    return "this CPU has no int8 instructions, or a cap forbids them";
+  }
+  if (input.numel() == 0 || c10::multiply_integers(result_sizes(input)) == 0) return "there is nothing to compute";
+  if (std::any_of(operands.begin(), operands.end(), wants_gradient)) return "an operand requires a gradient";
+  return own_reason_for_aten(input);
+}
+
+at::Tensor QuantizedOp::run_primitive(const at::Tensor& input, const std::vector<at::Tensor>& operands,
+                                      bool eager_layout) const {
+  const at::Tensor source = kernel_view(input);
+  FusedPostOps fused = fuse(input, operands, eager_layout);
+  const auto quantizes = [&] { return spec_.result && fused.count == post_ops().size(); };
+  std::shared_ptr<const Prepared> prepared = prepare(source, fused, quantizes());
+  if (!prepared && fused.count > 0) {
+    fused = {};
+    prepared = prepare(source, fused, quantizes());
+    if (prepared) remember("oneDNN can't apply these post-ops on this CPU");
+  }
+  if (!prepared) {
+    remember(c10::str("oneDNN has no int8 implementation for an input of ", input.sizes(), " on this CPU"));
+    return {};
+  }
+  const at::Tensor result = allocate(source, quantizes() ? at::kByte : at::kFloat);
+  const at::Tensor weight = weight_.in_layout(weight_desc(plain_weight()), prepared->weights_desc());
+  if (const Failure failure = prepared->run(source, weight, bias(), result, fused.operands)) {
+    remember(c10::str("oneDNN failed: ", *failure));
+    return {};
+  }
+  return finish(user_view(result, input, eager_layout), operands, fused.count, quantizes());
+}
+
+at::Tensor QuantizedOp::run_in_aten(const at::Tensor& input, const std::vector<at::Tensor>& operands) const {
+  // Autocast would compute in 16 bits what stands for 8.
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastCPU);
+  std::vector<int64_t> shape(plain_weight().dim(), 1);
+  shape[0] = -1;
+  const at::Tensor weight = plain_weight().to(at::kFloat) * spec_.weight_scales.view(shape);
+  return finish(reference(dequantize(input, spec_.input), weight), operands, 0, /*is_quantized=*/false);
+}
+
+at::Tensor QuantizedOp::finish(at::Tensor y, const std::vector<at::Tensor>& operands, size_t done,
+                               bool is_quantized) const {
+  if (is_quantized) return y;
+  if (done < post_ops().size()) {
+    std::vector<at::Tensor> floats = operands;
+    for (size_t i = 0; i < floats.size(); ++i) {
+      if (spec_.operands[i]) floats[i] = dequantize(floats[i], *spec_.operands[i]);
+    }
+    y = apply_rest(y, floats, done);
+  }
+  return spec_.result ? quantize(y.to(at::kFloat), *spec_.result) : y;
+}
+
+FusedPostOps QuantizedOp::fuse(const at::Tensor& input, const std::vector<at::Tensor>& operands,
+                               bool eager_layout) const {
+  const at::DimVector sizes = result_sizes(input);
+  FusedPostOps fused;
+  for (const PostOp& op : post_ops()) {
+    if (!is_exact(op)) break;
+    if (!op.kind->takes_operand) {
+      ++fused.count;
+      continue;
+    }
+    const size_t i = fused.operands.size();
+    const at::Tensor& operand = operands[i];
+    const auto spread = spread_of(operand, sizes, channel_dimension(static_cast<int64_t>(sizes.size())));
+    const bool adds = op.steps.back().algorithm == dnnl::algorithm::binary_add;
+    const bool is_readable = spec_.operands[i] ? adds && spread == Spread::full
+                                               : operand.scalar_type() == at::kFloat && is_plain_cpu(operand);
+    const bool may_decide_layout = std::string_view(op.kind->name).starts_with("r") && spread == Spread::full;
+    if (!spread || !is_readable || (may_decide_layout && !laid_out_as_result(operand, input, eager_layout))) {
+      remember(c10::str("post-op ", op.kind->name, ": its operand has another dtype, shape or layout"));
+      break;
+    }
+    ++fused.count;
+    fused.spreads.push_back(*spread);
+    fused.operands.push_back(spread == Spread::full ? kernel_view(operand) : operand.contiguous());
+  }
+  return fused;
+}
+
+std::shared_ptr<const Prepared> QuantizedOp::prepare(const at::Tensor& source, const FusedPostOps& fused,
+                                                     bool quantizes) const {
+  const memory::dims sizes = kernel_sizes(source);
+  const auto make = [&](FP32MathMode) -> std::optional<Prepared> {
+    std::vector<memory::desc> layouts = weight_.layouts();
+    const memory::desc plain = weight_desc(plain_weight());
+    layouts.emplace_back(plain.get_dims(), memory::data_type::s8, memory::format_tag::any);
+    for (const memory::desc& layout : layouts) {
+      if (const auto desc = any_primitive_desc(sizes, fused, quantizes, layout)) {
+        return Prepared(desc, bias().defined(), constants(quantizes));
+      }
+    }
+    return std::nullopt;
+  };
+  PrimitiveKey key(sizes.begin(), sizes.end());
+  key.push_back(quantizes);
+  return prepared(at::kByte, key, fused, make);
+}
+
+dnnl::primitive_desc QuantizedOp::any_primitive_desc(const memory::dims& source, const FusedPostOps& fused,
+                                                     bool quantizes, const memory::desc& weight) const {
+  const auto type = quantizes ? memory::data_type::u8 : memory::data_type::f32;
+  const memory::desc result = result_desc(kernel_result_sizes(source), type);
+  dnnl::primitive_desc desc = primitive_desc(source, weight, type, attributes(fused, result, quantizes));
+  return desc && skip_reference_implementations(desc) ? desc : dnnl::primitive_desc();
+}
+
+void QuantizedOp::pack() const {
+  const bool quantizes = spec_.result && post_ops().empty();
+  const memory::desc plain = weight_desc(plain_weight());
+  const Making making;
+  try {
+    const memory::desc any(plain.get_dims(), memory::data_type::s8, memory::format_tag::any);
+    const auto desc = any_primitive_desc(ordinary_input_sizes(), {}, quantizes, any);
+    if (desc) weight_.in_layout(plain, desc.weights_desc());
+  } catch (const dnnl::error&) {
+    // Calls will find out, and say why.
+  }
+}
+
+dnnl::primitive_attr QuantizedOp::attributes(const FusedPostOps& fused, const memory::desc& result,
+                                             bool quantizes) const {
+  dnnl::primitive_attr attr = runtime::attributes(FP32MathMode::FP32);
+  attr.set_scales_mask(DNNL_ARG_WEIGHTS, weight_scales_mask());
+  if (spec_.input.zero_point != 0) attr.set_zero_points_mask(DNNL_ARG_SRC, 0);
+  if (quantizes) {
+    attr.set_scales_mask(DNNL_ARG_DST, 0);
+    if (spec_.result->zero_point != 0) attr.set_zero_points_mask(DNNL_ARG_DST, 0);
+  }
+  const auto channel = static_cast<int>(channel_dimension(result.get_ndims()));
+  dnnl::post_ops list;
+  size_t next = 0;
+  for (size_t i = 0; i < fused.count; ++i) {
+    for (const Step& step : post_ops()[i].steps) {
+      if (!step.takes_operand()) {
+        list.append_eltwise(step.algorithm, static_cast<float>(step.alpha), static_cast<float>(step.beta));
+        continue;
+      }
+      const std::optional<Affine>& affine = spec_.operands[next];
+      const auto type = affine ? memory::data_type::u8 : memory::data_type::f32;
+      const memory::desc operand = operand_desc(fused.spreads[next++], result, channel, type);
+      if (affine) {  // the sum in units of the operand, and back
+        const auto scale = static_cast<float>(affine->scale);
+        list.append_eltwise(dnnl::algorithm::eltwise_linear, 1 / scale, static_cast<float>(-affine->zero_point));
+        list.append_binary(step.algorithm, operand);
+        list.append_eltwise(dnnl::algorithm::eltwise_linear, scale, 0);
+      } else {
+        list.append_binary(step.algorithm, operand);
+      }
+    }
+  }
+  attr.set_post_ops(list);
+  return attr;
+}
+
+Prepared::Constants QuantizedOp::constants(bool quantizes) const {
+  Prepared::Constants constants{{DNNL_ARG_ATTR_SCALES | DNNL_ARG_WEIGHTS, scales_}};
+  if (spec_.input.zero_point != 0) {
+    constants.emplace_back(DNNL_ARG_ATTR_ZERO_POINTS | DNNL_ARG_SRC, input_zero_point_);
+  }
+  if (quantizes) {
+    constants.emplace_back(DNNL_ARG_ATTR_SCALES | DNNL_ARG_DST, result_scale_);
+    if (spec_.result->zero_point != 0) {
+      constants.emplace_back(DNNL_ARG_ATTR_ZERO_POINTS | DNNL_ARG_DST, result_zero_point_);
+    }
+  }
+  return constants;
+}
+
+State QuantizedOp::save(const Integers& integers) const {
+  c10::Dict<std::string, at::Tensor> tensors;
+  tensors.insert("weight", plain_weight());
+  tensors.insert("weight_scales", spec_.weight_scales);
+  if (spec_.bias.defined()) tensors.insert("bias", spec_.bias);
+  OptionalAffines affines{spec_.input, spec_.result};
+  affines.insert(affines.end(), spec_.operands.begin(), spec_.operands.end());
+  tensors.insert("affines", at::tensor(numbers_of(affines), at::kDouble));
+  c10::Dict<std::string, std::vector<int64_t>> fields;
+  for (const auto& [key, values] : integers) fields.insert(key, values);
+  return {quantized_version, tensors, fields, post_op_texts()};
+}
+
+QuantizedSpec QuantizedOp::read(const char* name, const State& state) {
+  TORCH_CHECK(std::get<0>(state) <= quantized_version, name, ": expected a saved format of version 1 to ",
+              quantized_version, ", got ", std::get<0>(state),
+              ". The model was written by a newer ipex: upgrade, or quantise it again.");
+  const StateReader reader(name, state);
+  const at::Tensor numbers = reader.tensor("affines");
+  TORCH_CHECK(numbers.defined() && is_plain_cpu(numbers) && numbers.scalar_type() == at::kDouble &&
+                  numbers.dim() == 1 && numbers.is_contiguous() && numbers.numel() >= 4,
+              name, ": expected a float64 vector 'affines', got ",
+              numbers.defined() ? c10::str(numbers.toString(), " ", numbers.sizes()) : "none",
+              ". The model file is damaged: save it again.");
+  const auto* first = numbers.const_data_ptr<double>();
+  const OptionalAffines affines = affines_of(name, {first, first + numbers.numel()});
+  TORCH_CHECK(affines[0], name, ": expected a scale of the input, got 0. The model file is damaged: save it again.");
+  return {name,
+          reader.tensor("weight"),
+          reader.tensor("weight_scales"),
+          reader.tensor("bias"),
+          std::get<3>(state),
+          *affines[0],
+          affines[1],
+          {affines.begin() + 2, affines.end()}};
+}
+
+std::string QuantizedOp::describe() const {
+  const auto text = [](const std::optional<Affine>& affine) {
+    return affine ? c10::str("uint8 * ", affine->scale, " from ", affine->zero_point) : std::string("float32");
+  };
+  std::string operands;
+  for (const auto& affine : spec_.operands) operands += (operands.empty() ? "" : ", ") + text(affine);
+  return c10::str(name(), "(weight=", plain_weight().sizes(), ", dtype=int8, bias=", bias().defined(),
+                  ", post_ops=", post_op_texts(), ", input=", text(spec_.input), ", result=", text(spec_.result),
+                  ", operands=[", operands, "])");
+}
+
+}  // namespace ipex::runtime

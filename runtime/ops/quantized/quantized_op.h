@@ -1,0 +1,98 @@
+// An anchor that computes in 8 bits: input and weight are 8-bit numbers, sums are exact integers, and bias and post-ops are
+// applied to the sum as a float. The result is float32, or 8-bit numbers again for the next one.
+//
+//   y = (sum of (x - zero_point) * w) * input scale * weight scale of the channel + bias, then the post-ops
+//
+// oneDNN computes it on CPUs with int8 instructions. Elsewhere, and what oneDNN refuses, aten computes on the floats that
+// the numbers stand for.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ops/quantized/affine.h"
+#include "ops/quantized/quantized_weight.h"
+#include "packed/fused_op.h"
+#include "packed/packed_op.h"
+
+namespace ipex::runtime {
+
+struct QuantizedSpec {
+  const char* name;
+  at::Tensor weight;         // int8, as the float weight lies: output channels first
+  at::Tensor weight_scales;  // float32, one per output channel
+  at::Tensor bias;           // float32, undefined when there is none
+  std::vector<std::string> post_ops;
+  Affine input;
+  std::optional<Affine> result;  // none: float32
+  OptionalAffines operands;      // of each, none: float32
+};
+
+class QuantizedOp : public FusedOp {
+ public:
+  // Throws when a field of the spec can't be right.
+  QuantizedOp(QuantizedSpec spec, int64_t weight_rank);
+
+  at::Tensor run(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const;
+  std::string describe() const;
+  State state() const { return save(integers()); }
+
+ protected:
+  // Throws the message that a user can act on when no implementation could take this input.
+  virtual void check_input(const at::Tensor& input) const = 0;
+  // The anchor alone, in aten, of floats.
+  virtual at::Tensor reference(const at::Tensor& input, const at::Tensor& weight) const = 0;
+  // An input or operand with the rank and layout that the kernel reads.
+  virtual at::Tensor kernel_view(const at::Tensor& tensor) const = 0;
+  // Sizes of the input and of the result as the primitive has them, for an input that kernel_view gives.
+  virtual dnnl::memory::dims kernel_sizes(const at::Tensor& source) const = 0;
+  virtual dnnl::memory::dims kernel_result_sizes(const dnnl::memory::dims& source) const = 0;
+  // An uninitialised result for a source, with the layout that the kernel writes.
+  virtual at::Tensor allocate(const at::Tensor& source, at::ScalarType dtype) const = 0;
+  // The result with the rank that the caller expects, and with `eager_layout` the strides.
+  virtual at::Tensor user_view(const at::Tensor& result, const at::Tensor& input, bool eager_layout) const = 0;
+  virtual at::DimVector result_sizes(const at::Tensor& input) const = 0;
+  virtual bool laid_out_as_result(const at::Tensor& tensor, const at::Tensor& input, bool eager_layout) const = 0;
+  virtual int64_t channel_dimension(int64_t rank) const = 0;
+  virtual const char* own_reason_for_aten(const at::Tensor&) const { return nullptr; }
+  // The weight as the primitive has it.
+  virtual dnnl::memory::desc weight_desc(const at::Tensor& plain) const = 0;
+  // Which dimensions of it have a scale of their own.
+  virtual int weight_scales_mask() const = 0;
+  virtual dnnl::memory::dims ordinary_input_sizes() const = 0;
+  virtual dnnl::primitive_desc primitive_desc(const dnnl::memory::dims& source_sizes, const dnnl::memory::desc& weight,
+                                              dnnl::memory::data_type result,
+                                              const dnnl::primitive_attr& attr) const = 0;
+  virtual Integers integers() const { return {}; }
+  virtual dnnl::memory::desc result_desc(const dnnl::memory::dims& sizes, dnnl::memory::data_type type) const = 0;
+
+  static QuantizedSpec read(const char* name, const State& state);
+
+  int64_t output_channels() const { return scales_.size(0); }
+  const at::Tensor& plain_weight() const { return weight_.plain(); }
+  const at::Tensor& bias() const { return spec_.bias; }
+  // Packs for inputs of ordinary size. Called once, by the classes that are whole.
+  void pack() const;
+
+ private:
+  State save(const Integers& integers) const;
+  const char* reason_for_aten(const at::Tensor& input, const std::vector<at::Tensor>& operands) const;
+  at::Tensor run_primitive(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const;
+  at::Tensor run_in_aten(const at::Tensor& input, const std::vector<at::Tensor>& operands) const;
+  FusedPostOps fuse(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const;
+  std::shared_ptr<const Prepared> prepare(const at::Tensor& source, const FusedPostOps& fused, bool quantizes) const;
+  dnnl::primitive_desc any_primitive_desc(const dnnl::memory::dims& source, const FusedPostOps& fused, bool quantizes,
+                                          const dnnl::memory::desc& weight) const;
+  dnnl::primitive_attr attributes(const FusedPostOps& fused, const dnnl::memory::desc& result, bool quantizes) const;
+  Prepared::Constants constants(bool quantizes) const;
+  // Post-ops that are left, and the numbers that the caller wants.
+  at::Tensor finish(at::Tensor y, const std::vector<at::Tensor>& operands, size_t done, bool is_quantized) const;
+
+  QuantizedSpec spec_;  // without the weight
+  QuantizedWeight weight_;
+  // What the primitives are handed. The input's scale is in those of the weight.
+  at::Tensor scales_, input_zero_point_, result_scale_, result_zero_point_;
+};
+
+}  // namespace ipex::runtime

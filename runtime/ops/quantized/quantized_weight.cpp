@@ -1,0 +1,28 @@
+#include "ops/quantized/quantized_weight.h"
+
+#include <ATen/ATen.h>
+
+#include "onednn/engine.h"
+#include "onednn/making.h"
+
+namespace ipex::runtime {
+
+at::Tensor QuantizedWeight::in_layout(const dnnl::memory::desc& desc, const dnnl::memory::desc& wanted) const {
+  const auto make = [&] {
+    const Making making;
+    const at::Tensor bytes = at::empty({static_cast<int64_t>(wanted.get_size())}, at::kByte);
+    dnnl::memory from(desc, engine(), plain_.data_ptr()), to(wanted, engine(), bytes.data_ptr());
+    dnnl::reorder(from, to).execute(stream(), from, to);
+    stream().wait();
+    return Packed{wanted, bytes};
+  };
+  return packed_.get(wanted, make)->bytes;
+}
+
+std::vector<dnnl::memory::desc> QuantizedWeight::layouts() const {
+  std::vector<dnnl::memory::desc> descs;
+  for (const auto& packed : packed_.values()) descs.push_back(packed->desc);
+  return descs;
+}
+
+}  // namespace ipex::runtime

@@ -1,0 +1,33 @@
+// An int8 weight, and copies of it in the layouts that oneDNN's kernels ask for. They hold sums of the weight as well, for
+// inputs with a zero point, from which the plain weight can't be made again: so that is kept, a quarter of the float one.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "onednn/dnnl.h"
+#include "onednn/lru_cache.h"
+
+namespace ipex::runtime {
+
+class QuantizedWeight {
+ public:
+  explicit QuantizedWeight(at::Tensor plain) : plain_(std::move(plain)) {}
+
+  const at::Tensor& plain() const { return plain_; }
+  // `desc` is the plain weight's, as the primitive sees it.
+  at::Tensor in_layout(const dnnl::memory::desc& desc, const dnnl::memory::desc& wanted) const;
+  // The layouts that there are, the last used first.
+  std::vector<dnnl::memory::desc> layouts() const;
+
+ private:
+  struct Packed {
+    dnnl::memory::desc desc;
+    at::Tensor bytes;
+  };
+
+  at::Tensor plain_;
+  // One for the usual inputs, one for those that its kernel does not take.
+  mutable LruCache<dnnl::memory::desc, Packed> packed_{2};
+};
+
+}  // namespace ipex::runtime

@@ -1,0 +1,249 @@
+"""Models that are calibrated, converted, and carry 8-bit numbers from layer to layer."""
+
+from __future__ import annotations
+
+import copy
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import ipex
+from ipex.quantization import Recipe, convert, prepare
+from support import assert_round_trip, contexts, kinds
+
+
+class Bottleneck(nn.Module):
+    """A residual block as ResNet has it, with a stem that pools, and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.norm = nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16)
+        self.pool = nn.MaxPool2d(2)
+        self.first, self.second = nn.Conv2d(16, 16, 3, padding=1), nn.Conv2d(16, 32, 1)
+        self.shortcut, self.third = nn.Conv2d(16, 32, 1), nn.Conv2d(32, 32, 1)
+        self.head = nn.Linear(32, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.pool(F.relu(self.norm(self.stem(x))))
+        x = F.relu(self.second(F.relu(self.first(x))) + self.shortcut(x))
+        x = F.relu(x + self.third(x))
+        return self.head(x.mean((2, 3)))
+
+
+class Encoder(nn.Module):
+    """A layer of a transformer that normalises first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.out = (nn.Linear(32, 32) for _ in range(4))
+        self.wide, self.narrow = nn.Linear(32, 64), nn.Linear(64, 32)
+        self.first, self.second = nn.LayerNorm(32), nn.LayerNorm(32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        n = self.first(x)
+        q, k, v = (f(n).view(*x.shape[:2], 4, 8).transpose(1, 2) for f in (self.q, self.k, self.v))
+        x = x + self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(x.shape))
+        return x + self.narrow(F.gelu(self.wide(self.second(x))))
+
+
+class Inception(nn.Module):
+    """Branches that are joined."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.a, self.b = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, 1), nn.Conv2d(8, 8, 3, padding=1)
+        self.last = nn.Conv2d(16, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.stem(x))
+        return self.last(torch.cat([F.relu(self.a(x)), F.relu(self.b(x))], 1))
+
+
+MODELS = {
+    "bottleneck": (Bottleneck, (4, 3, 16, 16)),
+    "encoder": (Encoder, (4, 9, 32)),
+    "inception": (Inception, (4, 3, 9, 9)),
+}
+
+
+def quantized(name: str, recipe: Recipe | None = None) -> tuple[nn.Module, Tensor, torch.jit.ScriptModule]:
+    make, shape = MODELS[name]
+    model, x = make().eval(), torch.randn(shape)
+    prepared = prepare(model, x, recipe)
+    prepared(x)
+    return model, x, convert(prepared)
+
+
+def error(actual: Tensor, expected: Tensor) -> float:
+    """Of the noise to the signal."""
+    return ((actual - expected).norm() / expected.norm()).item()
+
+
+@pytest.mark.parametrize("activations", ["min_max", "moving_average", "percentile", "mean_squared_error"])
+@pytest.mark.parametrize("name", MODELS)
+def test_results_are_near_those_in_floats(name, activations, tmp_path):
+    recipe = Recipe(activations, percentile=99.9)
+    model, x, module = quantized(name, recipe)
+    kept = x.clone()
+    with torch.no_grad():
+        expected = model(x)
+        assert error(module(x), expected) < 0.06
+        assert module(x).dtype == torch.float32
+        assert module(x).stride() == expected.stride()
+        assert error(module(x[:1]), expected[:1]) < 0.09
+    assert torch.equal(x, kept)
+    assert kinds(module)["ipex::linear_run"] + kinds(module)["ipex::convolution_run"] == 0
+    assert_round_trip(module, tmp_path, x)
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(module, [x] * 16))
+    assert all(torch.equal(y, results[0]) for y in results)
+
+
+def test_a_prepared_model_computes_in_floats_and_leaves_the_model_alone():
+    model, x = Bottleneck().eval(), torch.randn(2, 3, 16, 16)
+    before = copy.deepcopy(model.state_dict())
+    prepared = prepare(model, x)
+    with torch.no_grad():
+        torch.testing.assert_close(prepared(x), model(x), rtol=1e-4, atol=1e-5)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_numbers_pass_from_layer_to_layer():
+    module = quantized("bottleneck")[2]
+    # Numbers: the stem, the first two and the shortcut. Floats: the last one and the head.
+    # The image, and what the head reads: a mean is computed in floats.
+    assert kinds(module)["ipex::quantize"] == 2
+    described = [context.describe() for context in contexts(module)]
+    assert sum("result=uint8" in text for text in described) == 4
+    assert sum("operands=[uint8" in text for text in described) == 1  # the last one is read by floats
+    module = quantized("inception")[2]
+    assert kinds(module)["ipex::quantize"] == 1
+    module = quantized("encoder")[2]
+    # The two norms and attention give floats; the wide linear gives numbers.
+    assert kinds(module)["ipex::quantize"] == 3
+
+
+def test_layers_are_left_in_float():
+    recipe = Recipe(float_layers=["head", "first"])
+    module = quantized("bottleneck", recipe)[2]
+    assert kinds(module)["ipex::linear_run"] == 1
+    assert kinds(module)["ipex::convolution_run"] == 1
+    reasons = {d.reason for d in ipex.explain(module) if d.pass_name == "quantize" and not d.applied}
+    assert reasons == {"it is one of the layers to leave in float"}
+
+
+def test_smoothing_evens_out_channels():
+    torch.manual_seed(7)
+    model = nn.Sequential(nn.LayerNorm(32), nn.Linear(32, 32)).eval()
+    model[0].weight.data[3] = 80.0  # a channel far out, as large language models have them
+    x = torch.randn(256, 32)
+    errors = {}
+    for smooth in (None, 0.5):
+        prepared = prepare(model, x, Recipe(smooth=smooth))
+        prepared(x)
+        with torch.no_grad():
+            errors[smooth] = error(convert(prepared)(x)[:, :], model(x))
+    assert errors[0.5] < 0.7 * errors[None]
+
+
+def test_what_is_left_out_says_why():
+    model = nn.Sequential(nn.Conv1d(4, 4, 3), nn.Flatten(), nn.Linear(24, 4)).eval()
+    prepared = prepare(model, torch.randn(2, 4, 8))
+    prepared(torch.randn(2, 4, 8))
+    module = convert(prepared)
+    assert kinds(module)["ipex::convolution_run"] == 1
+    assert any("only 2-d convolutions" in d.reason for d in ipex.explain(module))
+
+
+def test_writes_between_readers_are_seen():
+    class Writes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = x + 0
+            y = self.a(x)
+            x[:, :4] = 0
+            return y + self.b(x)
+
+    model, x = Writes().eval(), torch.randn(64, 8)
+    prepared = prepare(model, x)
+    prepared(x)
+    with torch.no_grad():
+        assert error(convert(prepared)(x), model(x)) < 0.03
+
+
+def test_a_branch_that_calibration_did_not_take():
+    class Branches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            if x.shape[0] > 4:
+                return self.a(x)
+            return self.b(x)
+
+    model = torch.jit.script(Branches().eval())
+    prepared = prepare(model)
+    prepared(torch.randn(8, 8))
+    with pytest.raises(ValueError, match="expected calibration data at .*, got none"):
+        convert(prepared)
+    x = torch.randn(4, 8)
+    prepared(x)
+    assert error(convert(prepared)(x), model(x)) < 0.1
+
+
+def test_bad_calibration_is_said():
+    model = nn.Linear(8, 4).eval()
+    prepared = prepare(model, torch.randn(2, 8))
+    with pytest.raises(ValueError, match="expected calibration data"):
+        convert(prepared)
+    prepared(torch.full((2, 8), float("nan")))
+    with pytest.raises(ValueError, match="expected calibration data"):
+        convert(prepared)
+    prepared(torch.tensor([[1.0, float("inf")] * 4]))
+    with pytest.raises(ValueError, match="expected finite numbers"):
+        convert(prepared)
+    with pytest.raises(ValueError, match="to quantise, got none"):
+        prepare(nn.ReLU().eval(), torch.randn(2))
+    with pytest.raises(TypeError, match="what ipex.quantization.prepare returns"):
+        convert(model)
+    with pytest.raises(ValueError, match=r"ipex\.quantization\.prepare: expected a module in eval mode"):
+        prepare(nn.Linear(2, 2), torch.randn(2))
+
+
+def test_an_input_of_zeros():
+    model = nn.Linear(8, 4).eval()
+    prepared = prepare(model, torch.zeros(2, 8))
+    prepared(torch.zeros(2, 8))
+    with torch.no_grad():
+        torch.testing.assert_close(convert(prepared)(torch.zeros(2, 8)), model(torch.zeros(2, 8)))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"activations": "all"},
+        {"percentile": 20.0},
+        {"float_layers": "head"},
+        {"smooth": 2.0},
+    ],
+)
+def test_bad_recipes(options):
+    with pytest.raises((ValueError, TypeError), match=r"ipex\.quantization\.Recipe: expected"):
+        Recipe(**options)
+
+
+def test_a_second_calibration_adds_to_the_first():
+    model = nn.Linear(8, 4).eval()
+    prepared = prepare(model, torch.randn(2, 8), Recipe("min_max"))
+    prepared(torch.rand(16, 8))
+    (narrow,) = prepared.scales().values()
+    prepared(8 * torch.rand(16, 8))
+    (wide,) = prepared.scales().values()
+    assert wide.scale > 4 * narrow.scale

@@ -1,0 +1,258 @@
+"""Layers of 8-bit numbers against the same arithmetic in plain tensors. Scales are powers of two: sums are exact."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ipex import isa
+
+OPS = torch.ops.ipex
+STEP = 2.0**-6
+
+
+def numbers(*sizes: int) -> Tensor:
+    return torch.randint(0, 256, sizes, dtype=torch.uint8)
+
+
+def weight_of(*sizes: int) -> tuple[Tensor, Tensor]:
+    """Return an int8 weight and a scale per output channel."""
+    return torch.randint(-127, 128, sizes, dtype=torch.int8), 2.0 ** -torch.randint(4, 9, sizes[:1]).float()
+
+
+def floats(x: Tensor, affine: list[float]) -> Tensor:
+    return (x.double() - affine[1]) * affine[0]
+
+
+def rounded(y: Tensor, affine: list[float]) -> Tensor:
+    """As eager rounds: to the nearest, half to even."""
+    return (y / affine[0] + affine[1]).round().clamp(0, 255).to(torch.uint8)
+
+
+def run_linear(x, weight, scales, bias, post_ops=(), x_affine=(STEP, 0), result=(), operands=(), affines=()):
+    context = OPS.quantized_linear_prepack(
+        weight, scales, bias, list(post_ops), list(x_affine), list(result), list(affines)
+    )
+    return OPS.quantized_linear_run(x, context, list(operands), True), context
+
+
+def assert_computed_by_onednn(context) -> None:
+    """Where the CPU has the instructions."""
+    if isa.has_avx512_vnni():
+        assert context.fallback_reasons() == []
+    else:
+        assert any("no int8 instructions" in reason for reason in context.fallback_reasons())
+
+
+@pytest.mark.parametrize("zero_point", [0, 3, 128])
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (3, 5, 7), (16, 64, 48), (130, 100, 33), (2, 768, 256)])
+def test_linear_is_exact(sizes, zero_point):
+    rows, depth, columns = sizes
+    x, (weight, scales), bias = numbers(rows, depth), weight_of(columns, depth), torch.randn(columns)
+    affine = [STEP, zero_point]
+    expected = floats(x, affine) @ (weight.double() * scales[:, None].double()).t()
+    y, context = run_linear(x, weight, scales, None, x_affine=affine)
+    assert torch.equal(y.double(), expected)
+    assert_computed_by_onednn(context)
+    y, _ = run_linear(x, weight, scales, bias, ["relu"], x_affine=affine)
+    torch.testing.assert_close(y.double(), (expected + bias.double()).relu(), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("result", [[2.0**-2, 0], [2.0**-3, 77], [2.0**-9, 255]])
+def test_a_result_in_numbers_is_rounded_once_and_held(result):
+    x, (weight, scales) = numbers(9, 40), weight_of(24, 40)
+    expected = rounded(floats(x, [STEP, 100]) @ (weight.double() * scales[:, None].double()).t(), result)
+    y, context = run_linear(x, weight, scales, None, x_affine=[STEP, 100], result=result)
+    assert y.dtype == torch.uint8
+    assert torch.equal(y, expected)
+    assert_computed_by_onednn(context)
+
+
+@pytest.mark.parametrize("post_op", ["add", "add_", "radd"])
+@pytest.mark.parametrize("operand_affine", [[0.0, 0.0], [2.0**-3, 0], [2.0**-4, 131]])
+def test_a_residual_is_added_in_floats_or_in_numbers(post_op, operand_affine):
+    x, (weight, scales) = numbers(2, 9, 40), weight_of(24, 40)
+    in_numbers = operand_affine[0] != 0
+    operand = numbers(2, 9, 24) if in_numbers else torch.randint(-50, 50, (2, 9, 24)).float() / 8
+    added = floats(operand, operand_affine) if in_numbers else operand.double()
+    expected = floats(x, [STEP, 7]) @ (weight.double() * scales[:, None].double()).t() + added
+    kept = operand.clone()
+    y, context = run_linear(
+        x, weight, scales, None, [post_op, "relu"], [STEP, 7], operands=[operand], affines=operand_affine
+    )
+    torch.testing.assert_close(y.double(), expected.relu(), rtol=1e-6, atol=1e-6)
+    assert torch.equal(operand, kept)
+    assert_computed_by_onednn(context)
+
+
+def test_a_post_op_that_onednn_lacks_is_atens():
+    x, (weight, scales) = numbers(5, 16), weight_of(8, 16)
+    expected = rounded(F.elu(floats(x, [STEP, 7]) @ (weight.double() * scales[:, None].double()).t()), [0.25, 9])
+    y, _ = run_linear(x, weight, scales, None, ["elu(1,1,1)"], [STEP, 7], [0.25, 9])
+    assert (y.int() - expected.int()).abs().max() <= 1  # a tie may fall to either side
+
+
+CONVOLUTIONS = {
+    "pixels": {"weight": (24, 16, 1, 1)},
+    "windows": {"weight": (24, 16, 3, 3), "padding": [1, 1, 1, 1]},
+    "first layer": {"weight": (32, 3, 7, 7), "padding": [3, 3, 3, 3], "stride": [2, 2]},
+    "ends differ": {"weight": (8, 5, 2, 3), "padding": [0, 1, 1, 2]},
+    "groups": {"weight": (12, 3, 3, 3), "groups": 4, "padding": [1, 1, 1, 1]},
+    "groups of 8": {"weight": (32, 8, 3, 3), "groups": 4},
+    "depthwise": {"weight": (20, 1, 3, 3), "groups": 20, "padding": [1, 1, 1, 1], "stride": [2, 2]},
+    "depthwise, 5x5": {"weight": (32, 1, 5, 5), "groups": 32, "padding": [2, 2, 2, 2]},
+    "dilation": {"weight": (8, 8, 3, 3), "dilation": [2, 2], "padding": [2, 2, 2, 2]},
+    "window is the image": {"weight": (8, 8, 12, 13)},
+}
+
+
+@pytest.mark.parametrize("zero_point", [0, 121])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_are_exact(name, zero_point):
+    settings = {"padding": [0, 0, 0, 0], "stride": [1, 1], "dilation": [1, 1], "groups": 1, **CONVOLUTIONS[name]}
+    weight, scales = weight_of(*settings["weight"])
+    channels = weight.shape[1] * settings["groups"]
+    affine = [STEP, float(zero_point)]
+    top, left, bottom, right = settings["padding"]
+    for batch, last, eager_layout in itertools.product((1, 3), (False, True), (False, True)):
+        x = numbers(batch, channels, 12, 13)
+        x = x.contiguous(memory_format=torch.channels_last) if last else x
+        geometry = (settings["stride"], settings["dilation"], settings["groups"])
+        padded = F.pad(floats(x, affine), (left, right, top, bottom))
+        factors = weight.double() * scales.double().view(-1, 1, 1, 1)
+        expected = F.conv2d(padded, factors, None, geometry[0], 0, *geometry[1:])
+        for result in ([], [2.0**-2, 17.0]):
+            context = OPS.quantized_convolution_prepack(
+                weight, scales, None, geometry[0], settings["padding"], *geometry[1:], [], affine, result, []
+            )
+            y = OPS.quantized_convolution_run(x, context, [], eager_layout)
+            assert torch.equal(y if result else y.double(), rounded(expected, result) if result else expected)
+            assert_computed_by_onednn(context)
+            if eager_layout:
+                in_floats = F.conv2d(padded.float(), weight.float(), None, geometry[0], 0, *geometry[1:])
+                assert y.stride() == in_floats.stride()
+            else:
+                assert y.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_threads_give_equal_results():
+    x, (weight, scales) = numbers(40, 640), weight_of(70, 640)
+    before = torch.get_num_threads()
+    results = []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        results.append(run_linear(x, weight, scales, None, x_affine=[STEP, 9])[0])
+    torch.set_num_threads(before)
+    assert all(torch.equal(y, results[0]) for y in results)
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+def test_quantize_is_that_of_aten():
+    for shape in [(), (0, 3), (7,), (3, 5), (2, 3, 4, 5), (1, 70000), (65537,)]:
+        x = torch.randn(shape) * 3
+        for scale, zero_point in [(0.03, 0), (0.02, 113), (0.001, 255)]:
+            expected = torch.quantize_per_tensor(x, scale, zero_point, torch.quint8).int_repr()
+            y = OPS.quantize(x, scale, zero_point)
+            assert (y.int() - expected.int()).abs().max().item() <= 1 if x.numel() else y.shape == x.shape
+            assert (y != expected).float().mean().item() < 0.01 if x.numel() else True
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: x.contiguous(memory_format=torch.channels_last),
+        lambda x: x.permute(3, 1, 0, 2),
+        lambda x: x[:, 1:, ::2],
+        lambda x: x[:, :1].expand(-1, 5, -1, -1),
+    ],
+)
+def test_quantize_of_other_layouts(make):
+    x = make(torch.randn(4, 6, 8, 7))
+    y = OPS.quantize(x, 0.02, 120)
+    assert torch.equal(y, OPS.quantize(x.contiguous(), 0.02, 120))
+    if x.is_contiguous(memory_format=torch.channels_last) or not x.is_contiguous():
+        assert y.stride() == torch.empty_like(x).stride() or not torch.ops.aten.is_non_overlapping_and_dense(x)
+
+
+def test_quantize_of_what_is_not_a_number():
+    x = torch.tensor([float("nan"), float("inf"), -float("inf"), 1e30, -1e30])
+    assert OPS.quantize(x, 0.1, 128).tolist() == [0, 255, 0, 255, 0]
+
+
+def test_quantize_with_factors():
+    x, factors = torch.randn(3, 5, 37), torch.rand(37) + 0.5
+    assert torch.equal(OPS.quantize(x, 2.0**-5, 128, factors), OPS.quantize(x * factors, 2.0**-5, 128))
+
+
+def test_pooling_of_numbers():
+    for last in (False, True):
+        x = numbers(2, 19, 9, 10)
+        x = x.contiguous(memory_format=torch.channels_last) if last else x
+        for window, stride, padding, dilation, ceil_mode in [(3, 2, 1, 1, False), (2, 2, 0, 1, True), (3, 1, 1, 2, False)]:
+            arguments = ([window] * 2, [stride] * 2, [padding] * 2, [dilation] * 2, ceil_mode)
+            y = OPS.max_pool2d(x, *arguments)
+            assert torch.equal(y.float(), F.max_pool2d(x.float(), *arguments))
+
+
+BAD = [
+    ("a scale", lambda w, s: OPS.quantized_linear_prepack(w, s, None, [], [-1.0, 0.0], [], []), "positive scale"),
+    ("a zero point", lambda w, s: OPS.quantized_linear_prepack(w, s, None, [], [1.0, 300.0], [], []), "zero point"),
+    ("no input", lambda w, s: OPS.quantized_linear_prepack(w, s, None, [], [], [], []), "of the input"),
+    ("operands", lambda w, s: OPS.quantized_linear_prepack(w, s, None, ["add"], [1.0, 0.0], [], []), "each of 1 operands"),
+    ("scales", lambda w, s: OPS.quantized_linear_prepack(w, s[:2], None, [], [1.0, 0.0], [], []), "weight_scales"),
+    ("floats", lambda w, s: OPS.quantized_linear_prepack(w.float(), s, None, [], [1.0, 0.0], [], []), "int8 CPU weight"),
+]
+
+
+@pytest.mark.parametrize("bad", BAD, ids=lambda bad: bad[0])
+def test_what_can_not_be_right_is_refused(bad):
+    weight, scales = weight_of(4, 6)
+    with pytest.raises(RuntimeError, match=bad[2]):
+        bad[1](weight, scales)
+
+
+def test_inputs_that_no_layer_takes():
+    context = OPS.quantized_linear_prepack(*weight_of(4, 6), None, [], [1.0, 0.0], [], [])
+    with pytest.raises(RuntimeError, match="uint8 CPU input"):
+        OPS.quantized_linear_run(torch.randn(2, 6), context, [], True)
+    with pytest.raises(RuntimeError, match="last dimension 6"):
+        OPS.quantized_linear_run(numbers(2, 5), context, [], True)
+
+
+def test_a_state_comes_back_and_is_checked():
+    weight, scales = weight_of(8, 6, 1, 1)
+    context = OPS.quantized_convolution_prepack(
+        weight, scales, torch.randn(8), [1, 1], [0] * 4, [1, 1], 1, ["relu"], [STEP, 5.0], [0.5, 3.0], []
+    )
+    state, name = context.__getstate__()
+    x = numbers(2, 6, 5, 5)
+
+    def restored(changed):
+        other = torch.ScriptObject.__new__(torch.ScriptObject)
+        other.__setstate__((changed, name))
+        return other
+
+    again = restored(state)
+    assert again.describe() == context.describe()
+    run = OPS.quantized_convolution_run
+    assert torch.equal(run(x, again, [], True), run(x, context, [], True))
+    version, tensors, integers, post_ops = state
+    for key, bad in [
+        ("weight", weight.float()),
+        ("weight", weight[:0]),
+        ("weight_scales", scales[:3]),
+        ("affines", torch.tensor([0.0, 0.0, 0.0, 0.0], dtype=torch.double)),
+        ("affines", torch.tensor([1.0, float("nan"), 0.0, 0.0], dtype=torch.double)),
+        ("affines", torch.tensor([1.0], dtype=torch.double)),
+    ]:
+        with pytest.raises(RuntimeError, match="damaged|zero point"):
+            restored((version, {**tensors, key: bad}, integers, post_ops))
+    for key, bad in [("stride", [0, 1]), ("padding_end", [-1, 0]), ("groups", [3]), ("dilation", [1])]:
+        with pytest.raises(RuntimeError, match="damaged|file that it was loaded from"):
+            restored((version, tensors, {**integers, key: bad}, post_ops))
+    with pytest.raises(RuntimeError, match="newer ipex"):
+        restored((99, tensors, integers, post_ops))
