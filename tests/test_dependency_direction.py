@@ -40,6 +40,7 @@ MAY_INCLUDE = {
         "torch/csrc/jit/frontend/tracer.h",
         "torch/csrc/jit/python/",
         "torch/csrc/python_headers.h",
+        "torch/csrc/utils/pybind.h",
     ],
 }
 # The rooms of runtime. What lies in one may include what lies in those before it, and in its own.

@@ -76,8 +76,8 @@ class Quantizing {
     const bool is_linear = anchor.spatial_rank() == 0;
     const std::string op = is_linear ? "ipex::quantized_linear" : "ipex::quantized_convolution";
     Value* context = graph.insert(Symbol::fromQualString(op + "_prepack"), prepack_arguments(site, operand_scales));
-    Node* quantized_run = graph.insertNode(
-        graph.create(Symbol::fromQualString(op + "_run"), {input, context, list, run->input(3)}));
+    Node* quantized_run =
+        graph.insertNode(graph.create(Symbol::fromQualString(op + "_run"), {input, context, list, run->input(3)}));
     quantized_run->setSourceRange(run->sourceRange());
     quantized_run->setScope(run->scope());
     quantized_run->output()->copyMetadata(run->output());

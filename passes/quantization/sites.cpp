@@ -19,9 +19,8 @@ constexpr int64_t most_products = (int64_t{1} << 31) / (255 * 127);
 
 bool is_named(const Node* node, const std::vector<std::string>& layers) {
   const std::string path = module_path_of(node);
-  return std::any_of(layers.begin(), layers.end(), [&](const std::string& layer) {
-    return path == layer || path.starts_with(layer + ".");
-  });
+  return std::any_of(layers.begin(), layers.end(),
+                     [&](const std::string& layer) { return path == layer || path.starts_with(layer + "."); });
 }
 
 bool is_one_of(const Node* node) {
@@ -46,9 +45,9 @@ std::optional<std::string> reason_against(const Anchor& anchor, const Quantizati
 
 // The post-op that takes each operand.
 std::vector<std::string> takers_of_operands(const Anchor& anchor) {
-  static const std::unordered_set<std::string> take{"add", "add_", "radd", "sub", "sub_", "rsub", "mul", "mul_", "rmul",
-                                                    "div", "div_", "maximum", "minimum", "rmaximum", "rminimum",
-                                                    "prelu"};
+  static const std::unordered_set<std::string> take{"add",     "add_",     "radd",     "sub",  "sub_", "rsub",
+                                                    "mul",     "mul_",     "rmul",     "div",  "div_", "maximum",
+                                                    "minimum", "rmaximum", "rminimum", "prelu"};
   std::vector<std::string> takers;
   for (const std::string& post_op : anchor.post_ops()) {
     const std::string name = post_op.substr(0, post_op.find('('));

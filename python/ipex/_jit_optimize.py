@@ -53,9 +53,7 @@ def script_module(module: torch.nn.Module, example_inputs: Any, caller: str) -> 
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"ipex.{caller}: expected a ScriptModule or an nn.Module, got {_kind(module)}.")
     if module.training:
-        raise ValueError(
-            f"ipex.{caller}: expected a module in eval mode, got training=True. Call module.eval() first."
-        )
+        raise ValueError(f"ipex.{caller}: expected a module in eval mode, got training=True. Call module.eval() first.")
     if not isinstance(example_inputs, (torch.Tensor, tuple, Mapping)):
         raise TypeError(
             f"ipex.{caller}: expected example_inputs to trace {_kind(module)} with, got {_kind(example_inputs)}. "

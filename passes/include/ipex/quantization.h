@@ -1,7 +1,7 @@
 // Computing in 8 bits with scales that calibration data gave: see ipex.quantization in Python, which makes these.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <torch/csrc/jit/api/module.h>
 
 #include <map>
 #include <string>

@@ -13,10 +13,11 @@ class Recipe:
     """How a model is quantised.
 
     `activations` says how the range of a tensor follows from what calibration saw: "min_max", all of it;
-    "moving_average", of the ranges of the calls; "percentile", without the outermost values, so that `percentile` percent
-    stay; "mean_squared_error", the range with the smallest error, found by trying. `float_layers` names modules, as in
-    "layer4.1.conv2" or "head", whose layers stay in float. `smooth`, SmoothQuant's alpha, lets the weights of linears take
-    over the differences between the channels of their inputs: 0.5 is usual for transformers, None leaves them.
+    "moving_average", of the ranges of the calls; "percentile", without the outermost values, so that `percentile`
+    percent stay; "mean_squared_error", the range with the smallest error, found by trying. `float_layers` names
+    modules, as in "layer4.1.conv2" or "head", whose layers stay in float. `smooth`, SmoothQuant's alpha, lets the
+    weights of linears take over the differences between the channels of their inputs: 0.5 is usual for transformers,
+    None leaves them.
     """
 
     activations: str = "mean_squared_error"
@@ -25,6 +26,7 @@ class Recipe:
     smooth: float | None = None
 
     def __post_init__(self) -> None:
+        """Refuse what can't be meant."""
         if self.activations not in _RANGES:
             raise ValueError(
                 f"ipex.quantization.Recipe: expected one of {', '.join(_RANGES)} in activations, "

@@ -29,6 +29,7 @@ class Prepared:
             )
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """Compute in floats, and observe."""
         with torch.no_grad():
             return self._observed(*inputs, **named)
 
@@ -37,6 +38,7 @@ class Prepared:
         return {o.key(): scale_of(self._seen(o), self._recipe) for o in self._observers}
 
     def convert(self) -> torch.jit.ScriptModule:
+        """Return the quantised model."""
         asked = self._ask({key: tuple(scale) for key, scale in self.scales().items()})
         return wrapped(_C.jit_optimize(cpp_module(self._script, "quantization.convert"), quantization=asked))
 
@@ -68,8 +70,8 @@ def prepare(
 ) -> Prepared:
     """Return a copy of `model` that observes the data it is called with.
 
-    `model` and `example_inputs` are as in `ipex.jit_optimize`. Call the result with inputs like those that the model will
-    meet, a few hundred or so, then `convert` it.
+    `model` and `example_inputs` are as in `ipex.jit_optimize`. Call the result with inputs like those that the model
+    will meet, a few hundred or so, then `convert` it.
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8)).eval()
     >>> x = torch.randn(256, 64)
@@ -85,9 +87,8 @@ def prepare(
 def convert(prepared: Prepared) -> torch.jit.ScriptModule:
     """Return the quantised model. `prepared` can see more data, and be converted again."""
     if not isinstance(prepared, Prepared):
-        raise TypeError(
-            f"ipex.quantization.convert: expected what ipex.quantization.prepare returns, got {type(prepared).__name__}."
-        )
+        got = type(prepared).__name__
+        raise TypeError(f"ipex.quantization.convert: expected what ipex.quantization.prepare returns, got {got}.")
     return prepared.convert()
 
 

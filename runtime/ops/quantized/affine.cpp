@@ -37,7 +37,8 @@ std::pair<at::Tensor, at::Tensor> dense_pair(const at::Tensor& x, at::ScalarType
 
 const Affine& checked(const char* where, const Affine& affine) {
   TORCH_CHECK(std::isfinite(affine.scale) && affine.scale > 0 && std::isfinite(1 / static_cast<float>(affine.scale)),
-              where, ": expected a positive scale, got ", affine.scale, ". Calibrate the model with data that it meets.");
+              where, ": expected a positive scale, got ", affine.scale,
+              ". Calibrate the model with data that it meets.");
   TORCH_CHECK(affine.zero_point >= 0 && affine.zero_point <= 255, where, ": expected a zero point of 0 to 255, got ",
               affine.zero_point, ". Take one that 8 bits hold.");
   return affine;
@@ -76,8 +77,8 @@ at::Tensor quantize(const at::Tensor& x, const Affine& affine, const at::Tensor&
                                      factors.scalar_type() == at::kFloat && is_plain_cpu(factors)),
               where, ": expected a float32 factor for each element of the last dimension of ", x.sizes(), ", got ",
               factors.defined() ? c10::str(factors.toString(), " ", factors.sizes()) : "none", ".");
-  const auto [source, result] =
-      factors.defined() ? std::pair(contiguous_result(x), empty_result(x.sizes(), at::kByte)) : dense_pair(x, at::kByte);
+  const auto [source, result] = factors.defined() ? std::pair(contiguous_result(x), empty_result(x.sizes(), at::kByte))
+                                                  : dense_pair(x, at::kByte);
   const at::Tensor dense_factors = factors.defined() ? factors.contiguous() : factors;
   const int64_t columns = factors.defined() ? x.size(-1) : std::min<int64_t>(x.numel(), 4096);
   if (x.numel() == 0) return result;
@@ -99,8 +100,8 @@ at::Tensor quantize(const at::Tensor& x, const Affine& affine, const at::Tensor&
 at::Tensor dequantize(const at::Tensor& numbers, const Affine& affine) {
   constexpr const char* where = "ipex::dequantize";
   checked(where, affine);
-  TORCH_CHECK(numbers.scalar_type() == at::kByte && is_plain_cpu(numbers), where,
-              ": expected a uint8 CPU tensor, got ", numbers.toString(), ".");
+  TORCH_CHECK(numbers.scalar_type() == at::kByte && is_plain_cpu(numbers), where, ": expected a uint8 CPU tensor, got ",
+              numbers.toString(), ".");
   const auto [source, result] = dense_pair(numbers, at::kFloat);
   const auto* from = source.const_data_ptr<uint8_t>();
   auto* to = result.mutable_data_ptr<float>();

@@ -66,9 +66,10 @@ class Observer final : public torch::CustomClassHolder {
       return tensor.contiguous();
     };
     const at::Tensor range = read("range", at::kDouble, 4), counts = read("counts", at::kLong, 2),
-                     limit = read("limit", at::kDouble, 1), histogram = read("histogram", at::kLong, bins),
-                     nothing;
-    const auto read_if_there = [&](const char* name) { return all.contains(name) ? read(name, at::kFloat, -1) : nothing; };
+                     limit = read("limit", at::kDouble, 1), histogram = read("histogram", at::kLong, bins), nothing;
+    const auto read_if_there = [&](const char* name) {
+      return all.contains(name) ? read(name, at::kFloat, -1) : nothing;
+    };
     auto observer = c10::make_intrusive<Observer>(key, read_if_there("weight_magnitudes"));
     observer->magnitudes_ = read_if_there("magnitudes");
     observer->low_ = range[0].item<double>();
@@ -78,7 +79,8 @@ class Observer final : public torch::CustomClassHolder {
     observer->calls_ = counts[0].item<int64_t>();
     observer->not_finite_ = counts[1].item<int64_t>();
     observer->limit_ = limit.item<double>();
-    TORCH_CHECK(observer->limit_ > 0, "ipex::observe: expected a positive limit. The model file is damaged: save it again.");
+    TORCH_CHECK(observer->limit_ > 0,
+                "ipex::observe: expected a positive limit. The model file is damaged: save it again.");
     const auto* first = histogram.const_data_ptr<int64_t>();
     observer->histogram_.assign(first, first + bins);
     return observer;

@@ -55,10 +55,9 @@ class QuantizedConvolutionContext final : public QuantizedOp {
   static c10::intrusive_ptr<QuantizedConvolutionContext> load(const State& state) {
     const StateReader reader(op_name, state);
     return c10::make_intrusive<QuantizedConvolutionContext>(
-        read(op_name, state),
-        Geometry{reader.integers("stride", 2, 1), reader.integers("padding_begin", 2, 0),
-                 reader.integers("padding_end", 2, 0), reader.integers("dilation", 2, 1),
-                 reader.integers("groups", 1, 1)[0]});
+        read(op_name, state), Geometry{reader.integers("stride", 2, 1), reader.integers("padding_begin", 2, 0),
+                                       reader.integers("padding_end", 2, 0), reader.integers("dilation", 2, 1),
+                                       reader.integers("groups", 1, 1)[0]});
   }
 
  private:
@@ -73,9 +72,9 @@ class QuantizedConvolutionContext final : public QuantizedOp {
   int64_t window(int i) const { return geometry_.dilation[i] * (plain_weight().size(2 + i) - 1) + 1; }
 
   void check_input(const Tensor& input) const override {
-    TORCH_CHECK(input.dim() == 4 && input.size(1) == input_channels(), op_name, ": expected input of 4 dimensions with ",
-                input_channels(), " channels (weight is ", plain_weight().sizes(), "), got ", input.sizes(),
-                ". Give a quantised model a batch of images.");
+    TORCH_CHECK(input.dim() == 4 && input.size(1) == input_channels(), op_name,
+                ": expected input of 4 dimensions with ", input_channels(), " channels (weight is ",
+                plain_weight().sizes(), "), got ", input.sizes(), ". Give a quantised model a batch of images.");
     const memory::dims sizes = kernel_result_sizes(input.sizes().vec());
     TORCH_CHECK(sizes[2] >= 0 && sizes[3] >= 0, op_name, ": expected an input at least as large as the kernel ",
                 plain_weight().sizes(), " after padding ", geometry_.begin, ", got ", input.sizes(), ".");
@@ -114,8 +113,8 @@ class QuantizedConvolutionContext final : public QuantizedOp {
     return tensor.is_contiguous(eager_layout ? eager_format(input) : channels_last);
   }
   at::MemoryFormat eager_format(const Tensor& input) const {
-    const bool is_last = plain_weight().suggest_memory_format() == channels_last ||
-                         input.suggest_memory_format() == channels_last;
+    const bool is_last =
+        plain_weight().suggest_memory_format() == channels_last || input.suggest_memory_format() == channels_last;
     return is_last ? channels_last : at::MemoryFormat::Contiguous;
   }
   int64_t channel_dimension(int64_t rank) const override { return rank - 3; }

@@ -30,9 +30,8 @@ class QuantizedLinearContext final : public QuantizedOp {
   int64_t input_width() const { return plain_weight().size(1); }
 
   void check_input(const at::Tensor& input) const override {
-    TORCH_CHECK(input.dim() >= 1 && input.size(-1) == input_width(), op_name,
-                ": expected input with last dimension ", input_width(), " (weight is ", plain_weight().sizes(),
-                "), got ", input.sizes(), ".");
+    TORCH_CHECK(input.dim() >= 1 && input.size(-1) == input_width(), op_name, ": expected input with last dimension ",
+                input_width(), " (weight is ", plain_weight().sizes(), "), got ", input.sizes(), ".");
   }
   at::Tensor reference(const at::Tensor& input, const at::Tensor& weight) const override {
     return at::linear(input, weight, bias());

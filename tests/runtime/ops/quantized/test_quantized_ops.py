@@ -192,7 +192,11 @@ def test_pooling_of_numbers():
     for last in (False, True):
         x = numbers(2, 19, 9, 10)
         x = x.contiguous(memory_format=torch.channels_last) if last else x
-        for window, stride, padding, dilation, ceil_mode in [(3, 2, 1, 1, False), (2, 2, 0, 1, True), (3, 1, 1, 2, False)]:
+        for window, stride, padding, dilation, ceil_mode in [
+            (3, 2, 1, 1, False),
+            (2, 2, 0, 1, True),
+            (3, 1, 1, 2, False),
+        ]:
             arguments = ([window] * 2, [stride] * 2, [padding] * 2, [dilation] * 2, ceil_mode)
             y = OPS.max_pool2d(x, *arguments)
             assert torch.equal(y.float(), F.max_pool2d(x.float(), *arguments))
@@ -202,9 +206,17 @@ BAD = [
     ("a scale", lambda w, s: OPS.quantized_linear_prepack(w, s, None, [], [-1.0, 0.0], [], []), "positive scale"),
     ("a zero point", lambda w, s: OPS.quantized_linear_prepack(w, s, None, [], [1.0, 300.0], [], []), "zero point"),
     ("no input", lambda w, s: OPS.quantized_linear_prepack(w, s, None, [], [], [], []), "of the input"),
-    ("operands", lambda w, s: OPS.quantized_linear_prepack(w, s, None, ["add"], [1.0, 0.0], [], []), "each of 1 operands"),
+    (
+        "operands",
+        lambda w, s: OPS.quantized_linear_prepack(w, s, None, ["add"], [1.0, 0.0], [], []),
+        "each of 1 operands",
+    ),
     ("scales", lambda w, s: OPS.quantized_linear_prepack(w, s[:2], None, [], [1.0, 0.0], [], []), "weight_scales"),
-    ("floats", lambda w, s: OPS.quantized_linear_prepack(w.float(), s, None, [], [1.0, 0.0], [], []), "int8 CPU weight"),
+    (
+        "floats",
+        lambda w, s: OPS.quantized_linear_prepack(w.float(), s, None, [], [1.0, 0.0], [], []),
+        "int8 CPU weight",
+    ),
 ]
 
 
