@@ -3,9 +3,9 @@
     python benchmarks/int8_models.py --threads 1 --models "ResNet-50" "BERT base" timm:efficientnet_b0
 
 Calls of ipex, ONNX Runtime and OpenVINO are taken in turn. All are calibrated with the same inputs, noise, and by the
-range of what they see: the ONNX model by onnxruntime.quantization (QDQ, a scale per channel), OpenVINO's by NNCF. A peer
-that is not installed is left out: `pip install onnx onnxruntime openvino nncf`. Weights are random, nothing is downloaded.
-Prints Markdown: medians and fastest calls in milliseconds, and the noise of the result relative to float32's.
+range of what they see: the ONNX model by onnxruntime.quantization (QDQ, a scale per channel), OpenVINO's by NNCF. Peers
+that are not installed are left out: `pip install onnx onnxruntime openvino nncf`. Weights are random, nothing is
+downloaded. Prints Markdown: medians and fastest calls in milliseconds, and the noise of results relative to float32's.
 """
 
 from __future__ import annotations
@@ -27,7 +27,11 @@ from torch import Tensor, nn
 import ipex
 from in_turn import times_in_turn
 from ipex.quantization import Recipe, convert, prepare
-from low_precision import MODELS
+from low_precision import MODELS, enliven
+
+sys.path.append(str(Path(__file__).parent / "zoo"))
+
+from torchvision_import import import_with_torchvision
 
 Call = Callable[[], Any]
 TRANSFORMERS = ("BERT", "ViT", "vit", "deit", "swin")
@@ -39,10 +43,7 @@ def model_of(name: str) -> tuple[nn.Module, Callable[[int], Tensor]]:
     if not name.startswith("timm:"):
         make, inputs, _ = MODELS[name]
         return make().eval(), inputs
-    import timm
-
-    from zoo.model import enliven
-
+    timm = import_with_torchvision("timm")
     model = timm.create_model(name.removeprefix("timm:")).eval()
     size = model.default_cfg["input_size"]
     return enliven(model), lambda batch: torch.randn(batch, *size)
@@ -147,7 +148,6 @@ def main() -> None:
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(options.threads)
-    sys.path.append(str(Path(__file__).parent.parent / "tests"))
     print("| model | | median, ms | fastest, ms | noise |\n|---|---|---|---|---|")
     for name in options.models:
         for who, median, fastest, error in measure(name, options.threads, options.seconds, Recipe(options.activations)):

@@ -55,6 +55,7 @@ Pass carry_bytes();
 
 // finalize
 Pass lower_precision();
+Pass pin_attention();
 Pass pin_math_mode();
 Pass restore_in_place();
 Pass chain_convolutions();

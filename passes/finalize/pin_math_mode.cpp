@@ -4,7 +4,7 @@
 //   before   %context = ipex::linear_prepack(.., %math_mode=None)
 //   after    %context = ipex::linear_prepack(.., %math_mode=2)
 //
-// Reports each of them, and attention, which computes in float32 in every mode. Throws when an op was packed by an earlier
+// Reports each of them. Throws when an op was packed by an earlier
 // optimisation: its mode is decided.
 #include <torch/csrc/jit/ir/constants.h>
 
@@ -25,8 +25,6 @@ bool run(Context& context) {
   const FP32MathMode mode = *context.options.fp32_math_mode;
   bool changed = false;
   for_each_node(context.graph->block(), [&](Node* node) {
-    static const OpName attention("ipex::attention");
-    if (attention.is_of(node)) return context.declined(node, "it computes in float32 in every mode");
     if (!is_run(node)) return;
     Node* prepack = node->input(static_cast<size_t>(op_of(node)->packed->context))->node();
     TORCH_CHECK(is_prepack(prepack),

@@ -293,7 +293,7 @@ std::vector<Op> rows() {
   table.packed("gru", after_a_state).also(float32_only);
   table.packed("convolution_chain", of_a_chain);
   table.packed("linear_chain", of_a_chain);
-  table.ops("ipex::attention ipex::add_layer_norm ipex::rms_norm", fresh, float32_only);
+  table.ops("ipex::attention ipex::attention.in_mode ipex::add_layer_norm ipex::rms_norm", fresh, float32_only);
   table.ops("ipex::batch_norm", fresh, keeps_dtype | any_layout);
   table.ops("ipex::cat_batch_norm", fresh, any_layout);
   table.ops("ipex::add_like ipex::sub_like ipex::mul_like ipex::div_like", fresh, keeps_dtype | any_layout)
@@ -301,8 +301,10 @@ std::vector<Op> rows() {
   table.ops("ipex::cat", fresh, chooses | joins | any_layout);
   table.ops("ipex::max_pool2d", fresh, chooses | keeps_dtype | any_layout);
   table.ops("ipex::adaptive_avg_pool2d", fresh, keeps_dtype | any_layout);
-  table.ops("ipex::softmax ipex::layer_norm ipex::scaled_dot_product_attention ipex::embedding ipex::embedding_bag",
-            fresh);
+  table.ops(
+      "ipex::softmax ipex::layer_norm ipex::scaled_dot_product_attention ipex::scaled_dot_product_attention.in_mode "
+      "ipex::embedding ipex::embedding_bag",
+      fresh);
   table.ops("ipex::channel_shuffle ipex::einsum_factor", maybe_view);
   table.ops("ipex::to_channels_last ipex::restore_layout", maybe_view, chooses);
   table.ops("ipex::is_channels_last ipex::has_version_of ipex::set_version_of", no_tensor);

@@ -77,9 +77,10 @@ void quantize_inputs(Node* node, const Node* quantize) {
   const WithInsertPoint guard(node);
   Graph& graph = *node->owningGraph();
   if (has_trait(node, trait::joins)) {
-    // The list may have other readers.
-    reader = graph.insertNode(graph.createList(c10::TensorType::get(), node->input(0)->node()->inputs()));
+    Node* list = node->input(0)->node();  // which may have other readers
+    reader = graph.insertNode(graph.createList(c10::TensorType::get(), list->inputs()));
     node->replaceInput(0, reader->output());
+    if (!list->hasUses()) list->destroy();
     reader->moveBefore(node);
     count = reader->inputs().size();
   }

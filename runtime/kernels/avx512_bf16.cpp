@@ -7,9 +7,12 @@
 
 #include "kernels/many_rows.inc"
 #include "kernels/pairs_product.inc"
+// Attention is made of products of many rows.
+#include "kernels/attention.inc"
 
 namespace ipex::runtime::avx512_bf16 {
 
 const PairsProductKernels pairs_product{round_to_pairs, multiply_many_rows<DotProducts>};
+const AttentionKernels attention = attention_kernels<DotProducts>;
 
 }  // namespace ipex::runtime::avx512_bf16

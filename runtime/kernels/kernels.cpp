@@ -22,8 +22,10 @@ struct Family {
   void (*add_to)(OptionalKernels&);
 };
 
-const Family families[] = {
-    {Level::AVX512_BF16, [](OptionalKernels& kernels) { kernels.pairs_product = &avx512_bf16::pairs_product; }}};
+const Family families[] = {{Level::AVX512_BF16, [](OptionalKernels& kernels) {
+                              kernels.pairs_product = &avx512_bf16::pairs_product;
+                              kernels.attention_of_pairs = &avx512_bf16::attention;
+                            }}};
 
 Kernels best_kernels() {
   const Level level = isa::level_in_use();

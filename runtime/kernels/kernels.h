@@ -22,6 +22,8 @@ namespace ipex::runtime {
 // a cap forbids them.
 struct OptionalKernels {
   const PairsProductKernels* pairs_product = nullptr;
+  // With factors rounded to bfloat16.
+  const AttentionKernels* attention_of_pairs = nullptr;
 };
 
 struct Kernels {
@@ -53,7 +55,8 @@ extern const Kernels kernels;
 
 namespace avx512_bf16 {
 extern const PairsProductKernels pairs_product;
-}
+extern const AttentionKernels attention;
+}  // namespace avx512_bf16
 
 // The kernels for the CPU at hand, or for what it is limited to (ipex/isa.h). The first call fixes the choice, and throws
 // where there are none.

@@ -222,7 +222,7 @@ class Fused {
   }
 
   // Undefined where a number is not finite, or a query sees no key.
-  at::Tensor run(bool eager_layout) const {
+  at::Tensor run(bool eager_layout, bool rounds) const {
     at::Tensor mask = mask_;
     if (mask.defined() && rank_ == 3 && mask.dim() == 3) mask = mask.unsqueeze(1);
     // With one head, one row, or heads one wide, the layout that the reader wants and eager's are the same memory.
@@ -231,8 +231,8 @@ class Fused {
     const at::Tensor result = eager_layout || is_both
                                   ? empty_result({batch, heads, queries, width}, query_.options())
                                   : empty_result({batch, queries, heads, width}, query_.options()).transpose(1, 2);
-    const AttentionHeads heads_of_all{query_,      key_, value_, mask, static_cast<float>(scale_), /*is_causal=*/false,
-                                      head_scales_};
+    const AttentionHeads heads_of_all{
+        query_, key_, value_, mask, static_cast<float>(scale_), /*is_causal=*/false, head_scales_, rounds};
     if (!attend(heads_of_all, result)) return {};
     return rank_ == 3 ? result.squeeze(1) : result;
   }
@@ -328,7 +328,7 @@ class Fused {
 
 // The result of the fused kernel, or undefined and a reason.
 at::Tensor compute_fused(const at::Tensor& query, const at::Tensor& key_transposed, const at::Tensor& value,
-                         const std::vector<std::string>& steps, Arguments arguments, bool eager_layout,
+                         const std::vector<std::string>& steps, Arguments arguments, bool eager_layout, bool rounds,
                          const char*& reason) {
   reason = at::autocast::is_autocast_enabled(at::kCPU) ? "autocast is on"
                                                        : Fused::reason_against(query, key_transposed, value);
@@ -336,25 +336,36 @@ at::Tensor compute_fused(const at::Tensor& query, const at::Tensor& key_transpos
   Fused fused(query, key_transposed, value);
   for (size_t i = 0; !reason && i + 1 < steps.size(); ++i) reason = fused.add_step(steps[i], arguments);
   if (reason) return {};
-  at::Tensor result = fused.run(eager_layout);
+  at::Tensor result = fused.run(eager_layout, rounds);
   if (!result.defined()) reason = "a number is not finite or very large, or a query sees no key";
   return result;
 }
 
-at::Tensor attention(const at::Tensor& query, const at::Tensor& key_transposed, const at::Tensor& value,
-                     const std::vector<std::string>& steps, const std::vector<at::Tensor>& operands,
-                     const std::vector<double>& numbers, bool eager_layout) {
+at::Tensor attention_in_mode(const at::Tensor& query, const at::Tensor& key_transposed, const at::Tensor& value,
+                             const std::vector<std::string>& steps, const std::vector<at::Tensor>& operands,
+                             const std::vector<double>& numbers, bool eager_layout, std::optional<int64_t> math_mode) {
   TORCH_CHECK(steps.size() >= 3, "ipex::attention: expected at least 3 steps, got ", steps.size(),
               ". The model file is damaged: save it again.");
   const Arguments arguments(operands, numbers);
   const char* reason = nullptr;
-  at::Tensor result = compute_fused(query, key_transposed, value, steps, arguments, eager_layout, reason);
+  at::Tensor result = compute_fused(query, key_transposed, value, steps, arguments, eager_layout,
+                                    rounds_in("ipex::attention", math_mode), reason);
   if (result.defined()) return result;
   RECORD_FUNCTION(c10::str("ipex::attention in aten: ", reason), {});
   return compute_steps(query, key_transposed, value, steps, arguments);
 }
 
+at::Tensor attention(const at::Tensor& query, const at::Tensor& key_transposed, const at::Tensor& value,
+                     const std::vector<std::string>& steps, const std::vector<at::Tensor>& operands,
+                     const std::vector<double>& numbers, bool eager_layout) {
+  return attention_in_mode(query, key_transposed, value, steps, operands, numbers, eager_layout, std::nullopt);
+}
+
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
+  m.def(
+      "attention.in_mode(Tensor query, Tensor key_transposed, Tensor value, str[] steps, Tensor[] operands, "
+      "float[] numbers, bool eager_layout, int? math_mode) -> Tensor",
+      attention_in_mode);
   m.def(
       "attention(Tensor query, Tensor key_transposed, Tensor value, str[] steps, Tensor[] operands, float[] numbers, "
       "bool eager_layout) -> Tensor",

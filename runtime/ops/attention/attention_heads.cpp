@@ -36,7 +36,7 @@ at::Tensor shrunk(at::Tensor mask) {
 }
 
 bool attend(const AttentionHeads& attention, const at::Tensor& result) {
-  const auto& [query, key, value, mask, scale, is_causal, head_scales] = attention;
+  const auto& [query, key, value, mask, scale, is_causal, head_scales, rounds] = attention;
   const int64_t batch = query.size(0), heads = query.size(1), queries = query.size(2), keys = key.size(2);
   float* const results = result.mutable_data_ptr<float>();
   const at::Tensor added = mask.defined() ? with_dense_rows(mask, keys).expand({batch, heads, queries, keys}) : mask;
@@ -62,7 +62,8 @@ bool attend(const AttentionHeads& attention, const at::Tensor& result) {
   };
 
   // A thread takes some blocks of queries, one head after the other. It packs the keys of each head that it meets.
-  const auto& kernel = kernels().attention;
+  const AttentionKernels* of_pairs = rounds ? kernels().optional.attention_of_pairs : nullptr;
+  const AttentionKernels& kernel = of_pairs ? *of_pairs : kernels().attention;
   const int64_t count = batch * heads, threads = thread_count();
   const int64_t most_blocks = at::divup(queries, kernel.queries_at_once(keys));
   const int64_t blocks = count % threads == 0 ? 1 : std::min(most_blocks, at::divup(4 * threads, count));

@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "math_mode.h"
+
 namespace ipex::runtime {
 
 // softmax(query @ key^T * scale + mask) @ value. Float32, four dimensions [batch, heads, length, width], the last one dense.
@@ -13,11 +15,17 @@ struct AttentionHeads {
   float scale;
   bool is_causal = false;
   at::Tensor head_scales = {};  // beside `scale`, broadcast to [batch, heads, 1, 1]; undefined for none
+  bool rounds = false;          // factors of products to bfloat16, where the CPU multiplies these
 };
 
 // Writes [batch, heads, length, width of a value] into `result`, whose last dimension is dense. False where aten has to
 // compute it: a number is not finite or very large, or a query sees no key.
 [[nodiscard]] bool attend(const AttentionHeads& attention, const at::Tensor& result);
+
+// Whether products may round their factors to bfloat16 in this mode, or in that of the process.
+inline bool rounds_in(const char* where, std::optional<int64_t> math_mode) {
+  return math_mode_now(pinned_math_mode(where, math_mode)) == FP32MathMode::BF32;
+}
 
 // Undoes expand, so that a mask is as small as what it was made from.
 at::Tensor shrunk(at::Tensor mask);

@@ -66,16 +66,22 @@ Tensor result_for(const Tensor& query, const Tensor& value, bool is_fused) {
 
 Tensor dense(const Tensor& rows) { return rows.stride(3) == 1 ? rows : rows.contiguous(); }
 
-Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask,
-                                    double dropout_p, bool is_causal, std::optional<double> scale, bool enable_gqa) {
+Tensor attention_in_mode(const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask,
+                         double dropout_p, bool is_causal, std::optional<double> scale, bool enable_gqa,
+                         std::optional<int64_t> math_mode) {
   const char* reason = reason_for_aten(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa);
   if (!reason) {
     const double factor = scale.value_or(1 / std::sqrt(static_cast<double>(query.size(3))));
     constexpr int64_t fused = 1;
     const int64_t choice = at::_fused_sdp_choice(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa);
     const Tensor result = result_for(query, value, choice == fused);
-    const AttentionHeads attention{
-        dense(query), dense(key), dense(value), added(mask, query), static_cast<float>(factor), is_causal};
+    const AttentionHeads attention{.query = dense(query),
+                                   .key = dense(key),
+                                   .value = dense(value),
+                                   .mask = added(mask, query),
+                                   .scale = static_cast<float>(factor),
+                                   .is_causal = is_causal,
+                                   .rounds = rounds_in("ipex::scaled_dot_product_attention", math_mode)};
     if (attend(attention, result)) return result;
     reason = "a number is not finite or very large, or a query sees no key";
   }
@@ -83,7 +89,16 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
   return at::scaled_dot_product_attention(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa);
 }
 
+Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask,
+                                    double dropout_p, bool is_causal, std::optional<double> scale, bool enable_gqa) {
+  return attention_in_mode(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa, std::nullopt);
+}
+
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
+  m.def(
+      "scaled_dot_product_attention.in_mode(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, "
+      "float dropout_p, bool is_causal, float? scale, bool enable_gqa, int? math_mode) -> Tensor",
+      attention_in_mode);
   m.def(
       "scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, float dropout_p, "
       "bool is_causal, float? scale, bool enable_gqa) -> Tensor",
