@@ -113,6 +113,16 @@ bool writes_to_shared_memory(const std::shared_ptr<Graph>& graph) {
   return found;
 }
 
+bool reshapes_in_place(const std::shared_ptr<Graph>& graph) {
+  bool found = false;
+  for_each_node(graph->block(), [&](Node* node) {
+    if (found || !node->blocks().empty() || !may_write(node)) return;
+    const Op* op = op_of(node);
+    found = !op || op->writes == Writes::shape;
+  });
+  return found;
+}
+
 bool must_be_a_tensor_of_its_own(const Value* value) {
   return std::any_of(value->uses().begin(), value->uses().end(), [](const Use& use) {
     const Op* op = op_of(use.user);

@@ -25,6 +25,10 @@ bool written_between(const Node* first, const Node* second);
 // Whether anything in the graph overwrites memory that is not fresh.
 bool writes_to_shared_memory(const std::shared_ptr<Graph>& graph);
 
+// Whether anything in the graph changes the sizes or strides of a tensor in place: with out= too, where the tensor given
+// has others than the result.
+bool reshapes_in_place(const std::shared_ptr<Graph>& graph);
+
 // Whether it matters that `value` is a tensor of its own and not another one with the same elements in the same memory:
 // somebody may change its shape in place, return it, or keep it.
 bool must_be_a_tensor_of_its_own(const Value* value);

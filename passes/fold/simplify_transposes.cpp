@@ -5,9 +5,9 @@
 //   before   %a = aten::permute(%x, [0, 2, 3, 1])    %b = aten::permute(%a, [0, 2, 3, 1])
 //   after    %b = aten::permute(%x, [0, 3, 1, 2])
 //
-// All of these are views of the same memory, so who writes to it does not matter. Who changes a shape in place does: where
-// %b may be such a tensor, or leave the graph, it stays one of its own, aten::alias(%x).
-// Declines when dimensions are no constants.
+// All of these are views of the same memory, so who writes to it does not matter. Where %b may leave the graph it stays a
+// tensor of its own, aten::alias(%x).
+// Declines when dimensions are no constants, and in graphs that change shapes in place: %x, %a and %b may change apart.
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
@@ -38,12 +38,14 @@ std::optional<std::vector<int64_t>> dimensions(const Node* node) {
 }
 
 bool run(Context& context) {
+  const bool reshapes = reshapes_in_place(context.graph);
   bool changed = false;
   const auto simplify = [&](Node* outer) {
     Node* inner = outer->input(0)->node();
     if (inner->kind() != outer->kind() || inner->inputs().size() != outer->inputs().size()) return;
     const auto first = dimensions(inner), second = dimensions(outer);
     if (!first || !second) return context.declined(outer, "its dimensions are not constants");
+    if (reshapes) return context.declined(outer, "the graph changes shapes in place");
     Value* x = inner->input(0);
     if (outer->kind() == c10::aten::permute) {
       if (first->size() != second->size()) return;
