@@ -305,7 +305,7 @@ std::vector<Op> rows() {
       "ipex::softmax ipex::layer_norm ipex::scaled_dot_product_attention ipex::scaled_dot_product_attention.in_mode "
       "ipex::embedding ipex::embedding_bag",
       fresh);
-  table.ops("ipex::channel_shuffle ipex::einsum_factor", maybe_view);
+  table.ops("ipex::baddbmm_term ipex::channel_shuffle ipex::einsum_factor", maybe_view);
   table.ops("ipex::to_channels_last ipex::restore_layout", maybe_view, chooses);
   table.ops("ipex::is_channels_last ipex::has_version_of ipex::set_version_of", no_tensor);
   table.ops("ipex::split_weight ipex::join_weight", fresh);

@@ -5,11 +5,12 @@
 //            %y = ipex::matmul_run(%a, %context, %operands=[], %eager_layout=1, %b, %of_batches=0)
 //
 //   before   %y = aten::baddbmm(%c, %a, %b, %beta=1, %alpha)
-//   after    %p = ipex::matmul_run(%a, .., %b, %of_batches=1)    %s = aten::mul(%p, %alpha)
-//            %y = aten::add_(%s, %c, 1)
+//   after    %t = ipex::baddbmm_term(%c, %a)
+//            %p = ipex::matmul_run(%a, .., %b, %of_batches=1)    %s = aten::mul(%p, %alpha)
+//            %y = aten::add_(%s, %t, 1)
 //
-// aten::bmm and aten::baddbmm refuse factors that aten::matmul would broadcast: so does of_batches. In place, because %c
-// must not widen the product, nor change its dtype.
+// aten::bmm and aten::baddbmm refuse factors that aten::matmul would broadcast: so does of_batches. baddbmm_term is %c, and
+// refuses another dtype than %a's, as aten::baddbmm does. In place, because %c must not widen the product.
 // Products with a constant matrix are linears by now (rewrite_as_linear). Declines when beta or alpha is no constant, or
 // beta not 1.
 #include "anchor.h"
@@ -41,11 +42,13 @@ bool run(Context& context) {
     const auto beta = number(node->namedInput("beta")), alpha = number(node->namedInput("alpha"));
     if (beta != 1 || !alpha) return context.declined(node, "it scales what it adds");
     context.applied(node, "an anchor for post-ops");
-    Value* scaled = product(node, node->namedInput("batch1"), node->namedInput("batch2"), /*of_batches=*/true);
     const torch::jit::WithInsertPoint guard(node);
+    Value* a = node->namedInput("batch1");
+    Value* term = context.graph->insert(Symbol::fromQualString("ipex::baddbmm_term"), {node->namedInput("self"), a});
+    Value* scaled = product(node, a, node->namedInput("batch2"), /*of_batches=*/true);
     if (alpha != 1) scaled = context.graph->insert(c10::aten::mul, {scaled, node->namedInput("alpha")});
     Value* one = context.graph->insertConstant(1);
-    Node* add = context.graph->create(c10::aten::add_, {scaled, node->namedInput("self"), one});
+    Node* add = context.graph->create(c10::aten::add_, {scaled, term, one});
     replace(node, context.graph->insertNode(add));
     changed = true;
   });

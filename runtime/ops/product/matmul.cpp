@@ -1,7 +1,8 @@
 // Products of two activations, with post-ops.
 //
 //   ipex::matmul_prepack(post_ops, math_mode) -> MatmulContext
-//   ipex::matmul_run(a, context, operands, eager_layout, b) -> Tensor
+//   ipex::matmul_run(a, context, operands, eager_layout, b, of_batches) -> Tensor
+//   ipex::baddbmm_term(term, factor) -> Tensor
 //
 // There is nothing to pack; the context holds the post-ops and the primitives. oneDNN computes where both factors have
 // one dtype, float32, bfloat16 or float16, that the CPU computes in, the same rank, at least 2, and the same leading
@@ -181,6 +182,18 @@ Tensor matmul_run(const Tensor& a, const c10::intrusive_ptr<MatmulContext>& cont
   return context->run(a, b, operands);
 }
 
+// What aten::baddbmm adds, which has the factors' dtype or is refused. Autocast casts both.
+Tensor baddbmm_term(const Tensor& term, const Tensor& factor) {
+  const auto dtype_of = [](const Tensor& x) {
+    const bool is_cast =
+        at::autocast::is_autocast_enabled(at::kCPU) && x.is_floating_point() && x.dtype() != at::kDouble;
+    return is_cast ? at::autocast::get_autocast_dtype(at::kCPU) : x.scalar_type();
+  };
+  TORCH_CHECK(dtype_of(term) == dtype_of(factor), "baddbmm: expected input of the batches' dtype, ",
+              factor.scalar_type(), ", got ", term.scalar_type(), ". Cast it first.");
+  return term;
+}
+
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define_context<MatmulContext>(m, "MatmulContext");
   m.def("matmul_prepack(str[] post_ops, int? math_mode) -> __torch__.torch.classes.ipex.MatmulContext", matmul_prepack);
@@ -188,6 +201,7 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
       "matmul_run(Tensor a, __torch__.torch.classes.ipex.MatmulContext context, Tensor[] operands, "
       "bool eager_layout, Tensor b, bool of_batches=False) -> Tensor",
       matmul_run);
+  m.def("baddbmm_term(Tensor(a) term, Tensor factor) -> Tensor(a)", baddbmm_term);
 }
 
 }  // namespace

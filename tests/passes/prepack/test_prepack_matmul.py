@@ -45,6 +45,28 @@ def test_products_of_batches_match_eager():
         assert_same(optimized(a, b, c), Products()(a, b, c), 0.02)
 
 
+class Added(nn.Module):
+    def forward(self, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+        return torch.baddbmm(c, a, b)
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("of_term", [torch.float32, torch.float64, torch.bfloat16, torch.int64])
+@pytest.mark.parametrize("of_factors", [torch.float32, torch.float64, torch.bfloat16, torch.int64])
+def test_what_baddbmm_adds_has_the_dtype_of_its_factors(of_term, of_factors, autocast):
+    a, b, c = torch.ones(2, 5, 8), torch.ones(2, 8, 4), torch.ones(2, 5, 4)
+    optimized = ipex.jit_optimize(torch.jit.trace(Added().eval(), (a, b, c)))
+    given = a.to(of_factors), b.to(of_factors), c.to(of_term)
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        try:
+            expected = Added()(*given)
+        except RuntimeError:
+            with pytest.raises(RuntimeError, match="baddbmm: expected input of the batches' dtype"):
+                optimized(*given)
+        else:
+            assert_same(optimized(*given), expected)
+
+
 def test_refuses_what_eager_refuses():
     a, b, c = torch.randn(2, 5, 8), torch.randn(2, 8, 4), torch.randn(4)
     optimized = ipex.jit_optimize(torch.jit.trace(Products().eval(), (a, b, c)))
