@@ -138,6 +138,10 @@ Tensor ConvolutionContext::reference(const Tensor& input, const Tensor& weight, 
 }
 
 Tensor ConvolutionContext::out_of_the_corner(const Tensor& input, const Tensor& weight, const Tensor& bias) const {
+  if (at::isReducedFloatingType(input.scalar_type()) && input.scalar_type() == weight.scalar_type()) {
+    const Tensor wide = bias.defined() ? bias.to(at::kFloat) : bias;
+    return out_of_the_corner(input.to(at::kFloat), weight.to(at::kFloat), wide).to(input.scalar_type());
+  }
   const Ints result = kernel_result_sizes(batched(input).sizes());
   const auto dimension_of = [&](size_t i) { return input.dim() - static_cast<int64_t>(kernel_rank() - i); };
   const size_t first = kernel_rank() - static_cast<size_t>(geometry_.spatial_rank);
@@ -371,11 +375,15 @@ const char* ConvolutionContext::own_reason_for_aten(const Tensor& input, bool ea
 }
 
 bool ConvolutionContext::is_brgemm_at_fault(const Tensor& input) const {
-  const Ints result = kernel_result_sizes(batched(input).sizes());
+  const Tensor image = batched(input);
+  const Ints result = kernel_result_sizes(image.sizes());
   // aten computes nothing then, or refuses.
   if (input.numel() == 0 || c10::multiply_integers(result) == 0) return false;
   for (size_t i = 0; i < kernel_rank(); ++i) {
     if (std::max(geometry_.begin[i], geometry_.end[i]) >= window(i)) return true;
+    // Its holes are wide enough for the whole image.
+    const bool may_miss = !geometry_.transposed && geometry_.dilation[i] > image.size(static_cast<int64_t>(2 + i));
+    if (may_miss && std::min(geometry_.begin[i], geometry_.end[i]) > 0) return true;
     const bool would_move = !geometry_.transposed && geometry_.stride[i] > 1 && window(i) > 1;
     if (would_move && result[2 + i] == 1) return true;
   }

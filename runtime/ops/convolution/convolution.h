@@ -38,8 +38,8 @@ class ConvolutionContext final : public PackedOp {
   // Whether each channel is convolved by itself, as kernels/depthwise.h does it, and that weight.
   bool is_depthwise() const;
   at::Tensor depthwise_weight() const;
-  // Where windows lie wholly in the padding, and where a kernel that would move by more than one has no room to: then
-  // brgemm reads memory that is not the image's (oneDNN 3.7.2 and the one in torch; found by fuzzing).
+  // Where all pixels of a window may lie in the padding, and where a kernel that would move by more than one has no room
+  // to: then brgemm reads memory that is not the image's (oneDNN 3.7.2 and the one in torch; found by fuzzing).
   bool is_brgemm_at_fault(const at::Tensor& input) const;
   // The sizes of the result for a batched source.
   std::vector<int64_t> kernel_result_sizes(at::IntArrayRef source) const;
@@ -81,7 +81,8 @@ class ConvolutionContext final : public PackedOp {
   bool laid_out_as_result(const at::Tensor& tensor, const at::Tensor& input, bool eager_layout) const override;
 
   // In aten. What is_brgemm_at_fault says of oneDNN's kernels is true of aten's as well: so the same convolution with its
-  // padding written out, and of a single window where there is room for no other.
+  // padding written out, and of a single window where there is room for no other. In float32: kernels for 16 bits pair
+  // written-out zeros with what lies behind them.
   at::Tensor out_of_the_corner(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) const;
   Ints no_padding() const { return Ints(kernel_rank(), 0); }
   at::Tensor padded(const at::Tensor& input) const;

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import ipex
-from support import assert_round_trip, check_against_eager, fallback_reasons, kinds
+from support import assert_round_trip, assert_same, check_against_eager, fallback_reasons, kinds
 
 CONVOLUTIONS = {
     "1x1": nn.Conv2d(8, 24, 1),
@@ -164,6 +164,7 @@ CORNERS = {
     "transposed": (nn.ConvTranspose2d(3, 4, 2, 3, 2, 1), (2, 3, 4, 5)),
     "transposed, no batch": (nn.ConvTranspose2d(3, 4, 2, 3, 2, 1), (3, 4, 5)),
     "transposed, 1-d": (nn.ConvTranspose1d(3, 4, 1, 2, 1, 1), (2, 3, 6)),
+    "the image in a hole of the window": (nn.Conv2d(1, 4, 2, 3, (0, 1), 2), (2, 1, 4, 1)),
 }
 
 
@@ -180,6 +181,32 @@ def test_corners(name, layout):
     for _ in range(3):
         torch.testing.assert_close(optimized(x).double(), exact, rtol=1e-5, atol=1e-5)
     assert any("corner" in reason for reason in fallback_reasons(optimized))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", CORNERS)
+def test_corners_beside_infinity(name, dtype):
+    convolution, shape = CORNERS[name]
+    model = copy.deepcopy(convolution).to(dtype).eval()
+    x = torch.randn(shape, dtype=dtype)
+    x[1:] = torch.inf
+    with torch.no_grad():
+        optimized = ipex.jit_optimize(torch.jit.trace(model, x, check_trace=False))
+        exact = copy.deepcopy(model).double()(x.double())
+        torch.testing.assert_close(optimized(x), exact.to(dtype), equal_nan=True, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("padding", ["same", "valid"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_padding_by_name_under_autocast(padding, dtype):
+    # Traced to aten::_convolution_mode, which autocast does not know: frozen TorchScript gives float32.
+    conv, x = nn.Conv2d(3, 4, 3, padding=padding).eval(), torch.randn(1, 3, 8, 8)
+    with torch.no_grad():
+        optimized = ipex.jit_optimize(torch.jit.trace(conv, x))
+        with torch.autocast("cpu", dtype):
+            expected = conv(x)
+            assert expected.dtype == dtype
+            assert_same(optimized(x), expected, 0.02)
 
 
 def test_what_was_left_to_aten_has_a_reason():
