@@ -55,6 +55,16 @@ at::Tensor LinearContext::divided(const at::Tensor& weight, const at::Tensor& di
   return weight / divisor.unsqueeze(1);
 }
 
+int64_t LinearContext::kernel_width() const {
+  const bool in_pairs = dtype() != at::kFloat && isa::is_in_use(isa::Level::AMX);
+  return input_width() + (in_pairs ? input_width() % 2 : 0);
+}
+
+at::Tensor LinearContext::kernel_source(const at::Tensor& input) const {
+  const int64_t more = kernel_width() - input_width();
+  return more == 0 ? kernel_view(input) : at::constant_pad_nd(input, {0, more}).contiguous();
+}
+
 at::Tensor LinearContext::allocate(const at::Tensor& source) const {
   return empty_result(result_sizes(source), source.options());
 }
@@ -66,7 +76,11 @@ at::DimVector LinearContext::result_sizes(const at::Tensor& input) const {
 }
 
 std::unique_ptr<const BlockedWeight> LinearContext::pack(at::Tensor& weight) const {
-  return std::make_unique<BlockedWeight>(weight, plain_weight_desc(), preferred_weight_desc());
+  if (kernel_width() == input_width()) {
+    return std::make_unique<BlockedWeight>(weight, plain_weight_desc(), preferred_weight_desc());
+  }
+  at::Tensor part = at::constant_pad_nd(weight, {0, 1}).narrow(1, 0, input_width());
+  return std::make_unique<BlockedWeight>(part, plain_weight_desc(), preferred_weight_desc());
 }
 
 at::Tensor LinearContext::embed(const at::Tensor& indices) const {
@@ -168,11 +182,11 @@ at::Tensor LinearContext::run_own_kernel(const at::Tensor& input, const std::vec
 
 // oneDNN multiplies by a [in, out] matrix; aten's weight is its transpose.
 memory::desc LinearContext::plain_weight_desc() const {
-  return {{input_width(), output_width()}, data_type(), memory::format_tag::ba};
+  return {{kernel_width(), output_width()}, data_type(), memory::format_tag::ba};
 }
 
 memory::desc LinearContext::any_weight_desc() const {
-  return {{input_width(), output_width()}, data_type(), memory::format_tag::any};
+  return {{kernel_width(), output_width()}, data_type(), memory::format_tag::any};
 }
 
 // The number of rows is not known when packing; the layout that matmul asks for does not depend on it.
@@ -180,7 +194,7 @@ memory::desc LinearContext::preferred_weight_desc() const {
   // oneDNN 3.7.2 misreads what it packs for these with AVX2, where the sums are long.
   if (output_width() > 8 && output_width() <= 16 && !isa::has_avx512()) return plain_weight_desc();
   constexpr int64_t ordinary_rows = 64;
-  auto desc = primitive_desc({ordinary_rows, input_width()}, any_weight_desc(), {}, math_mode_for_packing());
+  auto desc = primitive_desc({ordinary_rows, kernel_width()}, any_weight_desc(), {}, math_mode_for_packing());
   return desc && skip_reference_implementations(desc) ? desc.weights_desc() : plain_weight_desc();
 }
 
@@ -190,7 +204,7 @@ dnnl::primitive_desc LinearContext::primitive_desc(const std::vector<int64_t>& s
   const auto row_major = [](int64_t height, int64_t width, memory::data_type type) {
     return memory::desc({height, width}, type, memory::format_tag::ab);
   };
-  const memory::desc source = row_major(source_sizes[0], input_width(), data_type());
+  const memory::desc source = row_major(source_sizes[0], kernel_width(), data_type());
   const memory::desc result = row_major(source_sizes[0], output_width(), data_type());
   const memory::desc bias_desc = bias().defined() ? row_major(1, output_width(), bias_data_type()) : memory::desc();
   return dnnl::matmul::primitive_desc(engine(), source, weight_desc, bias_desc, result,

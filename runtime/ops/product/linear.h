@@ -40,8 +40,14 @@ class LinearContext final : public PackedOp {
   at::Tensor divided(const at::Tensor& weight, const at::Tensor& divisor) const override;
 
   at::Tensor kernel_view(const at::Tensor& tensor) const override { return contiguous_result(tensor); }
+  at::Tensor kernel_source(const at::Tensor& input) const override;
+  // The width of what kernel_source gives. With AMX, oneDNN reads numbers of 16 bits in pairs. The last of an odd number is
+  // paired with what lies behind it, times a weight of 0: with a NaN of the next row. So there is one more, a zero.
+  int64_t kernel_width() const;
   // All leading dimensions are one to it.
-  at::DimVector kernel_sizes(const at::Tensor& source) const override { return {row_count(source), input_width()}; }
+  at::DimVector kernel_sizes(const at::Tensor& source) const override {
+    return {source.numel() / kernel_width(), kernel_width()};
+  }
   int64_t row_count(const at::Tensor& input) const { return input.numel() / input_width(); }
   at::Tensor allocate(const at::Tensor& source) const override;
   at::MemoryFormat kernel_format() const override { return at::MemoryFormat::Contiguous; }

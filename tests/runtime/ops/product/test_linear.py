@@ -58,3 +58,17 @@ def test_gradients_reach_the_input():
     optimized(ours).sum().backward()
     model(eager).sum().backward()
     torch.testing.assert_close(ours.grad, eager.grad)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("width_in", [1, 3, 13, 33, 257])
+@pytest.mark.parametrize("rows", [2, 5, 17, 40])
+def test_nan_stays_in_its_row(dtype, width_in, rows):
+    """With AMX, kernels read 16-bit numbers in pairs: an odd one is not paired with the next row."""
+    for width_out in (1, 8, 17, 64):
+        x = torch.randn(rows, width_in, dtype=dtype)
+        x[rows // 2] = torch.nan
+        layer = nn.Sequential(nn.Linear(width_in, width_out), nn.ReLU()).to(dtype).eval()
+        with torch.no_grad():
+            optimized = ipex.jit_optimize(torch.jit.trace(layer, x, check_trace=False))
+            torch.testing.assert_close(optimized(x), layer(x), equal_nan=True, rtol=2e-2, atol=2e-2)
