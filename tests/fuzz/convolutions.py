@@ -98,6 +98,8 @@ def transposed_convolution(p: Program, v: Value) -> Value | None:
     padding = per_dimension(p, d, (0, 1, 1, 2))
     extra = per_dimension(p, d, (0, 0, 1, 2))
     extra = [min(e, max(q, x) - 1) for e, q, x in zip(extra, stride, dilation)]
+    if d == 3:  # aten leaves the rest unwritten, in bfloat16 with AMX (torch 2.11)
+        extra[0] = min(extra[0], padding[0])
     groups = groups_of(p, channels)
     per_group = p.choose.pick((1, 2, 3, 4, 8)) if groups == 1 else p.choose.pick((1, 2))
     result = tuple(

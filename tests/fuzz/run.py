@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from fuzz import planted
 from fuzz.report import summary, write_program
 from fuzz.session import Failure, Session
-from fuzz.worker import Worker
+from fuzz.worker import Worker, ending
 
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -104,16 +104,12 @@ def main(arguments: list[str]) -> int:
         process.start()
     print(f"fuzz: seed {options.seed}, {options.cases} cases, {options.jobs} jobs", flush=True)
     counts: dict[int, Counter[str]] = {}
-    failures, running = 0, options.jobs
-    while running:
+    failures, finished = 0, set[int]()
+    while len(finished) < options.jobs:
         try:
             kind, index, content = messages.get(timeout=SECONDS_BETWEEN_LINES)
         except queue.Empty:
-            dead = [process.exitcode for process in jobs if process.exitcode]
-            if dead:
-                print(f"FAILED a job ended with {dead[0]}: what it drew crashes in eager")
-                failures += 1
-                break
+            finished |= {index for index, process in enumerate(jobs) if process.exitcode}  # it can't tell any more
             continue
         if kind == "counts":
             counts[index] = content
@@ -123,16 +119,19 @@ def main(arguments: list[str]) -> int:
             if options.stop:
                 break
         else:
-            running -= 1
+            finished.add(index)
         if time.monotonic() - printed > SECONDS_BETWEEN_LINES:
             printed = time.monotonic()
             total = sum(counts.values(), Counter())
             rate = total["cases"] / (printed - started)
             print(f"{total['cases']} cases, {rate:.1f} a second, {total['failed']} failed", flush=True)
-    for process in jobs:
-        if running:
+    for index, process in enumerate(jobs):
+        if index not in finished:
             process.terminate()
         process.join()
+        if index in finished and process.exitcode:
+            failures += 1
+            print(f"FAILED job {index}, which draws cases, ended with {ending(process.exitcode)}: no case is to blame")
     total = sum(counts.values(), Counter())
     print(summary(total, time.monotonic() - started))
     used = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -14,7 +14,9 @@ from ipex import _C
 
 METADATA_WRITES = ("unsqueeze_", "squeeze_", "transpose_", "t_", "resize_", "swapaxes_", "swapdims_", "as_strided_")
 # What draws random numbers or gives memory as it is, and what is for other devices or for training.
+# conv2d with padding="same" is drawn; autocast does not know `_convolution_mode`, which that is traced to.
 NOT_DRAWN = {
+    "_convolution_mode",
     *("dropout", "feature_dropout", "native_dropout", "rrelu", "pin_memory", "embedding_renorm"),
     *("rand", "randn", "rand_like", "randn_like", "normal", "uniform"),
     *("empty", "empty_like", "new_empty", "set"),

@@ -25,6 +25,24 @@ def test_random_models_match_eager(tmp_path):
     assert "500 cases" in done.stdout
 
 
+DYING = """
+import os, signal, sys
+sys.path.insert(0, {tests!r})
+from fuzz import run
+lives = run.job
+run.job = lambda *a: lives(*a) if a[1] else os.kill(os.getpid(), signal.SIGSEGV)
+sys.exit(run.main(["--cases", "20", "--jobs", "2"]))
+"""
+
+
+def test_a_job_that_dies_is_told_and_the_others_go_on():
+    code = DYING.format(tests=str(Path(__file__).parents[1]))
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    assert "FAILED job 0, which draws cases, ended with SIGSEGV" in done.stdout
+    assert "\n10 cases" in done.stdout
+
+
 @pytest.fixture(scope="module")
 def found():
     """For each bug that is put in on purpose, what the fuzzer says about it."""

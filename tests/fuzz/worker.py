@@ -67,9 +67,7 @@ class Worker:
             ended = f"hang: more than {self._seconds:g} s in stage '{self._stage_text()}'"
         except (EOFError, OSError):
             self._child.join()
-            code = self._child.exitcode
-            name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-            ended = f"crash: {name} in stage '{self._stage_text()}'"
+            ended = f"crash: {ending(self._child.exitcode)} in stage '{self._stage_text()}'"
         self.close()
         return ended
 
@@ -109,6 +107,11 @@ class Worker:
                 except Exception as error:  # a defect of the fuzzer itself: seen in the summary
                     answer = Verdict("failed", "fuzzer", f"{type(error).__name__}: {error}")
             connection.send(answer)
+
+
+def ending(code: int) -> str:
+    """How a process ended, by its exit code."""
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
 def _fill_freed_memory() -> None:
