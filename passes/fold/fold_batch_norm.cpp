@@ -51,7 +51,8 @@ std::optional<std::string> read(const Node* node, int64_t channels, Affine& affi
   return std::nullopt;
 }
 
-// The channels by whose scale nothing can be divided.
+// The channels by whose scale nothing can be divided. The runtime has the same limit, and throws where it counts others
+// (packed/packed_op.h).
 at::Tensor vanishing_channels(const at::Tensor& scale) {
   constexpr double least_scale = 1e-20;
   return scale.to(at::kFloat).abs().lt(least_scale).nonzero().flatten();

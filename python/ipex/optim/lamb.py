@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from .by_group import ByGroup
 
-class Lamb(torch.optim.Optimizer):
+
+class Lamb(ByGroup):
     """Adam's update, scaled per parameter to the norm of the weight (You et al. 2020, arXiv 1904.00962).
 
         update = m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay * weight
@@ -36,20 +38,12 @@ class Lamb(torch.optim.Optimizer):
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
         super().__init__(params, {**defaults, "differentiable": False})
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update every parameter that has a gradient."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            updated = [p for p in group["params"] if p.grad is not None]
-            for p in updated:
-                if not self.state[p]:
-                    self.state[p] = new_state(p)
-            lamb(updated, [p.grad for p in updated], [self.state[p] for p in updated], group)
-        return loss
+    def update(self, weights: list[Any], group: dict[str, Any]) -> None:
+        """Update weights and their states in place."""
+        for p in weights:
+            if not self.state[p]:
+                self.state[p] = new_state(p)
+        lamb(weights, [p.grad for p in weights], [self.state[p] for p in weights], group)
 
 
 def new_state(weight: Tensor, **like: Any) -> dict[str, Tensor]:

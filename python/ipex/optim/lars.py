@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from .by_group import ByGroup
 
-class Lars(torch.optim.Optimizer):
+
+class Lars(ByGroup):
     """SGD with a learning rate per parameter, scaled to the norm of the weight (You et al. 2017, arXiv 1708.03888).
 
         trust = trust_coefficient * |weight| / (|gradient| + weight_decay * |weight| + eps)
@@ -44,17 +45,9 @@ class Lars(torch.optim.Optimizer):
         own = {"nesterov": nesterov, "trust_coefficient": trust_coefficient, "eps": eps, "maximize": maximize}
         super().__init__(params, {**defaults, **own, "differentiable": False})
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update every parameter that has a gradient."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            updated = [p for p in group["params"] if p.grad is not None]
-            lars(updated, [p.grad for p in updated], [self.state[p] for p in updated], group)
-        return loss
+    def update(self, weights: list[Any], group: dict[str, Any]) -> None:
+        """Update weights and their states in place."""
+        lars(weights, [p.grad for p in weights], [self.state[p] for p in weights], group)
 
 
 def lars(
