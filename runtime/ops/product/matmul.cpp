@@ -26,15 +26,25 @@ using dnnl::memory;
 
 constexpr const char* op_name = "ipex::matmul_run";
 
-// A tensor that lies in memory without gaps, its rows or its columns in one piece and, with more dimensions than the
-// batches and heads of attention, matrix after matrix. Others kernels read wrongly, or not.
+// With more dimensions than the batches and heads of attention, kernels read matrix after matrix, whatever the strides.
+bool is_in_order_only(const Tensor& tensor) { return tensor.dim() > 4; }
+
+// The strides of dimensions before the matrix, where one matrix lies behind another.
+at::DimVector strides_in_order(const Tensor& tensor) {
+  at::DimVector strides(tensor.strides());
+  int64_t reach = tensor.size(-1) * tensor.size(-2);
+  for (int64_t i = tensor.dim() - 2; i-- > 0; reach *= tensor.size(i)) strides[i] = reach;
+  return strides;
+}
+
+// A tensor that lies in memory without gaps, its rows or its columns in one piece. Others kernels read wrongly, or not.
 Tensor readable(const Tensor& tensor) {
-  const auto extent = [&](int64_t i) { return tensor.size(i) * tensor.stride(i); };
   const auto is_dense = [&](int64_t i) { return tensor.size(i) > 1 && tensor.stride(i) == 1; };
   const bool is_single = tensor.size(-1) == 1 && tensor.size(-2) == 1;
   bool reads = (is_dense(-1) || is_dense(-2) || is_single) && tensor.is_non_overlapping_and_dense();
-  for (int64_t i = 0; tensor.dim() > 4 && i < tensor.dim() - 2; ++i) {
-    reads &= tensor.size(i) == 1 || tensor.stride(i) >= std::max(extent(-1), extent(-2));
+  const at::DimVector in_order = strides_in_order(tensor);
+  for (int64_t i = 0; is_in_order_only(tensor) && i < tensor.dim() - 2; ++i) {
+    reads &= tensor.size(i) == 1 || tensor.stride(i) == in_order[i];
   }
   return reads ? tensor : contiguous_result(tensor);
 }
@@ -42,17 +52,21 @@ Tensor readable(const Tensor& tensor) {
 // The stride of a dimension with one element says nothing, and may be any number. oneDNN reads the order of dimensions from
 // strides, this one's too: so it gets one that is larger than all others reach, or in the matrix that of a dense one.
 memory::desc desc_of(const Tensor& tensor) {
-  std::vector<int64_t> strides = tensor.strides().vec();
-  int64_t reach = 1;
-  for (int64_t i = 0; i < tensor.dim(); ++i) {
-    if (tensor.size(i) > 1) reach = std::max(reach, tensor.size(i) * strides[i]);
-  }
-  for (int64_t i = 0; i < tensor.dim() - 2; ++i) {
-    if (tensor.size(i) == 1) strides[i] = reach;
+  at::DimVector strides(tensor.strides());
+  if (is_in_order_only(tensor)) {
+    strides = strides_in_order(tensor);
+  } else {
+    int64_t reach = 1;
+    for (int64_t i = 0; i < tensor.dim(); ++i) {
+      if (tensor.size(i) > 1) reach = std::max(reach, tensor.size(i) * strides[i]);
+    }
+    for (int64_t i = 0; i < tensor.dim() - 2; ++i) {
+      if (tensor.size(i) == 1) strides[i] = reach;
+    }
   }
   if (tensor.size(-1) == 1) strides.end()[-1] = tensor.size(-2);
   if (tensor.size(-2) == 1) strides.end()[-2] = tensor.size(-1);
-  return {tensor.sizes().vec(), data_type_of(tensor.scalar_type()), strides};
+  return {tensor.sizes().vec(), data_type_of(tensor.scalar_type()), {strides.begin(), strides.end()}};
 }
 
 class MatmulContext final : public FusedOp {

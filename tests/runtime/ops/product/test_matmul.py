@@ -1,4 +1,5 @@
 import itertools
+import random
 from collections.abc import Callable
 
 import pytest
@@ -196,6 +197,19 @@ def test_strides_of_single_elements_say_nothing(batch, matrix):
     rows, depth, columns = matrix
     for order in itertools.permutations(range(4)):
         for lonely in (1, 4, 64, 768, 100000):
+            a = in_order((*batch, rows, depth), order, lonely)
+            b = in_order((*batch, depth, columns), order, lonely)
+            assert_same(torch.ops.ipex.matmul_run(a, context, [], True, b), torch.matmul(a, b), 2e-5)
+
+
+@pytest.mark.parametrize("batch", [(2, 2, 1), (2, 1, 3), (1, 2, 2), (1, 1, 1), (2, 3, 2), (2, 1, 1, 3)])
+@pytest.mark.parametrize("matrix", [(1, 3, 1), (4, 2, 5), (6, 12, 6), (4, 8, 1)])
+def test_more_dimensions_than_batches_and_heads(batch, matrix):
+    context = torch.ops.ipex.matmul_prepack([], None)
+    rows, depth, columns = matrix
+    rank = len(batch) + 2
+    for order in random.Random(0).sample(list(itertools.permutations(range(rank))), 40):
+        for lonely in (1, 3, 100000):
             a = in_order((*batch, rows, depth), order, lonely)
             b = in_order((*batch, depth, columns), order, lonely)
             assert_same(torch.ops.ipex.matmul_run(a, context, [], True, b), torch.matmul(a, b), 2e-5)
