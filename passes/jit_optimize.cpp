@@ -1,5 +1,9 @@
 #include <ipex/jit_optimize.h>
 
+#include <ATen/autocast_mode.h>
+
+#include <array>
+
 #include "finalize/pack_weights.h"
 #include "frontend.h"
 #include "pipeline.h"
@@ -18,6 +22,26 @@ Decision decision_of(const c10::IValue& saved) {
   return {fields[0].toStringRef(), fields[1].toStringRef(), fields[2].toBool(), fields[3].toStringRef(),
           fields.size() > 4 ? fields[4].toStringRef() : "forward"};
 }
+
+// Where autocast is on, freezing writes casts into the graph, and constants are computed in 16 bits. What a model becomes
+// must not depend on where it is optimised.
+class WithoutAutocast {
+ public:
+  WithoutAutocast() {
+    for (size_t i = 0; i < devices.size(); ++i) {
+      before_[i] = at::autocast::is_autocast_enabled(devices[i]);
+      at::autocast::set_autocast_enabled(devices[i], false);
+    }
+  }
+  ~WithoutAutocast() {
+    for (size_t i = 0; i < devices.size(); ++i) at::autocast::set_autocast_enabled(devices[i], before_[i]);
+  }
+  WithoutAutocast(const WithoutAutocast&) = delete;
+
+ private:
+  static constexpr std::array devices{at::kCPU, at::kCUDA};
+  std::array<bool, 2> before_{};
+};
 
 void attach(const Report& report, torch::jit::Module& module) {
   // A module optimised a second time has one already: what happened first is what matters.
@@ -38,6 +62,7 @@ torch::jit::Module jit_optimize(const torch::jit::Module& module, const Options&
   TORCH_CHECK(!dtype || *dtype == at::kBFloat16 || *dtype == at::kHalf,
               "ipex.jit_optimize: expected bfloat16 or float16 in dtype, got ", c10::toString(*dtype),
               ". Without one, a model keeps its own.");
+  const WithoutAutocast guard;
   torch::jit::Module optimized = passes::frozen_copy(module);
   Report report;
   for (const auto& method : optimized.get_methods()) {

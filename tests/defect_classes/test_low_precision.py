@@ -10,6 +10,7 @@ from torch import Tensor, nn
 import ipex
 from anchored import After, every_anchor, make, trace
 from low_precision import assert_no_worse, both_dtypes, check_16_bit, check_lowered
+from support import kinds
 
 
 @pytest.fixture(params=[True, False], ids=["fast path", "layer by layer"])
@@ -59,6 +60,31 @@ def test_traced_under_autocast(dtype):
         stock, ours = traced(x), ipex.jit_optimize(traced)(x)  # eager's fast path is lost in tracing, and gives 16 bits
     assert ours.dtype == stock.dtype
     assert_no_worse(ours, stock, exact, dtype)
+
+
+class Scaled(nn.Module):
+    """What nothing is fused into, nor with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 16)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = self.linear(x) * 0.5
+        return y, y + y
+
+
+@both_dtypes
+def test_optimised_under_autocast(dtype):
+    model, x = Scaled().eval(), torch.randn(3, 8)
+    with torch.no_grad(), torch.autocast("cpu", dtype=dtype, cache_enabled=False):
+        expected = model(x)
+        traced = trace(model, x)
+        optimized = ipex.jit_optimize(traced)
+        assert torch.is_autocast_enabled("cpu")
+    assert kinds(optimized) == kinds(ipex.jit_optimize(traced))
+    # Under autocast TorchScript would cast at every run what it does not know the dtype of.
+    assert [y.dtype for y in optimized(x)] == [y.dtype for y in expected] == [dtype, dtype]
 
 
 @pytest.mark.usefixtures("_fast_path")
