@@ -6,6 +6,7 @@
 
 #include "finalize/pack_weights.h"
 #include "frontend.h"
+#include "original_graph.h"
 #include "pipeline.h"
 
 namespace ipex {
@@ -65,13 +66,21 @@ torch::jit::Module jit_optimize(const torch::jit::Module& module, const Options&
   const WithoutAutocast guard;
   torch::jit::Module optimized = passes::frozen_copy(module);
   Report report;
+  std::vector<OriginalNode> original;
+  std::vector<FinalName> final;
   for (const auto& method : optimized.get_methods()) {
     const auto graph = method.graph();
+    passes::name_tensors(*graph);
+    const std::vector<OriginalNode> given = passes::nodes_of(*graph, method.name());
+    original.insert(original.end(), given.begin(), given.end());
     const Report own = passes::optimize(graph, method.name(), options);
     report.insert(report.end(), own.begin(), own.end());
     passes::pack_into_attributes(graph, optimized);
+    const std::vector<FinalName> names = passes::names_of(*graph, method.name());
+    final.insert(final.end(), names.begin(), names.end());
   }
   attach(report, optimized);
+  passes::attach(original, final, optimized);
   return optimized;
 }
 

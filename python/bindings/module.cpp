@@ -1,12 +1,15 @@
 // ipex._C: types cross the border here, nothing is decided.
+#include <ipex/intermediates.h>
 #include <ipex/isa.h>
 #include <ipex/isa_choice.h>
 #include <ipex/jit_optimize.h>
 #include <ipex/load.h>
 #include <ipex/op_table.h>
+#include <ipex/original_graph.h>
 #include <ipex/run_pass.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "quick_call.h"
@@ -93,6 +96,48 @@ PYBIND11_MODULE(_C, m) {
   m.def("get_fp32_math_mode", [] { return static_cast<int>(ipex::get_fp32_math_mode()); });
   m.def("load", &ipex::load, py::arg("path"), py::call_guard<py::gil_scoped_release>());
   m.def("explain", [](const torch::jit::Module& module) { return rows(ipex::explain(module)); }, py::arg("module"));
+  m.def(
+      "original_graph",
+      [](const torch::jit::Module& module) {
+        py::list nodes;
+        for (const ipex::OriginalNode& node : ipex::original_graph(module)) {
+          nodes.append(
+              py::make_tuple(node.kind, node.output, node.module, node.file, node.line, node.inputs, node.method));
+        }
+        return nodes;
+      },
+      py::arg("module"));
+  m.def(
+      "final_names",
+      [](const torch::jit::Module& module) {
+        py::list names;
+        for (const ipex::FinalName& name : ipex::final_names(module)) {
+          names.append(py::make_tuple(name.kind, name.output, name.module, name.method));
+        }
+        return names;
+      },
+      py::arg("module"));
+  m.def(
+      "intermediates",
+      [](const torch::jit::Module& module, const py::tuple& inputs, bool sizes) {
+        std::vector<c10::IValue> values;
+        const auto& arguments = module.get_method("forward").function().getSchema().arguments();
+        for (size_t i = 0; i < inputs.size() && i + 1 < arguments.size(); ++i) {
+          values.push_back(torch::jit::toIValue(inputs[i], arguments[i + 1].type()));
+        }
+        std::vector<std::pair<std::string, c10::IValue>> recorded;
+        {
+          const py::gil_scoped_release released;
+          recorded =
+              ipex::intermediates(module, std::move(values), sizes ? ipex::Recorded::sizes : ipex::Recorded::values);
+        }
+        py::list named;
+        for (auto& [name, value] : recorded) {
+          named.append(py::make_tuple(name, torch::jit::toPyObject(std::move(value))));
+        }
+        return named;
+      },
+      py::arg("module"), py::arg("inputs"), py::arg("sizes"));
   m.def("pass_names", &ipex::pass_names);
   m.def("register_jit_passes", &ipex::register_jit_passes);
   m.def("unregister_jit_passes", &ipex::unregister_jit_passes);

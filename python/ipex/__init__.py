@@ -6,6 +6,7 @@ Importing changes nothing in the process.
 import torch  # noqa: F401  (its libraries must be loaded before ours)
 
 from . import isa, optim, quantization
+from ._explain import Decision, Report, explain
 from ._jit_optimize import jit_optimize
 from ._load_extension import _C as _C
 from ._math_mode import FP32MathMode, fp32_math_mode, get_fp32_math_mode, set_fp32_math_mode
@@ -17,14 +18,18 @@ from ._optimize import (
     use_kernel_choices,
 )
 from ._process_wide import jit_passes, register_jit_passes, unregister_jit_passes
-from ._report import Decision, Report, explain
+from ._profile import OpTime, Profile, profile
 from ._script_module import load
+from ._verify import Verification, verify
 from ._version import __version__, cmake_prefix_path
 
 __all__ = [
     "Decision",
     "FP32MathMode",
+    "OpTime",
+    "Profile",
     "Report",
+    "Verification",
     "__version__",
     "cmake_prefix_path",
     "disable_auto_channels_last",
@@ -39,9 +44,11 @@ __all__ = [
     "load",
     "optim",
     "optimize",
+    "profile",
     "quantization",
     "register_jit_passes",
     "set_fp32_math_mode",
     "unregister_jit_passes",
     "use_kernel_choices",
+    "verify",
 ]

@@ -55,6 +55,14 @@ FP32MathMode Prepared::math_mode() const {
   return mode == dnnl_fpmath_mode_bf16 ? FP32MathMode::BF32 : FP32MathMode::FP32;
 }
 
+std::string Prepared::kernel() const {
+  const char* name = nullptr;
+  dnnl::error::wrap_c_api(dnnl_primitive_desc_query(primitive_.get_primitive_desc(), dnnl_query_impl_info_str, 0,
+                                                    static_cast<void*>(&name)),
+                          "no name");
+  return name;
+}
+
 Failure Prepared::run(const at::Tensor& src, const BlockedWeight& weight, const at::Tensor& bias, const at::Tensor& dst,
                       const std::vector<at::Tensor>& operands) const {
   try {

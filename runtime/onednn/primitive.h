@@ -64,6 +64,8 @@ class Prepared {
   const dnnl::memory::desc& weights_desc() const { return weights_; }
   // The mode that the primitive was made with, asked of the primitive itself.
   FP32MathMode math_mode() const;
+  // oneDNN's name of the kernel: "brgconv:avx512_core".
+  std::string kernel() const;
 
  private:
   void execute(const at::Tensor& src, const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& dst,

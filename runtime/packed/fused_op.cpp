@@ -39,6 +39,14 @@ std::vector<std::string> FusedOp::primitive_math_modes() const {
   return modes;
 }
 
+std::vector<std::string> FusedOp::primitive_kernels() const {
+  std::vector<std::string> kernels;
+  for (const auto& prepared : primitives_.values()) {
+    if (*prepared) kernels.push_back((*prepared)->kernel());
+  }
+  return kernels;
+}
+
 void FusedOp::check_operands(const std::vector<at::Tensor>& operands) const {
   TORCH_CHECK(operands.size() == operand_count_, name_, ": expected ", operand_count_,
               " operands for its post-ops, got ", operands.size(), ".");

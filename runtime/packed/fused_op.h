@@ -39,6 +39,8 @@ class FusedOp : public torch::CustomClassHolder {
   size_t cached_primitives() const { return primitives_.size(); }
   // The mode that each of these computes in, as oneDNN has it, the last used first.
   std::vector<std::string> primitive_math_modes() const;
+  // The name of each one's kernel, in the same order.
+  std::vector<std::string> primitive_kernels() const;
   std::vector<std::string> post_op_texts() const { return texts_of(post_ops_); }
 
  protected:

@@ -204,8 +204,11 @@ void run_boxed(const c10::OperatorHandle&, torch::jit::Stack* stack) {
 template <typename Context>
 void define_context(torch::Library& library, const char* name) {
   using Pointer = c10::intrusive_ptr<Context>;
-  library.class_<Context>(name)
-      .def("fallback_reasons", [](const Pointer& context) { return context->fallback_reasons(); })
+  auto context_class = library.class_<Context>(name);
+  if constexpr (requires(const Context& context) { context.primitive_kernels(); }) {
+    context_class.def("primitive_kernels", [](const Pointer& context) { return context->primitive_kernels(); });
+  }
+  context_class.def("fallback_reasons", [](const Pointer& context) { return context->fallback_reasons(); })
       .def("cached_primitives",
            [](const Pointer& context) { return static_cast<int64_t>(context->cached_primitives()); })
       .def("primitive_math_modes", [](const Pointer& context) { return context->primitive_math_modes(); })

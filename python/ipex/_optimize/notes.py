@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from .._report import Decision, Report
+from .._explain import Decision, Report
 
 
 class Notes:

@@ -1,0 +1,102 @@
+"""One result beside another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten_with_path
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A tensor of the original's results, and what the optimised model gave in its place.
+
+    Errors are relative to the largest element. `signal_to_noise` is in decibels, infinite where the two are equal.
+    """
+
+    name: str
+    agrees: bool
+    error: float
+    tolerance: float
+    signal_to_noise: float
+    note: str = ""
+
+    def __str__(self) -> str:
+        if self.note:
+            return f"{self.name}: {self.note}"
+        relation = "at most" if self.agrees else "more than"
+        return (
+            f"{self.name}: largest error {self.error:.2g} of the largest element ({relation} {self.tolerance:.2g}), "
+            f"signal to noise {self.signal_to_noise:.0f} dB"
+        )
+
+
+def compare(name: str, expected: Tensor, actual: Tensor, tolerance: float) -> Compared:
+    """Compare two tensors: dtype, shape, NaN, infinity, and values to a tolerance."""
+    for what, one, other in (("dtype", expected.dtype, actual.dtype), ("shape", expected.shape, actual.shape)):
+        if one != other:
+            note = f"expected {what} {_text(one)}, got {_text(other)}"
+            return Compared(name, False, math.inf, tolerance, -math.inf, note)
+    if expected.numel() == 0 or torch.equal(expected, actual):
+        return Compared(name, True, 0.0, tolerance, math.inf)
+    if not (expected.is_floating_point() or expected.is_complex()):
+        count = int((expected != actual).sum())
+        return Compared(name, False, math.inf, 0.0, -math.inf, f"{count} of {expected.numel()} elements differ")
+    wide = torch.complex128 if expected.is_complex() else torch.float64
+    expected, actual = expected.detach().to(wide), actual.detach().to(wide)
+    finite = torch.isfinite(expected)
+    if not torch.equal(finite, torch.isfinite(actual)) or not _same_where(~finite, expected, actual):
+        return Compared(name, False, math.inf, tolerance, -math.inf, "NaN or infinity stands in other places")
+    signal, noise = expected[finite], actual[finite] - expected[finite]
+    if signal.numel() == 0:
+        return Compared(name, True, 0.0, tolerance, math.inf)
+    # Beside results that are all but zero, a relative error says nothing.
+    error = noise.abs().max().item() / max(signal.abs().max().item(), 1e-3)
+    power = noise.abs().square().sum().item()
+    ratio = 10 * math.log10(max(signal.abs().square().sum().item(), 1e-300) / power) if power else math.inf
+    return Compared(name, error <= tolerance, error, tolerance, ratio)
+
+
+def compare_all(expected: Any, actual: Any, tolerance: Any) -> list[Compared]:
+    """Compare structures of results, tensor by tensor. `tolerance` is asked for each dtype."""
+    (wanted, structure), (given, other) = tree_flatten_with_path(expected), tree_flatten_with_path(actual)
+    if structure != other:
+        note = f"expected results like {structure}, got {other}"
+        return [Compared("result", False, math.inf, 0.0, -math.inf, note)]
+    return [_compare_one(f"result{_path(path)}", e, a, tolerance) for (path, e), (_, a) in zip(wanted, given)]
+
+
+def tensors_in(values: Any) -> Iterator[Tensor]:
+    """Go through the tensors of any structure."""
+    for _, value in tree_flatten_with_path(values)[0]:
+        if isinstance(value, Tensor):
+            yield value
+
+
+def _compare_one(name: str, expected: Any, actual: Any, tolerance: Any) -> Compared:
+    if isinstance(expected, Tensor) and isinstance(actual, Tensor):
+        return compare(name, expected, actual, tolerance(expected.dtype))
+    if isinstance(expected, Tensor) or isinstance(actual, Tensor):
+        same, note = False, "one of the two is no tensor"
+    else:
+        same, note = expected == actual, f"expected {expected!r}, got {actual!r}"
+    return Compared(name, same, 0.0 if same else math.inf, 0.0, math.inf if same else -math.inf, "" if same else note)
+
+
+def _same_where(mask: Tensor, expected: Tensor, actual: Tensor) -> bool:
+    return torch.equal(torch.nan_to_num(expected[mask]), torch.nan_to_num(actual[mask])) and torch.equal(
+        expected[mask].isnan(), actual[mask].isnan()
+    )
+
+
+def _path(path: tuple[Any, ...]) -> str:
+    return "".join(map(str, path))
+
+
+def _text(value: Any) -> str:
+    return str(list(value)) if isinstance(value, torch.Size) else str(value)

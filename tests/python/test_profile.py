@@ -1,0 +1,94 @@
+"""`ipex.profile`: shapes, work and times of each op. No time itself is asserted."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ipex
+from resnet50 import tiny_resnet
+from support import optimized_for
+
+
+@pytest.fixture(scope="module")
+def times() -> ipex.Profile:
+    x = torch.randn(2, 3, 32, 32)
+    return ipex.profile(optimized_for(tiny_resnet(), x), x, calls=3)
+
+
+def test_every_op_has_a_time_and_shapes(times):
+    assert len(times.ops) == len(times.report.final)
+    first = next(op for op in times.ops if op.op == "ipex::convolution_run")
+    assert first.shapes[0] == (2, 3, 32, 32)
+    assert first.result == (2, 8, 16, 16)
+    assert all(op.microseconds > 0 for op in times.ops)
+    assert 0 < times.packed_share <= 1
+
+
+def test_operations_are_torchs_own_count(times):
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        tiny_resnet()(torch.randn(2, 3, 32, 32))
+    assert sum(op.operations or 0 for op in times.ops) == counter.get_total_flops()
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_operations_of_a_transposed_convolution(stride):
+    from torch.utils.flop_counter import FlopCounterMode
+
+    model, x = nn.ConvTranspose2d(4, 4, 3, stride=stride).eval(), torch.randn(1, 4, 8, 8)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(x)
+    found = ipex.profile(optimized_for(model, x), x, calls=1)
+    expected = counter.get_total_flops()
+    if stride == 1:  # aten counts by the result, which is larger here; the work is by the input
+        expected = 2 * 64 * 4 * 4 * 9
+    assert sum(op.operations or 0 for op in found.ops) == expected
+
+
+def test_the_table_and_json(times):
+    text = str(times)
+    assert "of the time in ops of ipex" in text
+    assert "GFLOP/s" in text
+    data = json.loads(times.to_json())
+    assert data["ops"][0]["op"] == times.ops[0].op
+    assert data["machine"]["threads"] == torch.get_num_threads()
+
+
+def test_the_plot_has_a_dot_per_product(times, tmp_path):
+    text = times.to_svg(tmp_path / "roofline.svg")
+    assert (tmp_path / "roofline.svg").read_text() == text
+    products = [op for op in times.ops if op.operations]
+    assert text.count("<title>") == len(products) == 13
+
+
+def test_the_page_has_times(times):
+    assert re.search(r'"us":\d', times.to_html())
+
+
+def test_loops_leave_ops_without_times():
+    class Loop(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            for _ in range(int(x.size(0))):
+                x = self.linear(x)
+            return torch.cumsum(x, 0)
+
+    optimized = ipex.jit_optimize(torch.jit.script(Loop().eval()))
+    found = ipex.profile(optimized, torch.randn(3, 4), calls=2)
+    assert {op.op for op in found.ops} == {"aten::cumsum"}
+
+
+def test_a_module_is_refused():
+    with pytest.raises(TypeError, match="expected a ScriptModule that ipex.jit_optimize returned, got an nn.Module"):
+        ipex.profile(ipex.optimize(tiny_resnet()), torch.randn(1, 3, 32, 32))
+    with pytest.raises(ValueError, match="expected at least 1 call, got calls=0"):
+        ipex.profile(optimized_for(nn.Linear(2, 2), torch.ones(1, 2)), torch.ones(1, 2), calls=0)

@@ -1,0 +1,174 @@
+"""`ipex.verify` finds what differs, and where."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ipex
+from ipex._verify.compare import compare
+from resnet50 import tiny_resnet
+from support import optimized_for
+
+
+class Blocks(nn.Module):
+    """Three layers, the second of which a test spoils."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.first(x))
+        x = torch.sigmoid(self.second(x))
+        return self.third(x)
+
+
+def spoilt(model: nn.Module) -> nn.Module:
+    other = Blocks()
+    other.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        other.second.bias.add_(0.5)
+    return other.eval()
+
+
+def test_models_that_agree():
+    model, x = tiny_resnet(), torch.randn(2, 3, 32, 32)
+    found = ipex.verify(model, optimized_for(model, x), x)
+    assert found
+    assert (found.ok, found.precision, found.inputs_kept, found.repeats) == (True, "float32", True, True)
+    (output,) = found.outputs
+    assert output.error <= output.tolerance
+    assert output.signal_to_noise > 80
+    assert "The models agree" in str(found)
+
+
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_the_first_op_at_which_graphs_part(is_loaded, tmp_path):
+    model, x = Blocks().eval(), torch.randn(2, 8)
+    one_by_one = ipex.jit_optimize(spoilt(model), x, disable=["chain_linears"])
+    if is_loaded:
+        one_by_one.save(tmp_path / "model.pt")
+        one_by_one = ipex.load(tmp_path / "model.pt")
+    found = ipex.verify(model, one_by_one, x)
+    assert not found
+    assert found.parting is not None
+    # The sigmoid's packed op gives the first value that both graphs have and that differs.
+    assert found.parting.op == "aten::sigmoid"
+    assert "test_verify.py:" in found.parting.place
+    assert "they part at aten::sigmoid" in str(found)
+
+
+def test_a_chain_of_layers_is_one_op():
+    model, x = Blocks().eval(), torch.randn(2, 8)
+    found = ipex.verify(model, optimized_for(spoilt(model), x), x)
+    assert found.parting is not None
+    assert (found.parting.op, found.parting.place.split()[0]) == ("aten::linear", "third")
+
+
+def test_the_first_module_at_which_modules_part():
+    model, x = Blocks().eval(), torch.randn(2, 8)
+    found = ipex.verify(model, ipex.optimize(spoilt(model)), x)
+    assert found.parting is not None
+    assert (found.parting.op, found.parting.place) == ("Linear", "second")
+
+
+def test_a_model_that_changes_its_inputs():
+    class Writes(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.add_(1)
+
+    class Keeps(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x + 1
+
+    x = torch.zeros(3)
+    found = ipex.verify(torch.jit.script(Keeps().eval()), torch.jit.script(Writes().eval()), x)
+    assert all(o.agrees for o in found.outputs)
+    assert not found.inputs_kept
+    assert not found
+    assert torch.equal(x, torch.zeros(3))  # the caller's own stays
+    assert ipex.verify(torch.jit.script(Writes().eval()), torch.jit.script(Writes().eval()), x)
+
+
+def test_a_model_that_does_not_repeat():
+    class Draws(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x + torch.rand_like(x)
+
+    model = torch.jit.script(Draws().eval())
+    found = ipex.verify(model, ipex.jit_optimize(model), torch.zeros(64))
+    assert not found.repeats
+    assert not found.original_repeats
+    assert "the original gives other results at each call" in str(found)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_coarser_precision_has_a_wider_tolerance(dtype):
+    model, x = Blocks().eval(), torch.randn(2, 8)
+    low = ipex.jit_optimize(model, x, dtype=dtype)
+    found = ipex.verify(model, low, x)
+    assert found.precision == str(dtype).removeprefix("torch.")
+    assert found
+    assert not ipex.verify(model, low, x, tolerance=1e-7)
+
+
+def test_the_math_mode_counts():
+    model, x = Blocks().eval(), torch.randn(2, 8)
+    low = optimized_for(model, x, mode=ipex.FP32MathMode.BF32)
+    assert ipex.verify(model, low, x).precision == "BF32"
+
+
+def test_keyword_inputs_and_structures_of_results():
+    class Two(nn.Module):
+        def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+            return x + y, {"product": x * y}
+
+    model = Two().eval()
+    inputs = {"y": torch.randn(3), "x": torch.randn(3)}
+    traced = torch.jit.trace(model, example_kwarg_inputs=inputs, strict=False)
+    found = ipex.verify(model, ipex.jit_optimize(traced), inputs)
+    assert found, found
+    assert [o.name for o in found.outputs] == ["result[0]", "result[1]['product']"]
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual", "note"),
+    [
+        (torch.zeros(2), torch.zeros(3), "expected shape [2], got [3]"),
+        (torch.zeros(2), torch.zeros(2).double(), "expected dtype torch.float32, got torch.float64"),
+        (torch.tensor([1, 2]), torch.tensor([1, 3]), "1 of 2 elements differ"),
+        (torch.tensor([math.nan, 1.0]), torch.tensor([1.0, math.nan]), "NaN or infinity stands in other places"),
+        (torch.tensor([math.inf, 1.0]), torch.tensor([-math.inf, 1.0]), "NaN or infinity stands in other places"),
+        (torch.tensor([math.inf, 1.0]), torch.tensor([math.nan, 1.0]), "NaN or infinity stands in other places"),
+    ],
+)
+def test_differences_have_names(expected, actual, note):
+    found = compare("result", expected, actual, 1e-5)
+    assert not found.agrees
+    assert found.note == note
+
+
+def test_the_signal_to_noise_ratio():
+    signal = torch.full((100,), 10.0)
+    found = compare("result", signal, signal + 0.1, 1e-3)
+    assert not found.agrees
+    assert found.signal_to_noise == pytest.approx(40, abs=0.01)
+    assert found.error == pytest.approx(0.01, abs=1e-5)
+    assert compare("result", signal, signal.clone(), 0.0).signal_to_noise == math.inf
+
+
+def test_json():
+    model, x = Blocks().eval(), torch.randn(2, 8)
+    data = json.loads(ipex.verify(model, optimized_for(model, x), x).to_json())
+    assert data["ok"] is True
+    assert data["outputs"][0]["agrees"] is True
+
+
+def test_other_inputs_are_refused():
+    with pytest.raises(TypeError, match=r"ipex.verify: expected inputs, got list. Pass a tensor, a tuple"):
+        ipex.verify(Blocks(), Blocks(), [torch.randn(2, 8)])
