@@ -56,5 +56,5 @@ def make_input(text: str) -> Tensor:
         limit = int(limit_text or 2)
         is_float = dtype.is_floating_point
     except (ValueError, AttributeError):
-        raise ValueError(f"ipex bench: expected 1x3x224x224 or 1x128:int64:30522 in --input, got {text!r}.") from None
+        raise ValueError(f"ipex: expected 1x3x224x224 or 1x128:int64:30522 in --input, got {text!r}.") from None
     return torch.randn(shape).to(dtype) if is_float else torch.randint(0, limit, shape).to(dtype)

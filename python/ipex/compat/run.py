@@ -9,8 +9,11 @@ from pathlib import Path
 
 def main(arguments: list[str]) -> None:
     """Run the script as python would, with its arguments."""
-    if not arguments or arguments[0] in ("-h", "--help"):
-        raise SystemExit("usage: python -m ipex run script.py [arguments of the script]")
+    usage = "usage: python -m ipex run script.py [arguments of the script]"
+    if arguments[:1] in (["-h"], ["--help"]):
+        return print(usage)
+    if not arguments:
+        raise SystemExit(usage)
     import ipex.compat  # noqa: F401
 
     sys.argv = arguments

@@ -1,0 +1,11 @@
+"""Time a model in ipex and in its peers, each result checked against eager."""
+
+from __future__ import annotations
+
+
+def main(arguments: list[str]) -> int:
+    """Run the benchmark, which has options of its own."""
+    from ..bench.command import main as bench
+
+    bench(arguments)
+    return 0

@@ -1,0 +1,108 @@
+"""Models and inputs, as the command line names them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import _C, FP32MathMode, jit_optimize, load
+from ..bench.models import MODELS
+from ..bench.subject import make_input
+
+
+def add_model(parser: argparse.ArgumentParser, name: str = "model", what: str = "") -> None:
+    """Add an argument that names a model."""
+    parser.add_argument(name, help=f"{what or 'a TorchScript file'}, or one of {', '.join(MODELS)} (random weights)")
+
+
+def add_inputs(parser: argparse.ArgumentParser) -> None:
+    """Add the options that give the inputs of a model."""
+    parser.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        metavar="1x3x224x224",
+        help="noise of this shape, once for each input; 1x128:int64:30522 for integers below 30522",
+    )
+    parser.add_argument("--inputs", metavar="FILE", help="a tensor or a tuple of them that torch.save wrote, instead")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `jit_optimize`."""
+    parser.add_argument("--dtype", choices=("bfloat16", "float16"), help="compute in this dtype")
+    parser.add_argument("--fp32-math-mode", type=str.upper, choices=("FP32", "BF32"), help="the model's own math mode")
+    parser.add_argument(
+        "--disable", type=lambda text: text.split(","), default=[], help="passes to leave out, with commas"
+    )
+
+
+def the_model(name: str) -> tuple[torch.jit.ScriptModule, Any]:
+    """Return a model in eval mode, and its own inputs if it has any."""
+    if name in MODELS:
+        model, inputs = MODELS[name].make(MODELS[name].batches[0])
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torch.jit.trace(model, inputs, check_trace=False), inputs
+    if not Path(name).is_file():
+        raise ValueError(f"ipex: expected a file or one of {', '.join(MODELS)}, got {name!r}.")
+    return load(name).eval(), None
+
+
+def the_inputs(options: argparse.Namespace, own: Any, is_needed: bool = True) -> Any:
+    """Return the inputs that the options give, or else the model's own."""
+    if options.inputs:
+        given = torch.load(options.inputs, weights_only=True)
+        return given if isinstance(given, (torch.Tensor, dict)) else tuple(given)
+    if options.input:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return tuple(map(make_input, options.input))
+    if own is None and is_needed:
+        raise ValueError(
+            "ipex: expected inputs for a model out of a file, got none. Pass --input 1x3x224x224 or --inputs FILE."
+        )
+    return own
+
+
+def is_optimized(model: torch.jit.ScriptModule) -> bool:
+    """Whether jit_optimize has made it."""
+    return bool(model._c.hasattr("ipex_report"))
+
+
+def optimized(model: torch.jit.ScriptModule, options: argparse.Namespace) -> torch.jit.ScriptModule:
+    """Return the model optimised as the options say; one that is so already as it is."""
+    if is_optimized(model):
+        if options.dtype or options.fp32_math_mode or options.disable:
+            raise ValueError("ipex: expected a plain model with these options, got one that is optimised already.")
+        return model
+    known = set(_C.pass_names())
+    for name in options.disable:
+        if name not in known:
+            raise ValueError(f"ipex: expected names of passes in --disable, got {name!r}. `ipex --passes` lists them.")
+    with step("optimising"):
+        return jit_optimize(
+            model,
+            dtype=getattr(torch, options.dtype) if options.dtype else None,
+            fp32_math_mode=FP32MathMode[options.fp32_math_mode] if options.fp32_math_mode else None,
+            disable=options.disable,
+        )
+
+
+@contextmanager
+def step(what: str) -> Iterator[None]:
+    """Say on a terminal what is being done, for as long as it takes."""
+    is_seen = sys.stderr.isatty()
+    if is_seen:
+        print(f"{what} ...", end="", file=sys.stderr, flush=True)
+    try:
+        yield
+    finally:
+        if is_seen:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
