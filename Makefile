@@ -23,11 +23,12 @@ BENCH ?=
 # Options for `make zoo`; `.venv/bin/python -m benchmarks.zoo --help` lists them. `build/zoo.jsonl` keeps what was done.
 ZOO ?= --markdown docs/zoo.md
 
-.PHONY: demo test test-torch test-isa fuzz coverage bench op-database zoo lint format wheel sdk clean
+.PHONY: demo test test-torch test-isa fuzz coverage bench op-database zoo docs lint format wheel sdk clean
 demo: $(VENV)/installed        ## build, optimise a ResNet-50, compare, time, serve it from C++
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/installed        ## every test, Python and C++
+	@echo "make test: every test of Python and C++, about 20 minutes on 2 cores; PYTEST='-k linear' runs some of them"
 	$(BIN)/python -m pytest $(PYTEST)
 	@echo "make test: OK"
 
@@ -63,6 +64,11 @@ build/zoo-packages: benchmarks/zoo/requirements.txt $(VENV)/tools
 	$(BIN)/pip install --quiet --no-deps --upgrade --target $@ -r $< || echo "make zoo: goes on without" >&2
 	mkdir -p $@ && touch $@
 
+docs: $(VENV)/docs             ## the documentation as a site, in build/docs
+	$(BIN)/python docs/generate.py
+	$(BIN)/mkdocs build --quiet
+	@echo "make docs: build/docs/index.html"
+
 lint: $(VENV)/installed        ## ruff, mypy, clang-format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -86,15 +92,27 @@ sdk: $(VENV)/tools             ## headers, libraries and CMake files for C++ alo
 clean:                         ## all but the cached oneDNN
 	rm -rf $(VENV) build dist
 
+# oneDNN is compiled while pip fetches torch, and the build of ipex waits for it if it has to.
 $(VENV)/tools:
 	@PYTHON="$(PYTHON)" sh cmake/check_prerequisites.sh
+	@echo "make: 1 of 3, tools and torch into $(VENV)"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=23"
-	$(BIN)/pip install --quiet "$(TORCH)"
-	$(BIN)/pip install --quiet "scikit-build-core>=0.11" "cmake>=3.25,<4" ninja \
-		"pytest>=8" "hypothesis>=6" numpy expecttest scikit-learn "$(TRANSFORMERS)" ruff==0.17.5 "$(MYPY)" clang-format==18.1.8
+	$(BIN)/pip install --quiet "cmake>=3.25,<4" ninja
+	@$(BIN)/python cmake/show_progress.py oneDNN build/onednn.log \
+		$(BIN)/cmake -G Ninja -S cmake/onednn/ahead -B build/onednn-ahead & \
+	$(BIN)/pip install --quiet "$(TORCH)" && \
+	$(BIN)/pip install --quiet "scikit-build-core>=0.11" "pytest>=8" "hypothesis>=6" numpy expecttest scikit-learn rich \
+		"$(TRANSFORMERS)" ruff==0.17.5 "$(MYPY)" clang-format==18.1.8 && \
+	{ echo "make: 2 of 3, oneDNN, if it is not in the cache"; wait; }
 	touch $@
 
 $(VENV)/installed: $(VENV)/tools $(SOURCES)
-	$(BIN)/pip install --verbose --no-build-isolation --no-deps .
+	@echo "make: 3 of 3, ipex"
+	@$(BIN)/python cmake/show_progress.py ipex build/install.log \
+		$(BIN)/pip install --verbose --no-build-isolation --no-deps .
+	touch $@
+
+$(VENV)/docs: $(VENV)/installed
+	$(BIN)/pip install --quiet "mkdocs==1.6.1"
 	touch $@
