@@ -1,0 +1,147 @@
+"""Writes the pages of docs/reference that come from the code. tests/docs holds them against it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+
+import ipex
+from ipex import _C
+from ipex._cli import COMMANDS, help_of
+
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "docs" / "reference"
+WRITTEN = "<!-- docs/generate.py wrote this page: change the code, not the page. -->\n\n"
+
+
+def support() -> str:
+    """Return what is packed, fused and left, out of the op table and the list of post-ops."""
+    table = _C.op_table()
+    ours = sorted({row["name"] for row in table if row["name"].startswith("ipex::")})
+    packed = [name.removesuffix("_run") for name in ours if name.endswith("_run")]
+    kernels = [name for name in ours if not re.search(r"_(run|prepack)$|^ipex::(is|has|set)_", name)]
+    left: dict[str, set[str]] = defaultdict(set)
+    for row in table:
+        if row["left"] and not row["name"].startswith("ipex::"):
+            left[row["left"]].add(row["name"].removeprefix("aten::"))
+    reasons = [
+        (reason.removeprefix("left to aten: "), ", ".join(sorted(names))) for reason, names in sorted(left.items())
+    ]
+    return (
+        "# Support matrix\n\n" + WRITTEN + "## Packed ops\n\n"
+        "Convolutions, linears, products and recurrent layers become one of these, with a packed weight and post-ops:\n"
+        f"{', '.join(f'`{name}`' for name in packed)}.\n\n"
+        "## Post-ops\n\n"
+        "A packed op does these on the way out. Where oneDNN's result is not aten's, aten does it after the kernel.\n\n"
+        + markdown(("post-op", "numbers", "other tensor", "done by"), _post_ops())
+        + "\n## Ops of ipex beside packed ones\n\n"
+        + ", ".join(f"`{name}`" for name in kernels)
+        + ".\n\n## Ops that may be left to aten, and the reason that `explain` gives\n\n"
+        "Most of them are packed, or fused into a packed op before them. This is said where they are not.\n\n"
+        + markdown(("reason", "ops"), reasons)
+        + "\n## Passes, in order\n\n"
+        + "\n".join(f"{number}. `{name}`" for number, name in enumerate(_C.pass_names(), 1))
+        + "\n"
+    )
+
+
+def python() -> str:
+    """Return the reference of the Python package, out of its docstrings."""
+    parts = ["# Python\n\n" + WRITTEN]
+    for name in ipex.__all__:
+        parts.append(_entry(f"ipex.{name}", getattr(ipex, name)))
+    return "\n".join(parts)
+
+
+def cpp() -> str:
+    """Return the public headers."""
+    parts = ["# C++\n\n" + WRITTEN + "The headers that are installed. `find_package(ipex)` finds them.\n"]
+    for folder in ("runtime", "passes"):
+        for header in sorted((ROOT / folder / "include" / "ipex").glob("*.h")):
+            parts.append(f"## `<ipex/{header.name}>`\n\n```cpp\n{header.read_text().rstrip()}\n```\n")
+    return "\n".join(parts)
+
+
+def command_line() -> str:
+    """Return the help of each command."""
+    parts = [
+        "# Command line\n\n"
+        + WRITTEN
+        + "`ipex COMMAND` and `python -m ipex COMMAND` are the same. A model is a TorchScript "
+        "file, or the name of a model with\nrandom weights. What is asked for goes to standard output, everything else to "
+        "standard error.\n"
+    ]
+    for name in COMMANDS:
+        parts.append(f"## ipex {name}\n\n```\n{help_of(name).rstrip()}\n```\n")
+    return "\n".join(parts)
+
+
+PAGES = {"support.md": support, "python.md": python, "cpp.md": cpp, "command_line.md": command_line}
+
+
+def markdown(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """Return a table."""
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _post_ops() -> list[tuple[str, ...]]:
+    text = (ROOT / "runtime" / "packed" / "post_ops.inc").read_text()
+    rows = []
+    for kind, name, numbers, rest in re.findall(
+        r"^IPEX_(UNARY|BINARY)_POST_OP\((\w+), (\d+), (.*)\)$", text, re.MULTILINE
+    ):
+        by = "oneDNN, for some numbers" if "if_(" in rest else "oneDNN" if "{" in rest else "aten"
+        rows.append((f"`{name}`", numbers, "yes" if kind == "BINARY" else "", by))
+    return rows
+
+
+def _entry(name: str, value: object) -> str:
+    if isinstance(value, ModuleType):
+        own = [
+            n
+            for n in vars(value)
+            if not n.startswith("_") and getattr(vars(value)[n], "__module__", "") == value.__name__
+        ]
+        listed = "\n".join(f"- `{name}.{n}`: {_first_line(getattr(value, n))}" for n in own)
+        return f"## {name}\n\n{_first_line(value)}\n\n{listed}\n"
+    if isinstance(value, str):
+        return f"## {name}\n\nA string.\n"
+    signature = str(inspect.signature(value)) if inspect.isfunction(value) else ""
+    documented = _as_markdown(inspect.getdoc(value) or "")
+    methods = ""
+    if inspect.isclass(value):
+        members = [
+            (n, m) for n, m in vars(value).items() if not n.startswith("_") and (callable(m) or isinstance(m, property))
+        ]
+        methods = "".join(f"- `{n}`: {_first_line(m)}\n" for n, m in members if inspect.getdoc(m))
+    head = f"## {name}\n\n" + (f"```\n{name}{signature}\n```\n\n" if signature else "")
+    return head + documented + ("\n\n" + methods if methods else "\n")
+
+
+def _first_line(value: object) -> str:
+    return (inspect.getdoc(value) or "").partition("\n\n")[0].replace("\n", " ")
+
+
+def _as_markdown(text: str) -> str:
+    """Put examples into a block of their own."""
+    return re.sub(
+        r"((?:^>>> .*\n?(?:^(?!>>>|\s*$).*\n?)*)+)", lambda m: f"```\n{m[1].rstrip()}\n```\n", text, flags=re.M
+    )
+
+
+def main() -> None:
+    """Write the pages."""
+    FOLDER.mkdir(exist_ok=True)
+    for name, make in PAGES.items():
+        (FOLDER / name).write_text(make())
+        print(f"docs/reference/{name}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
