@@ -73,8 +73,8 @@ def command_line() -> str:
         "# Command line\n\n"
         + WRITTEN
         + "`ipex COMMAND` and `python -m ipex COMMAND` are the same. A model is a TorchScript "
-        "file, or the name of a model with\nrandom weights. What is asked for goes to standard output, everything else to "
-        "standard error.\n"
+        "file, or the name of a model with\nrandom weights. What is asked for goes to standard output, everything else "
+        "to standard error.\n"
     ]
     for name in COMMANDS:
         parts.append(f"## ipex {name}\n\n```\n{help_of(name).rstrip()}\n```\n")

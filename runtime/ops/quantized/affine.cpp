@@ -26,7 +26,8 @@ std::pair<at::Tensor, at::Tensor> dense_pair(const at::Tensor& x, at::ScalarType
   for (const at::MemoryFormat format : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
     const bool may_have_it = format == at::MemoryFormat::Contiguous || x.dim() == 4;
     if (may_have_it && x.is_contiguous(format)) {
-      return {x, empty_result(x.sizes(), at::TensorOptions(result).memory_format(format))};
+      const at::Tensor made = empty_result(x.sizes(), at::TensorOptions(result).memory_format(format));
+      return {x, made.as_strided(x.sizes(), x.strides())};  // dimensions of one element have any stride
     }
   }
   const at::Tensor dense = x.is_non_overlapping_and_dense() ? x : x.contiguous();

@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "memory/result_memory.h"
+#include "ops/convolution/convolution.h"
 #include "ops/quantized/quantized_op.h"
 #include "packed/memory_format.h"
 
@@ -25,15 +26,20 @@ using Ints = std::vector<int64_t>;
 constexpr const char* op_name = "ipex::quantized_convolution_run";
 constexpr at::MemoryFormat channels_last = at::MemoryFormat::ChannelsLast;
 
-// Of the two dimensions.
-struct Geometry {
-  Ints stride, begin, end, dilation;
-  int64_t groups;
-};
+ConvolutionGeometry geometry_of(Ints stride, Ints begin, Ints end, Ints dilation, int64_t groups) {
+  return {.spatial_rank = 2,
+          .stride = std::move(stride),
+          .begin = std::move(begin),
+          .end = std::move(end),
+          .dilation = std::move(dilation),
+          .output_padding = {0, 0},
+          .groups = groups,
+          .transposed = false};
+}
 
 class QuantizedConvolutionContext final : public QuantizedOp {
  public:
-  QuantizedConvolutionContext(QuantizedSpec spec, Geometry geometry)
+  QuantizedConvolutionContext(QuantizedSpec spec, ConvolutionGeometry geometry)
       : QuantizedOp(std::move(spec), /*weight_rank=*/4), geometry_(std::move(geometry)) {
     constexpr int64_t most = std::numeric_limits<int32_t>::max();
     const auto expect = [&](const char* what, const Ints& values, int64_t least) {
@@ -55,9 +61,9 @@ class QuantizedConvolutionContext final : public QuantizedOp {
   static c10::intrusive_ptr<QuantizedConvolutionContext> load(const State& state) {
     const StateReader reader(op_name, state);
     return c10::make_intrusive<QuantizedConvolutionContext>(
-        read(op_name, state), Geometry{reader.integers("stride", 2, 1), reader.integers("padding_begin", 2, 0),
-                                       reader.integers("padding_end", 2, 0), reader.integers("dilation", 2, 1),
-                                       reader.integers("groups", 1, 1)[0]});
+        read(op_name, state), geometry_of(reader.integers("stride", 2, 1), reader.integers("padding_begin", 2, 0),
+                                          reader.integers("padding_end", 2, 0), reader.integers("dilation", 2, 1),
+                                          reader.integers("groups", 1, 1)[0]));
   }
 
  private:
@@ -79,13 +85,8 @@ class QuantizedConvolutionContext final : public QuantizedOp {
     TORCH_CHECK(sizes[2] >= 0 && sizes[3] >= 0, op_name, ": expected an input at least as large as the kernel ",
                 plain_weight().sizes(), " after padding ", geometry_.begin, ", got ", input.sizes(), ".");
   }
-  Tensor reference(const Tensor& input, const Tensor& weight) const override {
-    const auto& [stride, begin, end, dilation, groups] = geometry_;
-    if (begin == end) return at::conv2d(input, weight, bias(), stride, begin, dilation, groups);
-    return at::conv2d(padded(input), weight, bias(), stride, Ints{0, 0}, dilation, groups);
-  }
-  Tensor padded(const Tensor& input) const {
-    return at::constant_pad_nd(input, {geometry_.begin[1], geometry_.end[1], geometry_.begin[0], geometry_.end[0]});
+  std::unique_ptr<const PackedOp> float_op(const Spec& spec) const override {
+    return std::make_unique<const ConvolutionContext>(spec, geometry_);
   }
   Tensor kernel_view(const Tensor& tensor) const override { return contiguous_result(tensor, channels_last); }
   memory::dims kernel_sizes(const Tensor& source) const override { return source.sizes().vec(); }
@@ -97,6 +98,7 @@ class QuantizedConvolutionContext final : public QuantizedOp {
     }
     return sizes;
   }
+  at::MemoryFormat kernel_format() const override { return channels_last; }
   Tensor allocate(const Tensor& source, at::ScalarType dtype) const override {
     return empty_result(kernel_result_sizes(kernel_sizes(source)),
                         at::TensorOptions(dtype).memory_format(channels_last));
@@ -119,7 +121,7 @@ class QuantizedConvolutionContext final : public QuantizedOp {
   }
   int64_t channel_dimension(int64_t rank) const override { return rank - 3; }
   // See ConvolutionContext::is_brgemm_at_fault.
-  const char* own_reason_for_aten(const Tensor& input) const override {
+  const char* own_reason_for_floats(const Tensor& input) const override {
     const memory::dims result = kernel_result_sizes(input.sizes().vec());
     for (int i = 0; i < 2; ++i) {
       const bool would_move = geometry_.stride[i] > 1 && window(i) > 1;
@@ -159,7 +161,7 @@ class QuantizedConvolutionContext final : public QuantizedOp {
         geometry_.end, attr, /*allow_empty=*/true);
   }
 
-  Geometry geometry_;
+  ConvolutionGeometry geometry_;
 };
 
 c10::intrusive_ptr<QuantizedConvolutionContext> prepack(
@@ -176,7 +178,7 @@ c10::intrusive_ptr<QuantizedConvolutionContext> prepack(
   return c10::make_intrusive<QuantizedConvolutionContext>(
       QuantizedSpec{op_name, weight, weight_scales, bias.value_or(Tensor()), std::move(post_ops), *one(input),
                     one(result), affines_of(where, operands)},
-      Geometry{std::move(stride), {padding[0], padding[1]}, {padding[2], padding[3]}, std::move(dilation), groups});
+      geometry_of(std::move(stride), {padding[0], padding[1]}, {padding[2], padding[3]}, std::move(dilation), groups));
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {

@@ -8,6 +8,7 @@
 #include <torch/library.h>
 
 #include "memory/result_memory.h"
+#include "ops/product/linear.h"
 #include "ops/quantized/quantized_op.h"
 #include "packed/memory_format.h"
 
@@ -33,14 +34,15 @@ class QuantizedLinearContext final : public QuantizedOp {
     TORCH_CHECK(input.dim() >= 1 && input.size(-1) == input_width(), op_name, ": expected input with last dimension ",
                 input_width(), " (weight is ", plain_weight().sizes(), "), got ", input.sizes(), ".");
   }
-  at::Tensor reference(const at::Tensor& input, const at::Tensor& weight) const override {
-    return at::linear(input, weight, bias());
+  std::unique_ptr<const PackedOp> float_op(const Spec& spec) const override {
+    return std::make_unique<const LinearContext>(spec);
   }
   at::Tensor kernel_view(const at::Tensor& tensor) const override { return contiguous_result(tensor); }
   memory::dims kernel_sizes(const at::Tensor& source) const override {
     return {source.numel() / input_width(), input_width()};
   }
   memory::dims kernel_result_sizes(const memory::dims& source) const override { return {source[0], output_channels()}; }
+  at::MemoryFormat kernel_format() const override { return at::MemoryFormat::Contiguous; }
   at::Tensor allocate(const at::Tensor& source, at::ScalarType dtype) const override {
     return empty_result(result_sizes(source), dtype);
   }

@@ -1,9 +1,9 @@
 #include "ops/quantized/quantized_op.h"
 
 #include <ATen/ATen.h>
-#include <ATen/autocast_mode.h>
 
 #include "isa/isa.h"
+#include "packed/dead_operand.h"
 
 namespace ipex::runtime {
 namespace {
@@ -38,6 +38,10 @@ QuantizedSpec checked(QuantizedSpec spec, int64_t weight_rank) {
   return spec;
 }
 
+bool has_int8_instructions() {
+  return isa::is_in_use(isa::Level::AVX512_VNNI) || isa::is_in_use(isa::Level::AVX2_VNNI);
+}
+
 at::Tensor number(double value, at::ScalarType dtype) { return at::full({1}, value, dtype); }
 
 }  // namespace
@@ -64,27 +68,32 @@ at::Tensor QuantizedOp::run(const at::Tensor& input, const std::vector<at::Tenso
     TORCH_CHECK(!spec_.operands[i] || operands[i].scalar_type() == at::kByte, name(), ": expected a uint8 operand ", i,
                 ", got ", operands[i].toString(), ".");
   }
-  if (const char* reason = reason_for_aten(input, operands)) {
+  if (const char* reason = reason_for_floats(input, operands)) {
     remember(reason);
   } else if (at::Tensor result = run_primitive(input, operands, eager_layout); result.defined()) {
     return result;
   }
-  return run_in_aten(input, operands);
+  return run_in_floats(input, operands, eager_layout);
 }
 
-const char* QuantizedOp::reason_for_aten(const at::Tensor& input, const std::vector<at::Tensor>& operands) const {
-  if (!isa::is_in_use(isa::Level::AVX512_VNNI) && !isa::is_in_use(isa::Level::AVX2_VNNI)) {
-    return "this CPU has no int8 instructions, or a cap forbids them";
-  }
+const char* QuantizedOp::reason_for_floats(const at::Tensor& input, const std::vector<at::Tensor>& operands) const {
+  if (!has_int8_instructions()) return "this CPU has no int8 instructions, or a cap forbids them";
   if (input.numel() == 0 || c10::multiply_integers(result_sizes(input)) == 0) return "there is nothing to compute";
   if (std::any_of(operands.begin(), operands.end(), wants_gradient)) return "an operand requires a gradient";
-  return own_reason_for_aten(input);
+  return own_reason_for_floats(input);
 }
 
 at::Tensor QuantizedOp::run_primitive(const at::Tensor& input, const std::vector<at::Tensor>& operands,
                                       bool eager_layout) const {
+  // Asked before fuse(), which holds the operand too.
+  const bool may_accumulate = begins_with_addition() && is_dead(operands.front());
   const at::Tensor source = kernel_view(input);
   FusedPostOps fused = fuse(input, operands, eager_layout);
+  if (may_accumulate && fused.count > 0) {
+    if (at::Tensor result = accumulate(source, operands.front(), fused); result.defined()) {
+      return user_view(result, input, eager_layout);
+    }
+  }
   const auto quantizes = [&] { return spec_.result && fused.count == post_ops().size(); };
   std::shared_ptr<const Prepared> prepared = prepare(source, fused, quantizes());
   if (!prepared && fused.count > 0) {
@@ -97,33 +106,65 @@ at::Tensor QuantizedOp::run_primitive(const at::Tensor& input, const std::vector
     return {};
   }
   const at::Tensor result = allocate(source, quantizes() ? at::kByte : at::kFloat);
-  const at::Tensor weight = weight_.in_layout(weight_desc(plain_weight()), prepared->weights_desc());
-  if (const Failure failure = prepared->run(source, weight, bias(), result, fused.operands)) {
+  if (const Failure failure = prepared->run(source, weight_for(*prepared), bias(), result, fused.operands)) {
     remember(c10::str("oneDNN failed: ", *failure));
     return {};
   }
   return finish(user_view(result, input, eager_layout), operands, fused.count, quantizes());
 }
 
-at::Tensor QuantizedOp::run_in_aten(const at::Tensor& input, const std::vector<at::Tensor>& operands) const {
+at::Tensor QuantizedOp::accumulate(const at::Tensor& source, const at::Tensor& dead, FusedPostOps fused) const {
+  const at::Tensor seen = fused.operands.front();
+  const bool is_all_of_it = fused.spreads.front() == Spread::full && seen.const_data_ptr() == dead.const_data_ptr();
+  if (!spec_.result || !spec_.operands.front() || fused.count != post_ops().size() || !is_all_of_it) return {};
+  fused.accumulates = true;
+  fused.spreads.erase(fused.spreads.begin());
+  fused.operands.erase(fused.operands.begin());
+  const std::shared_ptr<const Prepared> prepared = prepare(source, fused, /*quantizes=*/true);
+  if (!prepared) return {};
+  at::Tensor result = in_memory_of(dead, seen.sizes(), kernel_format());
+  const Failure failure = prepared->run(source, weight_for(*prepared), bias(), result, fused.operands);
+  TORCH_CHECK(!failure, name(), ": oneDNN failed, and may have overwritten an operand by then: ", *failure);
+  return result;
+}
+
+at::Tensor QuantizedOp::weight_for(const Prepared& prepared) const {
+  return weight_.in_layout(prepared.weights_desc(), [this] { return weight_desc(plain_weight()); });
+}
+
+at::Tensor QuantizedOp::run_in_floats(const at::Tensor& input, const std::vector<at::Tensor>& operands,
+                                      bool eager_layout) const {
+  std::call_once(made_float_op_, [this] {
+    std::vector<int64_t> shape(plain_weight().dim(), 1);
+    shape[0] = -1;
+    Spec spec{.name = name(),
+              .weight = plain_weight().to(at::kFloat) * spec_.weight_scales.view(shape),
+              .bias = spec_.bias,
+              .post_ops = post_op_texts(),
+              .folded_scale = {},
+              .folded_shift = {},
+              .math_mode = std::nullopt,
+              .vanished = {}};
+    float_op_ = float_op(spec);
+  });
   // Autocast would compute in 16 bits what stands for 8.
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastCPU);
-  std::vector<int64_t> shape(plain_weight().dim(), 1);
-  shape[0] = -1;
-  const at::Tensor weight = plain_weight().to(at::kFloat) * spec_.weight_scales.view(shape);
-  return finish(reference(dequantize(input, spec_.input), weight), operands, 0, /*is_quantized=*/false);
+  const at::Tensor y = float_op_->run(dequantize(input, spec_.input), as_floats(operands), eager_layout);
+  return spec_.result ? quantize(y.to(at::kFloat), *spec_.result) : y;
+}
+
+std::vector<at::Tensor> QuantizedOp::as_floats(const std::vector<at::Tensor>& operands) const {
+  std::vector<at::Tensor> floats = operands;
+  for (size_t i = 0; i < floats.size(); ++i) {
+    if (spec_.operands[i]) floats[i] = dequantize(floats[i], *spec_.operands[i]);
+  }
+  return floats;
 }
 
 at::Tensor QuantizedOp::finish(at::Tensor y, const std::vector<at::Tensor>& operands, size_t done,
                                bool is_quantized) const {
   if (is_quantized) return y;
-  if (done < post_ops().size()) {
-    std::vector<at::Tensor> floats = operands;
-    for (size_t i = 0; i < floats.size(); ++i) {
-      if (spec_.operands[i]) floats[i] = dequantize(floats[i], *spec_.operands[i]);
-    }
-    y = apply_rest(y, floats, done);
-  }
+  if (done < post_ops().size()) y = apply_rest(y, as_floats(operands), done);
   return spec_.result ? quantize(y.to(at::kFloat), *spec_.result) : y;
 }
 
@@ -183,13 +224,20 @@ dnnl::primitive_desc QuantizedOp::any_primitive_desc(const memory::dims& source,
 }
 
 void QuantizedOp::pack() const {
+  if (!has_int8_instructions()) {
+    TORCH_WARN_ONCE(
+        "ipex: expected a CPU with int8 instructions (AVX512_VNNI) for a quantised model, got one without, or with a "
+        "cap. "
+        "The model works but is slow: in float32 it is faster here.");
+    return;
+  }
   const bool quantizes = spec_.result && post_ops().empty();
   const memory::desc plain = weight_desc(plain_weight());
   const Making making;
   try {
     const memory::desc any(plain.get_dims(), memory::data_type::s8, memory::format_tag::any);
     const auto desc = any_primitive_desc(ordinary_input_sizes(), {}, quantizes, any);
-    if (desc) weight_.in_layout(plain, desc.weights_desc());
+    if (desc) weight_.in_layout(desc.weights_desc(), [&] { return plain; });
   } catch (const dnnl::error&) {
     // Calls will find out, and say why.
   }
@@ -214,8 +262,16 @@ dnnl::primitive_attr QuantizedOp::attributes(const FusedPostOps& fused, const me
         continue;
       }
       const std::optional<Affine>& affine = spec_.operands[next];
+      if (fused.accumulates && i == 0) {
+        list.append_sum(static_cast<float>(affine->scale), static_cast<int32_t>(affine->zero_point),
+                        memory::data_type::u8);
+        ++next;
+        continue;
+      }
       const auto type = affine ? memory::data_type::u8 : memory::data_type::f32;
-      const memory::desc operand = operand_desc(fused.spreads[next++], result, channel, type);
+      const Spread spread = fused.spreads[next - size_t{fused.accumulates}];
+      const memory::desc operand = operand_desc(spread, result, channel, type);
+      ++next;
       if (affine) {  // the sum in units of the operand, and back
         const auto scale = static_cast<float>(affine->scale);
         list.append_eltwise(dnnl::algorithm::eltwise_linear, 1 / scale, static_cast<float>(-affine->zero_point));

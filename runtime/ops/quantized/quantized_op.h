@@ -3,10 +3,12 @@
 //
 //   y = (sum of (x - zero_point) * w) * input scale * weight scale of the channel + bias, then the post-ops
 //
-// oneDNN computes it on CPUs with int8 instructions. Elsewhere, and what oneDNN refuses, aten computes on the floats that
-// the numbers stand for.
+// oneDNN computes it on CPUs with int8 instructions. Elsewhere, and where oneDNN refuses, the packed op of float32 computes
+// on the floats that the numbers stand for. It is made at the first such call.
 #pragma once
 
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -41,13 +43,14 @@ class QuantizedOp : public FusedOp {
  protected:
   // Throws the message that a user can act on when no implementation could take this input.
   virtual void check_input(const at::Tensor& input) const = 0;
-  // The anchor alone, in aten, of floats.
-  virtual at::Tensor reference(const at::Tensor& input, const at::Tensor& weight) const = 0;
+  // The same anchor of floats.
+  virtual std::unique_ptr<const PackedOp> float_op(const Spec& spec) const = 0;
   // An input or operand with the rank and layout that the kernel reads.
   virtual at::Tensor kernel_view(const at::Tensor& tensor) const = 0;
   // Sizes of the input and of the result as the primitive has them, for an input that kernel_view gives.
   virtual dnnl::memory::dims kernel_sizes(const at::Tensor& source) const = 0;
   virtual dnnl::memory::dims kernel_result_sizes(const dnnl::memory::dims& source) const = 0;
+  virtual at::MemoryFormat kernel_format() const = 0;
   // An uninitialised result for a source, with the layout that the kernel writes.
   virtual at::Tensor allocate(const at::Tensor& source, at::ScalarType dtype) const = 0;
   // The result with the rank that the caller expects, and with `eager_layout` the strides.
@@ -55,7 +58,8 @@ class QuantizedOp : public FusedOp {
   virtual at::DimVector result_sizes(const at::Tensor& input) const = 0;
   virtual bool laid_out_as_result(const at::Tensor& tensor, const at::Tensor& input, bool eager_layout) const = 0;
   virtual int64_t channel_dimension(int64_t rank) const = 0;
-  virtual const char* own_reason_for_aten(const at::Tensor&) const { return nullptr; }
+  // Why this anchor in particular should compute an input on floats. Null when it should not.
+  virtual const char* own_reason_for_floats(const at::Tensor&) const { return nullptr; }
   // The weight as the primitive has it.
   virtual dnnl::memory::desc weight_desc(const at::Tensor& plain) const = 0;
   // Which dimensions of it have a scale of their own.
@@ -77,9 +81,13 @@ class QuantizedOp : public FusedOp {
 
  private:
   State save(const Integers& integers) const;
-  const char* reason_for_aten(const at::Tensor& input, const std::vector<at::Tensor>& operands) const;
+  const char* reason_for_floats(const at::Tensor& input, const std::vector<at::Tensor>& operands) const;
   at::Tensor run_primitive(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const;
-  at::Tensor run_in_aten(const at::Tensor& input, const std::vector<at::Tensor>& operands) const;
+  // The result written over a dead operand, the first that is added. Undefined where that can't be done.
+  at::Tensor accumulate(const at::Tensor& source, const at::Tensor& dead, FusedPostOps fused) const;
+  at::Tensor weight_for(const Prepared& prepared) const;
+  at::Tensor run_in_floats(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const;
+  std::vector<at::Tensor> as_floats(const std::vector<at::Tensor>& operands) const;
   FusedPostOps fuse(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const;
   std::shared_ptr<const Prepared> prepare(const at::Tensor& source, const FusedPostOps& fused, bool quantizes) const;
   dnnl::primitive_desc any_primitive_desc(const dnnl::memory::dims& source, const FusedPostOps& fused, bool quantizes,
@@ -91,6 +99,8 @@ class QuantizedOp : public FusedOp {
 
   QuantizedSpec spec_;  // without the weight
   QuantizedWeight weight_;
+  mutable std::once_flag made_float_op_;
+  mutable std::unique_ptr<const PackedOp> float_op_;
   // What the primitives are handed. The input's scale is in those of the weight.
   at::Tensor scales_, input_zero_point_, result_scale_, result_zero_point_;
 };

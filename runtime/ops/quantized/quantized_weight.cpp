@@ -7,11 +7,12 @@
 
 namespace ipex::runtime {
 
-at::Tensor QuantizedWeight::in_layout(const dnnl::memory::desc& desc, const dnnl::memory::desc& wanted) const {
+at::Tensor QuantizedWeight::in_layout(const dnnl::memory::desc& wanted,
+                                      c10::function_ref<dnnl::memory::desc()> plain_desc) const {
   const auto make = [&] {
     const Making making;
     const at::Tensor bytes = at::empty({static_cast<int64_t>(wanted.get_size())}, at::kByte);
-    dnnl::memory from(desc, engine(), plain_.data_ptr()), to(wanted, engine(), bytes.data_ptr());
+    dnnl::memory from(plain_desc(), engine(), plain_.data_ptr()), to(wanted, engine(), bytes.data_ptr());
     dnnl::reorder(from, to).execute(stream(), from, to);
     stream().wait();
     return Packed{wanted, bytes};

@@ -3,6 +3,9 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/FunctionRef.h>
+
+#include <vector>
 
 #include "onednn/dnnl.h"
 #include "onednn/lru_cache.h"
@@ -14,8 +17,8 @@ class QuantizedWeight {
   explicit QuantizedWeight(at::Tensor plain) : plain_(std::move(plain)) {}
 
   const at::Tensor& plain() const { return plain_; }
-  // `desc` is the plain weight's, as the primitive sees it.
-  at::Tensor in_layout(const dnnl::memory::desc& desc, const dnnl::memory::desc& wanted) const;
+  // `plain_desc()` gives the plain weight's, as the primitive sees it.
+  at::Tensor in_layout(const dnnl::memory::desc& wanted, c10::function_ref<dnnl::memory::desc()> plain_desc) const;
   // The layouts that there are, the last used first.
   std::vector<dnnl::memory::desc> layouts() const;
 

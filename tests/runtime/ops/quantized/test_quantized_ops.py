@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ipex import isa
+from support import assert_same
 
 OPS = torch.ops.ipex
 STEP = 2.0**-6
@@ -59,7 +60,7 @@ def test_linear_is_exact(sizes, zero_point):
     assert torch.equal(y.double(), expected)
     assert_computed_by_onednn(context)
     y, _ = run_linear(x, weight, scales, bias, ["relu"], x_affine=affine)
-    torch.testing.assert_close(y.double(), (expected + bias.double()).relu(), rtol=1e-6, atol=1e-6)
+    assert_same(y.double(), (expected + bias.double()).relu(), 1e-6)
 
 
 @pytest.mark.parametrize("result", [[2.0**-2, 0], [2.0**-3, 77], [2.0**-9, 255]])
@@ -87,6 +88,32 @@ def test_a_residual_is_added_in_floats_or_in_numbers(post_op, operand_affine):
     torch.testing.assert_close(y.double(), expected.relu(), rtol=1e-6, atol=1e-6)
     assert torch.equal(operand, kept)
     assert_computed_by_onednn(context)
+
+
+@torch.jit.script
+def residual(
+    x: Tensor,
+    first: torch.classes.ipex.QuantizedLinearContext,
+    second: torch.classes.ipex.QuantizedLinearContext,
+):
+    return torch.ops.ipex.quantized_linear_run(
+        x, second, [torch.ops.ipex.quantized_linear_run(x, first, [], True)], True
+    )
+
+
+def test_a_residual_that_nobody_else_reads_becomes_the_result():
+    x = numbers(9, 40)
+    inner, outer = [2.0**-3, 77.0], [2.0**-2, 9.0]
+    first = run_linear(x, *weight_of(24, 40), None, ["relu"], [STEP, 3.0], inner)[1]
+    weight, scales = weight_of(24, 40)
+    arguments = (None, ["add", "relu"], [STEP, 3.0], outer, inner)
+    second = OPS.quantized_linear_prepack(weight, scales, *arguments)
+    held = OPS.quantized_linear_run(x, first, [], True)
+    expected = OPS.quantized_linear_run(x, second, [held], True)
+    for _ in range(2):
+        assert torch.equal(residual(x, first, second), expected)
+    if isa.has_avx512_vnni():
+        assert second.cached_primitives() == 2  # one of them writes over the residual
 
 
 def test_a_post_op_that_onednn_lacks_is_atens():
