@@ -52,7 +52,7 @@ def support() -> str:
 
 def python() -> str:
     """Return the reference of the Python package, out of its docstrings."""
-    parts = ["# Python\n\n" + WRITTEN]
+    parts = ["# Python\n\n" + WRITTEN.rstrip() + "\n"]
     for name in ipex.__all__:
         parts.append(_entry(f"ipex.{name}", getattr(ipex, name)))
     return "\n".join(parts)
@@ -72,9 +72,9 @@ def command_line() -> str:
     parts = [
         "# Command line\n\n"
         + WRITTEN
-        + "`ipex COMMAND` and `python -m ipex COMMAND` are the same. A model is a TorchScript "
-        "file, or the name of a model with\nrandom weights. What is asked for goes to standard output, everything else "
-        "to standard error.\n"
+        + "`ipex COMMAND` and `python -m ipex COMMAND` are the same. A model is a TorchScript\n"
+        "file, or the name of a model with random weights. What is asked for goes to standard output, all else to\n"
+        "standard error.\n"
     ]
     for name in COMMANDS:
         parts.append(f"## ipex {name}\n\n```\n{help_of(name).rstrip()}\n```\n")

@@ -50,7 +50,7 @@ def test_the_examples_of_a_page_run_one_after_another(name, tmp_path):
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(script)],
         cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "2"},
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,
