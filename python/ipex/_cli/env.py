@@ -55,7 +55,7 @@ def facts() -> dict[str, str]:
         **{name: value for name, value in found.items() if name not in ("ipex", "torch", "python", "instructions")},
         **instructions,
         "threads of torch": str(torch.get_num_threads()),
-        "OpenMP": next((line.strip() for line in torch.__config__.show().splitlines() if "OpenMP" in line), "none"),
+        "OpenMP": next((line.strip(" -") for line in torch.__config__.show().splitlines() if "OpenMP" in line), "none"),
         "float32 math mode": ("FP32", "BF32")[_C.get_fp32_math_mode() == _bf32()],
         "deterministic": str(torch.are_deterministic_algorithms_enabled()),
         **{name: os.environ[name] for name in SETTINGS if name in os.environ},
