@@ -34,6 +34,12 @@ struct DepthwiseWeight {
   Tensor weight;
 };
 
+// The weight in bfloat16, in a layout for oneDNN. Null where it has no kernel.
+struct RoundedWeight {
+  explicit RoundedWeight(std::unique_ptr<const BlockedWeight> weight) : blocked(std::move(weight)) {}
+  std::unique_ptr<const BlockedWeight> blocked;
+};
+
 // Throws for numbers that no convolution has: what is computed from the others must not overflow.
 const ConvolutionGeometry& checked(const ConvolutionGeometry& geometry) {
   constexpr int64_t most = std::numeric_limits<int32_t>::max();
@@ -189,7 +195,7 @@ Tensor ConvolutionContext::run_own_kernel(const Tensor& input, const std::vector
   if (is_product(input)) return run_product(input, operands, may_accumulate, eager_layout, done);
   if (!is_winograds() ||
       !Winograd::is_worth_it(input_channels(), output_channels(), kernel_result_sizes(batched(input).sizes()))) {
-    return {};
+    return rounds_windows(input) ? run_rounded(input, operands, eager_layout, done) : Tensor();
   }
   const auto& winograd = weight().derived<Winograd>([&] { return std::make_unique<const Winograd>(plain_weight()); });
   const FusedPostOps fused = fuse_into_result(input, operands, eager_layout, KernelSteps::applies);
@@ -197,6 +203,47 @@ Tensor ConvolutionContext::run_own_kernel(const Tensor& input, const std::vector
   KernelSteps::Room room;
   const ElementwiseSteps steps = steps_.of_call(fused, bias(), output_channels(), room);
   if (!winograd.convolve(source, geometry_.begin[0], geometry_.begin[1], steps, result)) return {};
+  done = fused.count;
+  return user_view(result, input, eager_layout);
+}
+
+bool ConvolutionContext::rounds_windows(const Tensor& input) const {
+  constexpr int64_t least_channels = 16, least_products = 1 << 21;
+  const Ints result = kernel_result_sizes(batched(input).sizes());
+  const int64_t pixels = c10::multiply_integers(result) / output_channels();
+  return dtype() == at::kFloat && math_mode_now(math_mode()) == FP32MathMode::BF32 &&
+         isa::is_in_use(isa::Level::AVX512_BF16) && !isa::is_in_use(isa::Level::AMX) && !geometry_.transposed &&
+         geometry_.groups == 1 && input_channels() % 2 == 0 &&
+         std::min(input_channels(), output_channels()) >= least_channels &&
+         pixels * c10::multiply_integers(weight_sizes()) >= least_products;
+}
+
+Tensor ConvolutionContext::run_rounded(const Tensor& input, const std::vector<Tensor>& operands, bool eager_layout,
+                                       size_t& done) const {
+  const Tensor image = kernel_view(input);
+  const FusedPostOps fused = fuse_into_result(input, operands, eager_layout);
+  const auto desc_of = [&](const memory::desc& weight) {
+    auto desc = convolution_desc(image.sizes().vec(), weight, fused, FP32MathMode::FP32, memory::data_type::bf16);
+    return desc && skip_reference_implementations(desc) ? desc : dnnl::primitive_desc();
+  };
+  const auto make = [&] {
+    const dnnl::primitive_desc desc = desc_of({weight_dims(), memory::data_type::bf16, memory::format_tag::any});
+    Tensor plain = plain_weight().to(at::kBFloat16);
+    return std::make_unique<const RoundedWeight>(
+        desc ? std::make_unique<BlockedWeight>(plain, plain_weight_desc(plain), desc.weights_desc()) : nullptr);
+  };
+  const BlockedWeight* rounded = weight().derived<RoundedWeight>(make).blocked.get();
+  if (!rounded) return {};
+  const auto prepared =
+      this->prepared(at::kBFloat16, PrimitiveKey(image.sizes()), fused, [&](FP32MathMode) -> std::optional<Prepared> {
+        const dnnl::primitive_desc desc = desc_of(rounded->desc());
+        return desc ? std::optional(Prepared(desc, bias().defined())) : std::nullopt;
+      });
+  if (!prepared) return {};
+  const Tensor source = empty_result(image.sizes(), image.options().dtype(at::kBFloat16).memory_format(channels_last_));
+  source.copy_(image);
+  const Tensor result = allocate(image);
+  if (prepared->run(source, *rounded, bias(), result, fused.operands)) return {};
   done = fused.count;
   return user_view(result, input, eager_layout);
 }
@@ -230,8 +277,9 @@ bool ConvolutionContext::is_product(const Tensor& input) const {
 }
 
 std::string ConvolutionContext::describe_copies() const {
-  const Bf16Weight* copy = weight().made<Bf16Weight>();
-  return copy ? copy->describe() : "";
+  if (const Bf16Weight* copy = weight().made<Bf16Weight>()) return copy->describe();
+  const auto* rounded = weight().made<RoundedWeight>();
+  return rounded && rounded->blocked ? c10::str(", bfloat16_copy=", rounded->blocked->desc().get_size(), " bytes") : "";
 }
 
 bool ConvolutionContext::rounds(int64_t pixels) const {
@@ -418,7 +466,7 @@ memory::desc ConvolutionContext::plain_weight_desc(const Tensor& weight) const {
   if (geometry_.groups > 1) {
     strides.insert(strides.begin(), weight.stride(0) * (weight.size(0) / geometry_.groups));
   }
-  return {weight_dims(), data_type(), strides};
+  return {weight_dims(), data_type_of(weight.scalar_type()), strides};
 }
 
 std::unique_ptr<const BlockedWeight> ConvolutionContext::pack(Tensor& weight) const {
@@ -444,12 +492,14 @@ memory::desc ConvolutionContext::preferred_weight_desc(const Tensor& weight) con
   return plain_weight_desc(weight);
 }
 
-dnnl::primitive_desc ConvolutionContext::primitive_desc(const Ints& source_sizes, const memory::desc& weight_desc,
-                                                        const FusedPostOps& fused, FP32MathMode mode) const {
-  const auto channels_last = [&](const Ints& sizes) {
-    return memory::desc(sizes, data_type(), sizes.size() == 5 ? memory::format_tag::ndhwc : memory::format_tag::nhwc);
+dnnl::primitive_desc ConvolutionContext::convolution_desc(const Ints& source_sizes, const memory::desc& weight_desc,
+                                                          const FusedPostOps& fused, FP32MathMode mode,
+                                                          memory::data_type factors) const {
+  const auto channels_last = [&](const Ints& sizes, memory::data_type type) {
+    return memory::desc(sizes, type, sizes.size() == 5 ? memory::format_tag::ndhwc : memory::format_tag::nhwc);
   };
-  const memory::desc source = channels_last(source_sizes), result = channels_last(kernel_result_sizes(source_sizes));
+  const memory::desc source = channels_last(source_sizes, factors),
+                     result = channels_last(kernel_result_sizes(source_sizes), data_type());
   const memory::desc bias_desc =
       bias().defined() ? memory::desc({output_channels()}, bias_data_type(), memory::format_tag::a) : memory::desc();
   memory::dims dilation = geometry_.dilation, end = geometry_.end;

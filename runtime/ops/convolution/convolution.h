@@ -105,6 +105,10 @@ class ConvolutionContext final : public PackedOp {
   bool is_for_own_kernels() const;
   // .. and windows of so many pixels in both directions, that move by one.
   bool has_windows_of(int64_t side) const;
+  // In BF32 without AMX, where oneDNN rounds nothing by itself: image and a copy of the weight in bfloat16, for oneDNN.
+  bool rounds_windows(const at::Tensor& input) const;
+  at::Tensor run_rounded(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
+                         size_t& done) const;
   // Windows of a single pixel: a product of pixels and weight.
   at::Tensor run_product(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool may_accumulate,
                          bool eager_layout, size_t& done) const;
@@ -135,7 +139,13 @@ class ConvolutionContext final : public PackedOp {
   // What the kernels want for an image of ordinary size: the real sizes are not known when packing.
   dnnl::memory::desc preferred_weight_desc(const at::Tensor& weight) const;
   dnnl::primitive_desc primitive_desc(const Ints& source_sizes, const dnnl::memory::desc& weight_desc,
-                                      const FusedPostOps& fused, FP32MathMode mode) const override;
+                                      const FusedPostOps& fused, FP32MathMode mode) const override {
+    return convolution_desc(source_sizes, weight_desc, fused, mode, data_type());
+  }
+  // With an image and a weight of type `factors`.
+  dnnl::primitive_desc convolution_desc(const Ints& source_sizes, const dnnl::memory::desc& weight_desc,
+                                        const FusedPostOps& fused, FP32MathMode mode,
+                                        dnnl::memory::data_type factors) const;
 
   ConvolutionGeometry geometry_;
   at::MemoryFormat channels_last_;
