@@ -45,6 +45,7 @@ def optimized_in(mode: ipex.FP32MathMode, model: nn.Module, x: Tensor) -> torch.
     return ipex.jit_optimize(torch.jit.trace(model, x), fp32_math_mode=mode)
 
 
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
 @pytest.mark.parametrize("name", LAYERS)
 def test_results_are_those_of_rounded_factors(tmp_path, name):
     layer, shape = LAYERS[name]
