@@ -29,24 +29,34 @@ const char* reason_for_aten(const Tensor& query, const Tensor& key, const Tensor
   for (const Tensor* tensor : {&query, &key, &value}) {
     if (!is_plain_cpu_float(*tensor)) return "an input is not a float32 CPU tensor";
     if (wants_gradient(*tensor)) return "an input requires a gradient";
-    if (tensor->dim() != 4) return "it has not 4 dimensions";
+    if (tensor->dim() < 3 || tensor->dim() != query.dim()) return "its inputs are no heads of one rank";
     if (tensor->numel() == 0) return "an input is empty";
   }
-  const auto same = [](const Tensor& a, const Tensor& b, std::initializer_list<int64_t> dimensions) {
-    return std::all_of(dimensions.begin(), dimensions.end(), [&](int64_t d) { return a.size(d) == b.size(d); });
-  };
-  const bool heads_fit = enable_gqa ? query.size(1) % key.size(1) == 0 : query.size(1) == key.size(1);
-  if (!heads_fit || !same(query, key, {0, 3}) || !same(key, value, {0, 1, 2})) return "the sizes do not fit";
+  const bool shares = enable_gqa && query.dim() == 4;
+  const int64_t before_heads = query.dim() - (shares ? 3 : 2);
+  const bool heads_fit = shares ? query.size(1) % key.size(1) == 0 : !enable_gqa;
+  if (!heads_fit || query.size(-1) != key.size(-1) || key.size(-2) != value.size(-2) ||
+      query.sizes().slice(0, before_heads) != key.sizes().slice(0, before_heads) ||
+      key.sizes().slice(0, query.dim() - 2) != value.sizes().slice(0, query.dim() - 2)) {
+    return "the sizes do not fit";
+  }
   if (mask && mask->defined()) {
     if (is_causal) return "it has two masks";
     if (wants_gradient(*mask)) return "its mask requires a gradient";
     const bool is_bool = mask->scalar_type() == at::kBool && is_plain_cpu(*mask);
     if (!is_bool && !is_plain_cpu_float(*mask)) return "its mask is neither of bools nor of float32";
-    if (!at::is_expandable_to(mask->sizes(), {query.size(0), query.size(1), query.size(2), key.size(2)}))
-      return "its mask does not have the shape of the scores";
+    std::vector<int64_t> scores = query.sizes().vec();
+    scores.back() = key.size(-2);
+    if (!at::is_expandable_to(mask->sizes(), scores)) return "its mask does not have the shape of the scores";
+    if (query.dim() > 4 && mask->dim() > 3) return "its mask has more dimensions than heads of a batch";
   }
   if (scale && !(std::abs(*scale) < 1e6)) return "its scale is very large";
   return nullptr;
+}
+
+// Heads of a batch: what is before them is one dimension. A view where strides allow.
+Tensor as_batch(const Tensor& heads) {
+  return heads.dim() == 3 ? heads.unsqueeze(0) : heads.flatten(0, heads.dim() - 4);
 }
 
 // What is added to the scores. A mask that was expanded need not be copied whole.
@@ -71,18 +81,25 @@ Tensor attention_in_mode(const Tensor& query, const Tensor& key, const Tensor& v
                          std::optional<int64_t> math_mode) {
   const char* reason = reason_for_aten(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa);
   if (!reason) {
-    const double factor = scale.value_or(1 / std::sqrt(static_cast<double>(query.size(3))));
+    const double factor = scale.value_or(1 / std::sqrt(static_cast<double>(query.size(-1))));
     constexpr int64_t fused = 1;
-    const int64_t choice = at::_fused_sdp_choice(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa);
-    const Tensor result = result_for(query, value, choice == fused);
-    const AttentionHeads attention{.query = dense(query),
-                                   .key = dense(key),
-                                   .value = dense(value),
+    const bool is_batch = query.dim() == 4;  // aten's fused kernel takes nothing else
+    const bool is_fused =
+        is_batch && at::_fused_sdp_choice(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa) == fused;
+    const Tensor heads = as_batch(query), result = result_for(heads, as_batch(value), is_fused);
+    const AttentionHeads attention{.query = dense(heads),
+                                   .key = dense(as_batch(key)),
+                                   .value = dense(as_batch(value)),
                                    .mask = added(mask, query),
                                    .scale = static_cast<float>(factor),
                                    .is_causal = is_causal,
                                    .rounds = rounds_in("ipex::scaled_dot_product_attention", math_mode)};
-    if (attend(attention, result)) return result;
+    if (attend(attention, result)) {
+      if (is_batch) return result;
+      std::vector<int64_t> sizes = query.sizes().vec();
+      sizes.back() = value.size(-1);
+      return result.view(sizes);
+    }
     reason = "a number is not finite or very large, or a query sees no key";
   }
   RECORD_FUNCTION(c10::str("ipex::scaled_dot_product_attention in aten: ", reason), {});

@@ -131,11 +131,27 @@ def test_layouts():
     check(query, key, value[..., :8])
 
 
+@pytest.mark.parametrize("queries", [1, 9, 70])
+def test_other_ranks_than_four(queries):
+    for batch in ((3,), (2, 3, 4), (2, 1, 2, 3)):
+        tensors = [torch.randn(*batch, length, 16) for length in (queries, 13, 13)]
+        check(*tensors)
+        check(*tensors[:2], torch.randn(*batch, 13, 8))
+        check(*tensors, torch.randn(queries, 13))
+        check(*tensors, torch.rand(batch[-1], queries, 1) < 0.9)
+        check(*tensors, causal=True)
+    # Windows: heads lie behind them in memory, and in front of them in the product.
+    joined = torch.randn(2, 5, queries, 3, 4, 8).permute(3, 0, 4, 1, 2, 5)
+    check(*joined.unbind(0))
+    check(*joined.unbind(0), torch.zeros(2, 1, 5, queries, queries), reason="more dimensions than heads of a batch")
+
+
 def test_what_aten_computes():
     query, key, value = inputs()
     check(query.double(), key.double(), value.double(), reason="float32")
     check(query.bfloat16(), key.bfloat16(), value.bfloat16(), reason="float32")
-    check(*(t[0] for t in inputs()), reason="4 dimensions")
+    check(*(t[0, 0] for t in inputs()), reason="no heads of one rank")
+    check(query, key[0], value[0], reason="no heads of one rank")
     check(query[:0], key[:0], value[:0], reason="empty")
     check(query, key[:, :1], value[:, :1], reason="do not fit")
     with torch.autocast("cpu", torch.bfloat16):
