@@ -12,6 +12,7 @@
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "memory.h"
 #include "quick_call.h"
 
 namespace py = pybind11;
@@ -69,6 +70,7 @@ class Warnings final : public c10::WarningHandler {
 PYBIND11_MODULE(_C, m) {
   ipex::python::define_quick_call(m);
   ipex::python::define_layer_call(m);
+  ipex::python::define_memory(m);
   m.def(
       "jit_optimize",
       [](const torch::jit::Module& module, std::vector<std::string> disable, const std::optional<std::string>& dtype,

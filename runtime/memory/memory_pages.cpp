@@ -14,7 +14,7 @@ namespace ipex::runtime {
 bool is_ours_alone(const at::Tensor& tensor) {
   const c10::DeleterFnPtr deleter = tensor.storage().data_ptr().get_deleter();
   return tensor.use_count() == 1 && tensor.storage().use_count() == 1 &&
-         (deleter == c10::GetDefaultCPUAllocator()->raw_deleter() || gives_back_result_memory(deleter));
+         (deleter == c10::GetDefaultCPUAllocator()->raw_deleter() || gives_back_our_memory(deleter));
 }
 
 void forget([[maybe_unused]] void* begin, [[maybe_unused]] void* end) {

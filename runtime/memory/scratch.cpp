@@ -1,13 +1,11 @@
 #include "memory/scratch.h"
 
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <thread>
 
-#include "memory/result_memory.h"
+#include "memory/tensor_allocator.h"
 
 namespace ipex::runtime {
 namespace {
@@ -21,23 +19,25 @@ size_t kept_by_all_at_most() {
 
 std::atomic<size_t> kept_by_all = 0;
 
+using Kept = TensorAllocator<Holder::scratch, Segment::of_its_own>;
+using ForOneCall = TensorAllocator<Holder::scratch, Segment::shared>;
+
 // What one thread keeps.
-class Kept {
+class Buffer {
  public:
-  ~Kept() { drop(); }
+  ~Buffer() { drop(); }
 
   at::Tensor of(size_t bytes) {
     if (buffer_.defined() && buffer_.nbytes() >= bytes) return buffer_;
     const std::array<int64_t, 1> sizes{static_cast<int64_t>(bytes)};
-    if (bytes > kept_by_a_thread) return empty_result(sizes, at::kByte);
+    if (bytes > kept_by_a_thread) return ForOneCall::empty(sizes, at::kByte);
     drop();
     if (kept_by_all.fetch_add(bytes) + bytes > kept_by_all_at_most()) {
       kept_by_all -= bytes;
-      return empty_result(sizes, at::kByte);
+      return ForOneCall::empty(sizes, at::kByte);
     }
-    // Not there: what is kept so long would hold on to a region of results.
     try {
-      return buffer_ = at::empty(sizes, at::kByte);
+      return buffer_ = Kept::empty(sizes, at::kByte);
     } catch (...) {
       kept_by_all -= bytes;
       throw;
@@ -56,8 +56,8 @@ class Kept {
 }  // namespace
 
 at::Tensor scratch(size_t bytes) {
-  thread_local Kept kept;
-  return kept.of(bytes);
+  thread_local Buffer buffer;
+  return buffer.of(bytes);
 }
 
 }  // namespace ipex::runtime

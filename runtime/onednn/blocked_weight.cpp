@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "memory/memory_pages.h"
+#include "memory/weight_memory.h"
 #include "onednn/engine.h"
 #include "onednn/making.h"
 
@@ -13,7 +14,7 @@ namespace {
 
 using dnnl::memory;
 
-at::Tensor bytes(size_t count) { return at::empty({static_cast<int64_t>(count)}, at::kByte); }
+at::Tensor bytes(size_t count) { return empty_weight({static_cast<int64_t>(count)}, at::kByte); }
 
 void reorder(const memory::desc& from, void* source, const memory::desc& to, void* target) {
   const Making making;

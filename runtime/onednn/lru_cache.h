@@ -23,10 +23,14 @@ class LruCache {
   std::shared_ptr<const Value> get(const Key& key, Make&& make) {
     if (auto found = find(key)) return found;
     auto made = std::make_shared<const Value>(make());
+    std::shared_ptr<const Value> evicted;  // goes after the lock: it may give back memory, which takes another one
     const std::lock_guard lock(mutex_);
     if (auto found = find_locked(key)) return found;
     entries_.emplace_front(key, std::move(made));
-    if (entries_.size() > capacity_) entries_.pop_back();
+    if (entries_.size() > capacity_) {
+      evicted = std::move(entries_.back().second);
+      entries_.pop_back();
+    }
     return entries_.front().second;
   }
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <map>
 
+#include "memory/weight_memory.h"
 #include "onednn/making.h"
 #include "packed/call_conditions.h"
 #include "packed/dtype.h"
@@ -104,7 +105,8 @@ const BlockedWeight* PackedWeight::blocked(Pack pack) const {
     TORCH_CHECK(plain_.defined(), lost);
   }
   // A weight that stays plain is copied: others may hold it, and write to it.
-  plain_ = blocked_ ? at::Tensor() : plain_.clone();
+  plain_ =
+      blocked_ ? at::Tensor() : empty_weight(sizes_, at::TensorOptions(dtype_).memory_format(format_)).copy_(plain_);
   is_settled_.store(true, std::memory_order_release);
   return blocked_.get();
 }

@@ -17,6 +17,7 @@
 
 #include "isa/isa.h"
 #include "memory/result_memory.h"
+#include "memory/weight_memory.h"
 #include "ops/product/product.h"
 #include "packed/dead_operand.h"
 
@@ -302,7 +303,8 @@ bool ConvolutionContext::is_depthwise() const {
 
 Tensor ConvolutionContext::depthwise_weight() const {
   const auto make = [&] {
-    return std::make_unique<const DepthwiseWeight>(plain_weight().squeeze(1).permute({1, 2, 0}).contiguous());
+    const Tensor windows = plain_weight().squeeze(1).permute({1, 2, 0});
+    return std::make_unique<const DepthwiseWeight>(empty_weight(windows.sizes(), windows.options()).copy_(windows));
   };
   return weight().derived<DepthwiseWeight>(make).weight;
 }

@@ -8,6 +8,7 @@
 
 #include "kernels/kernels.h"
 #include "memory/scratch.h"
+#include "memory/weight_memory.h"
 
 namespace ipex::runtime {
 namespace {
@@ -35,7 +36,7 @@ at::Tensor transformed_weight(const at::Tensor& weight) {
   const int64_t columns = weight.size(0), channels = weight.size(1), panel = kernels().winograd.panel_columns;
   const at::Tensor dense = weight.contiguous();
   const float* from = dense.const_data_ptr<float>();
-  const at::Tensor transformed = at::empty({places_of_a_tile, columns / panel, channels, panel});
+  const at::Tensor transformed = empty_weight({places_of_a_tile, columns / panel, channels, panel}, at::kFloat);
   float* to = transformed.data_ptr<float>();
   at::parallel_for(0, columns / panel * channels, /*grain_size=*/64, [&](int64_t first, int64_t last) {
     for (int64_t line = first; line < last; ++line) {

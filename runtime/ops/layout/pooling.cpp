@@ -111,7 +111,7 @@ at::Tensor adaptive_avg_pool2d(const at::Tensor& x, at::IntArrayRef output_size)
   }
   const int64_t channels = x.size(1), image = x.numel() / x.size(0);
   const at::Tensor y =
-      at::empty({x.size(0), channels, 1, 1}, x.options().memory_format(at::MemoryFormat::ChannelsLast));
+      empty_result({x.size(0), channels, 1, 1}, x.options().memory_format(at::MemoryFormat::ChannelsLast));
   const float* from = x.const_data_ptr<float>();
   float* to = y.mutable_data_ptr<float>();
   at::parallel_for(0, x.size(0), elements_worth_a_thread / image + 1, [&](int64_t begin, int64_t end) {

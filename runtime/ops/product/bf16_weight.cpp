@@ -7,6 +7,7 @@
 
 #include "isa/isa.h"
 #include "kernels/kernels.h"
+#include "memory/weight_memory.h"
 #include "ops/product/pairs.h"
 
 namespace ipex::runtime {
@@ -25,11 +26,11 @@ Bf16Weight::Bf16Weight(const Panels& weight, int64_t outputs, int64_t inputs)
       panel_columns_(panel_columns_for(outputs)),
       panel_size_(at::divup(inputs, 2) * panel_columns_),
       panels_(at::divup(outputs, panel_columns_)),
-      words_(std::make_unique<uint32_t[]>(panels_ * panel_size_)) {  // zeros, as the last panel need not be full
+      words_(empty_weight({panels_ * panel_size_}, at::kInt).zero_()) {  // the last panel need not be full
   constexpr int64_t rows_in_cache = 256;
   const auto round = [&](int64_t output, int64_t first, int64_t last) {
     const float* from = weight.data + output / weight.columns * weight.size + output % weight.columns;
-    uint32_t* to = words_.get() + output / panel_columns_ * panel_size_ + output % panel_columns_;
+    uint32_t* to = words() + output / panel_columns_ * panel_size_ + output % panel_columns_;
     for (int64_t k = first; k < last; k += 2) {
       const float second = k + 1 < inputs_ ? from[(k + 1) * weight.columns] : 0.f;
       to[k / 2 * panel_columns_] = pair_of(from[k * weight.columns], second);
@@ -64,7 +65,7 @@ void Bf16Weight::multiply(const InputRows& rows, const ElementwiseSteps& steps, 
   runtime::multiply({.rows = rows.first,
                      .row_stride = rows.stride,
                      .row_count = rows.count,
-                     .matrix = {NumberFormat::pairs, words_.get(), inputs_},
+                     .matrix = {NumberFormat::pairs, words(), inputs_},
                      .panel_columns = panel_columns_,
                      .panel_size = panel_size_,
                      .steps = steps,

@@ -2,7 +2,6 @@
 // (kernels/numbers.h). It takes half the memory of the float32 weight, beside which it stands.
 #pragma once
 
-#include <memory>
 #include <string>
 
 #include "ops/product/product.h"
@@ -28,8 +27,10 @@ class Bf16Weight {
   size_t bytes() const { return sizeof(uint32_t) * panel_size_ * panels_; }
 
  private:
+  uint32_t* words() const { return static_cast<uint32_t*>(words_.data_ptr()); }
+
   int64_t inputs_, panel_columns_, panel_size_, panels_;
-  std::unique_ptr<uint32_t[]> words_;
+  at::Tensor words_;  // of 32 bits each
 };
 
 }  // namespace ipex::runtime

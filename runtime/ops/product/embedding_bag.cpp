@@ -15,6 +15,7 @@
 #include <algorithm>
 
 #include "kernels/kernels.h"
+#include "memory/result_memory.h"
 #include "packed/call_conditions.h"
 
 namespace ipex::runtime {
@@ -49,7 +50,7 @@ at::Tensor compute(const at::Tensor& weight, const at::Tensor& indices, const at
                    padding,
                    nullptr};
   if (!are_valid(bags, include_last_offset)) return {};
-  const at::Tensor result = at::empty({count, bags.width}, weight.options());
+  const at::Tensor result = empty_result({count, bags.width}, weight.options());
   bags.result = result.data_ptr<float>();
   const EmbeddingBagKernels& embedding_bag = kernels().embedding_bag;
   constexpr int64_t elements_worth_a_thread = 1 << 15;

@@ -6,10 +6,10 @@
 // It is the same as ipex::linear_run with each layer in turn, bit for bit. Where there are few rows, every layer would run on
 // a kernel of our own, and what lies between two of them is small, that is computed at once: the call is checked once, and
 // what lies between is no tensor. See docs/decisions/0014-small-linears-in-one-call.md.
-#include <ATen/EmptyTensor.h>
 #include <ATen/record_function.h>
 #include <torch/library.h>
 
+#include "memory/result_memory.h"
 #include "ops/product/linear.h"
 #include "packed/chain.h"
 
@@ -47,7 +47,7 @@ class LinearChainContext final : public Chain<LinearContext> {
     const auto source = input.expect_contiguous();
     at::DimVector sizes(input.sizes());
     sizes.back() = width;
-    at::Tensor result = at::detail::empty_cpu(sizes, at::kFloat);
+    at::Tensor result = empty_result(sizes, at::kFloat);
     float between[2][most_between];
     const auto* from = source->const_data_ptr<float>();
     for (size_t i = 0; i < layers().size(); ++i) {

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "memory/weight_memory.h"
 #include "onednn/engine.h"
 #include "onednn/making.h"
 
@@ -11,7 +12,7 @@ at::Tensor QuantizedWeight::in_layout(const dnnl::memory::desc& wanted,
                                       c10::function_ref<dnnl::memory::desc()> plain_desc) const {
   const auto make = [&] {
     const Making making;
-    const at::Tensor bytes = at::empty({static_cast<int64_t>(wanted.get_size())}, at::kByte);
+    const at::Tensor bytes = empty_weight({static_cast<int64_t>(wanted.get_size())}, at::kByte);
     dnnl::memory from(plain_desc(), engine(), plain_.data_ptr()), to(wanted, engine(), bytes.data_ptr());
     dnnl::reorder(from, to).execute(stream(), from, to);
     stream().wait();

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "isa/isa.h"
+#include "memory/result_memory.h"
 #include "onednn/making.h"
 #include "threads/thread_count.h"
 
@@ -41,7 +42,7 @@ at::Tensor AmxProjection::run(const at::Tensor& input) const {
     };
     const auto primitive = primitives_.get({input.size(0), thread_count()}, make);
     if (!*primitive) return {};
-    at::Tensor result = at::empty({input.size(0), columns_}, input.options());
+    at::Tensor result = empty_result({input.size(0), columns_}, input.options());
     return (*primitive)->run(input, *weight_, bias_, result, {}) ? at::Tensor() : result;
   } catch (const dnnl::error&) {
     return {};

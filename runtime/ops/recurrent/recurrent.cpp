@@ -19,6 +19,7 @@
 
 #include <algorithm>
 
+#include "memory/result_memory.h"
 #include "packed/call_conditions.h"
 #include "threads/thread_count.h"
 
@@ -102,7 +103,7 @@ std::vector<at::Tensor> RecurrentOp::run(const at::Tensor& input, const std::vec
   at::Tensor source = is_batch_first_ ? input.transpose(0, 1) : input;
   if (source.stride(2) != 1) source = source.contiguous();
   const at::Tensor hidden = states[0].contiguous();
-  const at::Tensor last_hidden = at::empty(hidden.sizes(), hidden.options());
+  const at::Tensor last_hidden = empty_result(hidden.sizes(), hidden.options());
   at::Tensor cell;
   if (cell_.has_cell_state) cell = states[1].clone(at::MemoryFormat::Contiguous);
   const bool may_round = math_mode_now(math_mode_) == FP32MathMode::BF32;
@@ -111,7 +112,7 @@ std::vector<at::Tensor> RecurrentOp::run(const at::Tensor& input, const std::vec
   };
   const int64_t batch = source.size(1), rows = source.size(0) * batch;
   for (int64_t layer = 0; layer < layers_; ++layer) {
-    const at::Tensor result = at::empty({source.size(0), source.size(1), directions_ * width_}, source.options());
+    const at::Tensor result = empty_result({source.size(0), source.size(1), directions_ * width_}, source.options());
     std::vector<Direction> directions;
     bool is_by_amx = may_round;
     for (int64_t i = 0; i < directions_; ++i) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "memory/weight_memory.h"
 #include "ops/product/pairs.h"
 
 namespace ipex::runtime {
@@ -167,7 +168,7 @@ PackedColumns::PackedColumns(const at::Tensor& plain, std::vector<int64_t> order
     : order_(std::move(order)), depth_(plain.size(1)), rows_(plain.size(0)) {
   const int64_t width = kernels().recurrent.width;
   const int64_t tiles = at::divup(static_cast<int64_t>(order_.size()), tile.vectors * width);
-  data_ = at::zeros({tiles, tile.vectors / tile.in_panel, depth_, tile.in_panel * width}, at::kFloat);
+  data_ = empty_weight({tiles, tile.vectors / tile.in_panel, depth_, tile.in_panel * width}, at::kFloat).zero_();
   const at::Tensor dense = plain.contiguous();
   for (size_t column = 0; column < order_.size(); ++column) {
     if (order_[column] < 0) continue;
@@ -191,9 +192,10 @@ at::Tensor PackedColumns::unpack() const {
 at::Tensor PackedColumns::in_order() const { return data_.transpose(2, 3).reshape({columns(), depth_}); }
 
 PackedMatrix PackedColumns::rounded_matrix() const {
-  const uint32_t* rounded = pairs_.get([&] {
+  const at::Tensor* rounded = pairs_.get([&] {
     const int64_t panels = data_.size(0) * data_.size(1), size = panel_columns(), words = at::divup(depth_, 2);
-    auto pairs = std::make_unique<uint32_t[]>(panels * words * size);
+    const at::Tensor copy = empty_weight({panels * words * size}, at::kInt);
+    auto* const pairs = static_cast<uint32_t*>(copy.data_ptr());
     at::parallel_for(0, panels * words, at::divup(words, 2), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t k = i % words * 2;
@@ -201,9 +203,9 @@ PackedMatrix PackedColumns::rounded_matrix() const {
         for (int64_t j = 0; j < size; ++j) pairs[i * size + j] = pair_of(from[j], k + 1 < depth_ ? from[size + j] : 0);
       }
     });
-    return pairs;
+    return std::make_unique<const at::Tensor>(copy);
   });
-  return {NumberFormat::pairs, rounded, depth_};
+  return {NumberFormat::pairs, rounded->const_data_ptr(), depth_};
 }
 
 int64_t PackedColumns::offset(size_t column) const {

@@ -79,7 +79,7 @@ class PackedColumns {
   int64_t depth_ = 0;
   int64_t rows_ = 0;
   at::Tensor data_;  // [tiles, panels of a tile, depth, columns of a panel]
-  Lazy<uint32_t[]> pairs_;
+  Lazy<at::Tensor> pairs_;
 };
 
 // One direction of one layer, packed.
