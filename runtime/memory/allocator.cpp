@@ -187,6 +187,7 @@ void CachingAllocator::throw_out_of_memory(size_t bytes, Holder holder) {
 // --- taking it back ---
 
 void CachingAllocator::free(void* data) {
+  if (c10::memoryProfilingEnabled()) c10::profiledCPUMemoryReporter().Delete(data);
   CachingAllocator& all = instance();
   Block* block = Block::of(data);
   if (block->region) return all.free_in_region(block);

@@ -3,6 +3,7 @@
 
 #include <ATen/EmptyTensor.h>
 #include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
 
 #include "memory/allocator.h"
 
@@ -24,6 +25,7 @@ class TensorAllocator final : public c10::Allocator {
     if (bytes > 0) {
       CachingAllocator& all = CachingAllocator::instance();
       data = segment == Segment::shared ? all.allocate(bytes, holder) : all.allocate_apart(bytes, holder);
+      if (c10::memoryProfilingEnabled()) c10::profiledCPUMemoryReporter().New(data, bytes);
     }
     return {data, data, &CachingAllocator::free, at::kCPU};
   }
