@@ -73,16 +73,27 @@ void lift_attributes(Graph& graph, const Module& module, LiftedTensors& lifted) 
   });
 }
 
-// The frozen module without a look at its weights: see lifted_tensors.h. None where something may write to them.
-std::optional<Module> frozen_past_weights(const Module& module, std::vector<std::string> other_methods) {
-  Module copy = module.clone(/*inplace=*/true);
+// Freezing takes detach away: what then changes the shape of its result would change its input's. An alias stays.
+void keep_detached_apart(const std::shared_ptr<Graph>& graph) {
+  if (!reshapes_in_place(graph)) return;
+  for_each(graph, "aten::detach", [&](Node* detach) {
+    const torch::jit::WithInsertPoint guard(detach->next());
+    Value* alias = graph->insert(c10::aten::alias, {detach->output()});
+    detach->output()->replaceAllUsesAfterNodeWith(alias->node(), alias);
+  });
+}
+
+bool may_write_weights(const std::shared_ptr<Graph>& graph) {
+  bool writes = writes_to_shared_memory(graph);
+  for_each(graph, "prim::SetAttr", [&](Node*) { writes = true; });
+  return writes;
+}
+
+// The frozen module without a look at its weights: see lifted_tensors.h. Nothing may write to them.
+Module frozen_past_weights(const Module& copy, std::vector<std::string> other_methods) {
   Lifted lifted;
   for (const auto& method : copy.get_methods()) {
     const auto graph = torch::jit::toGraphFunction(method.function()).graph();
-    torch::jit::Inline(*graph);
-    bool writes = writes_to_shared_memory(graph);
-    for_each(graph, "prim::SetAttr", [&](Node*) { writes = true; });
-    if (writes) return std::nullopt;
     LiftedTensors& own = lifted.emplace(method.name(), LiftedTensors(*graph)).first->second;
     lift_attributes(*graph, copy, own);
   }
@@ -106,8 +117,16 @@ Module frozen_copy(const Module& module) {
   for (const auto& method : module.get_methods()) {
     if (method.name() != "forward") other_methods.push_back(method.name());
   }
-  const std::optional<Module> past_weights = frozen_past_weights(module, other_methods);
-  Module frozen = past_weights ? *past_weights : torch::jit::freeze_module(module, other_methods);
+  const Module copy = module.clone(/*inplace=*/true);
+  bool writes = false;
+  for (const auto& method : copy.get_methods()) {
+    const auto graph = torch::jit::toGraphFunction(method.function()).graph();
+    torch::jit::Inline(*graph);
+    keep_detached_apart(graph);
+    writes |= may_write_weights(graph);
+  }
+  Module frozen =
+      writes ? torch::jit::freeze_module(copy, other_methods) : frozen_past_weights(copy, std::move(other_methods));
   restore_plain_attributes(module, frozen);
   unshare(frozen);
   return frozen;

@@ -3,7 +3,7 @@ import torch
 from torch import Tensor, nn
 
 import ipex
-from support import assert_same, canonical_graph
+from support import assert_same, canonical_graph, check_against_eager
 
 
 def small() -> nn.Module:
@@ -136,3 +136,17 @@ def test_hooks_of_submodules_stay_and_others_are_refused():
         assert_same(ipex.jit_optimize(torch.jit.script(model))(x), model(x))
     with pytest.raises(RuntimeError, match="expected a module without forward hooks of its own, got 1"):
         ipex.jit_optimize(torch.jit.script(model[0]))
+
+
+class Detached(nn.Module):
+    """Freezing takes detach away."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        t = x.detach()
+        t.squeeze_()
+        return x * 2, t + 1
+
+
+@pytest.mark.parametrize("script", [True, False])
+def test_what_is_detached_changes_its_own_shape(script):
+    check_against_eager(Detached(), torch.randn(1, 4), script=script)
