@@ -14,9 +14,12 @@ struct Line {
   int64_t number;
 };
 
-bool is_torchs_own(const std::string& file) {
-  return file.find("-packages/torch/") != std::string::npos || file.find("/torch/nn/") != std::string::npos ||
-         file.find("/torch/jit/") != std::string::npos;
+// Of torch, or of ipex, which may have done the tracing.
+bool is_no_users(const std::string& file) {
+  for (const char* part : {"-packages/torch/", "/torch/nn/", "/torch/jit/", "/ipex/_", "/ipex/quantization/"}) {
+    if (file.find(part) != std::string::npos) return true;
+  }
+  return false;
 }
 
 std::vector<Line> lines_of_trace(const std::string& stack) {
@@ -66,7 +69,8 @@ std::string path_of_calls(const Node* node) {
   if (!calls) return path;
   for (const auto& [function, range, instance] : (*calls)->vec()) {
     if (!instance || instance->instance_name().empty() || instance->instance_name() == "SELF") continue;
-    path += (path.empty() ? "" : ".") + instance->instance_name();
+    if (!path.empty()) path += '.';
+    path += instance->instance_name();
   }
   return path;
 }
@@ -79,7 +83,7 @@ SourcePlace source_place(const Node* node) {
   if (place.module.empty()) place.module = path_of_calls(node);
   const std::vector<Line> lines = lines_of(node);
   for (const Line& line : lines) {
-    if (!is_torchs_own(line.file)) return {place.module, line.file, line.number};
+    if (!is_no_users(line.file)) return {place.module, line.file, line.number};
   }
   if (!lines.empty()) return {place.module, lines.front().file, lines.front().number};
   return place;

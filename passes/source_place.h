@@ -14,7 +14,7 @@ struct SourcePlace {
   int64_t line = 0;
 };
 
-// The innermost line that is not torch's own; torch's where there is no other. Fields stay empty where the graph, or the
+// The innermost line that is neither torch's nor ours; torch's where there is no other. Fields stay empty where the graph, or the
 // file that it was loaded from, does not tell.
 SourcePlace source_place(const Node* node);
 

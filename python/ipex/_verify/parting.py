@@ -48,6 +48,8 @@ def first_in_graph(
     for name, value in expected:
         if name not in nodes or name not in actual or actual[name].shape != value.shape:
             continue
+        if actual[name].is_floating_point() != value.is_floating_point():
+            continue  # handed on in 8 bits: it has a scale that only the ops know
         # In another precision a value inside the model may have another dtype.
         compared = compare(f"%{name}", value, actual[name].to(value.dtype), tolerance(value.dtype))
         if not compared.agrees:

@@ -79,6 +79,12 @@ def test_places_are_the_users_own(resnet):
     assert any(place.startswith("stem.0 resnet50.py:") for place in places)
 
 
+def test_a_place_is_not_in_ipex_which_traces():
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval()
+    for fate in ipex.explain(ipex.jit_optimize(model, torch.ones(1, 4))).fates:
+        assert fate.node.file == __file__
+
+
 def test_places_outlive_a_file(resnet, tmp_path):
     resnet.save(tmp_path / "model.pt")
     loaded = ipex.explain(ipex.load(tmp_path / "model.pt"))
