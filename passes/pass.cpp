@@ -21,6 +21,12 @@ std::string module_path_of(const Node* node) {
   return start == std::string::npos ? "" : scope.substr(start + marker.size());
 }
 
+bool is_in_one_of(const Node* node, const std::vector<std::string>& modules) {
+  const std::string path = module_path_of(node);
+  return std::any_of(modules.begin(), modules.end(),
+                     [&](const std::string& module) { return path == module || path.starts_with(module + "."); });
+}
+
 std::string describe(const Node* node) {
   std::string text = node->kind().toQualString();
   if (const std::string path = module_path_of(node); !path.empty()) {

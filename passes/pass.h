@@ -66,6 +66,8 @@ inline bool has_tensor_type(const Value* value) { return value->type()->isSubtyp
 
 // "layer1.0.relu", the module that the user wrote. Empty where that is not known.
 std::string module_path_of(const Node* node);
+// Whether that is one of these modules, or lies in one.
+bool is_in_one_of(const Node* node, const std::vector<std::string>& modules);
 
 // "aten::relu in layer1.0.relu (%input.5)", or with the line of the user's source where there is no scope.
 std::string describe(const Node* node);

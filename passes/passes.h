@@ -52,6 +52,7 @@ Pass keep_channels_last();
 Pass observe();
 Pass quantize();
 Pass carry_bytes();
+Pass quantize_linears();
 
 // finalize
 Pass lower_precision();

@@ -66,7 +66,7 @@ const std::vector<Phase>& phases() {
       {{separate_arithmetic(), keep_channels_last()}},
       // What the user asked for, after all folding in float32. It leaves pairs of casts between neighbours.
       {{observe(), quantize()}},
-      {{lower_precision(), fold_casts(), pin_math_mode()}},
+      {{lower_precision(), fold_casts(), pin_math_mode(), quantize_linears()}},
       // After the last fold_casts, which stops where anything is overwritten.
       // Ops of one kind that our kernels compute for some calls: every pass before knows them by one name.
       {{restore_in_place(), rewrite_pooling(), rewrite_cat(), rewrite_attention(), rewrite_layer_norm()}},

@@ -288,6 +288,8 @@ std::vector<Op> rows() {
   // Ops of ours.
   table.packed("convolution", with_operands);
   table.packed("linear", with_operands);
+  table.packed("dynamic_linear", with_operands).also(float32_only);
+  table.packed("weight_only_linear", with_operands).also(float32_only);
   table.packed("matmul", with_operands).without(floating).also(multiplies | float32_only);
   table.packed("lstm", after_two_states).also(float32_only);
   table.packed("gru", after_a_state).also(float32_only);

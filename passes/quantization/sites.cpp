@@ -17,19 +17,13 @@ using torch::jit::toIValue;
 // So many products of two 8-bit numbers fit into a sum of 32 bits.
 constexpr int64_t most_products = (int64_t{1} << 31) / (255 * 127);
 
-bool is_named(const Node* node, const std::vector<std::string>& layers) {
-  const std::string path = module_path_of(node);
-  return std::any_of(layers.begin(), layers.end(),
-                     [&](const std::string& layer) { return path == layer || path.starts_with(layer + "."); });
-}
-
 bool is_one_of(const Node* node) {
   static const OpName convolution("ipex::convolution_run"), linear("ipex::linear_run");
   return convolution.is_of(node) || linear.is_of(node);
 }
 
 std::optional<std::string> reason_against(const Anchor& anchor, const Quantization& quantization) {
-  if (is_named(anchor.run(), quantization.float_layers)) return "it is one of the layers to leave in float";
+  if (is_in_one_of(anchor.run(), quantization.float_layers)) return "it is one of the layers to leave in float";
   if (anchor.dtype() != at::kFloat) return "its weight is not float32";
   const int64_t rank = anchor.spatial_rank();
   if (rank != 0 && rank != 2) return "only 2-d convolutions are quantised";

@@ -21,6 +21,9 @@ namespace {
 
 using Row = std::tuple<std::string, std::string, bool, std::string, std::string>;
 
+// The fields of ipex::QuantizedLinears, in order.
+using QuantizedLinears = std::tuple<int64_t, bool, int64_t, bool, std::vector<std::string>>;
+
 std::vector<Row> rows(const ipex::Report& report) {
   std::vector<Row> rows;
   for (const ipex::Decision& d : report) rows.emplace_back(d.pass, d.node, d.applied, d.reason, d.method);
@@ -74,12 +77,17 @@ PYBIND11_MODULE(_C, m) {
   m.def(
       "jit_optimize",
       [](const torch::jit::Module& module, std::vector<std::string> disable, const std::optional<std::string>& dtype,
-         std::optional<int> fp32_math_mode, const std::optional<Quantization>& quantization) {
+         std::optional<int> fp32_math_mode, const std::optional<Quantization>& quantization,
+         const std::optional<QuantizedLinears>& quantized_linears) {
         ipex::Options options;
         options.disable = std::move(disable);
         if (dtype) options.dtype = dtype_of(*dtype);
         if (fp32_math_mode) options.fp32_math_mode = static_cast<ipex::FP32MathMode>(*fp32_math_mode);
         if (quantization) options.quantization = quantization_of(*quantization);
+        if (quantized_linears) {
+          const auto& [bits, rounds_inputs, group_size, symmetric, float_layers] = *quantized_linears;
+          options.quantized_linears = {bits, rounds_inputs, group_size, symmetric, float_layers};
+        }
         Warnings warnings;
         torch::jit::Module optimized = [&] {
           const py::gil_scoped_release released;
@@ -90,8 +98,8 @@ PYBIND11_MODULE(_C, m) {
         return optimized;
       },
       py::arg("module"), py::kw_only(), py::arg("disable") = std::vector<std::string>{},
-      py::arg("dtype") = std::nullopt, py::arg("fp32_math_mode") = std::nullopt,
-      py::arg("quantization") = std::nullopt);
+      py::arg("dtype") = std::nullopt, py::arg("fp32_math_mode") = std::nullopt, py::arg("quantization") = std::nullopt,
+      py::arg("quantized_linears") = std::nullopt);
   m.def(
       "set_fp32_math_mode", [](int mode) { return ipex::set_fp32_math_mode(static_cast<ipex::FP32MathMode>(mode)); },
       py::arg("mode"));

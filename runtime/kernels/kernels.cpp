@@ -1,5 +1,7 @@
 #include "kernels/kernels.h"
 
+#include <optional>
+
 #include "isa/isa.h"
 
 namespace ipex::runtime {
@@ -19,13 +21,19 @@ const Compiled compiled[] = {
 // An optional family, and the level whose instructions it has.
 struct Family {
   Level level;
-  void (*add_to)(OptionalKernels&);
+  std::optional<Level> until;  // a level that has something better
+  void (*add_to)(Kernels&);
+
+  bool belongs_to(Level used) const { return !until || used < *until; }
 };
 
-const Family families[] = {{Level::AVX512_BF16, [](OptionalKernels& kernels) {
-                              kernels.pairs_product = &avx512_bf16::pairs_product;
-                              kernels.attention_of_pairs = &avx512_bf16::attention;
-                            }}};
+const Family families[] = {
+    {Level::AVX2_VNNI, Level::AVX512, [](Kernels& kernels) { kernels.bytes_product = avx2_vnni::bytes_product; }},
+    {Level::AVX512_VNNI, std::nullopt, [](Kernels& kernels) { kernels.bytes_product = avx512_vnni::bytes_product; }},
+    {Level::AVX512_BF16, std::nullopt, [](Kernels& kernels) {
+       kernels.optional.pairs_product = &avx512_bf16::pairs_product;
+       kernels.optional.attention_of_pairs = &avx512_bf16::attention;
+     }}};
 
 Kernels best_kernels() {
   const Level level = isa::level_in_use();
@@ -33,7 +41,7 @@ Kernels best_kernels() {
   while (first->level > level) ++first;
   Kernels best = first->kernels;
   for (const Family& family : families) {
-    if (isa::is_in_use(family.level)) family.add_to(best.optional);
+    if (family.belongs_to(level) && isa::is_in_use(family.level)) family.add_to(best);
   }
   return best;
 }
@@ -54,7 +62,7 @@ Level highest_binary() { return runtime::compiled[0].level; }
 std::vector<Level> optional_families() {
   std::vector<Level> found;
   for (const runtime::Family& family : runtime::families) {
-    if (has(family.level)) found.push_back(family.level);
+    if (family.belongs_to(current()) && has(family.level)) found.push_back(family.level);
   }
   return found;
 }

@@ -2,7 +2,9 @@
 #pragma once
 
 #include "kernels/attention.h"
+#include "kernels/bytes_product.h"
 #include "kernels/channels.h"
+#include "kernels/codes_product.h"
 #include "kernels/depthwise.h"
 #include "kernels/embedding_bag.h"
 #include "kernels/few_rows.h"
@@ -40,6 +42,8 @@ struct Kernels {
   PoolingKernels pooling;
   UpdateKernels updates;
   QuantizeKernels quantize;
+  CodesProductKernels codes_product;
+  BytesProductKernels bytes_product;  // with VNNI, where the CPU has it
   OptionalKernels optional = {};
 };
 
@@ -53,6 +57,12 @@ namespace avx512 {
 extern const Kernels kernels;
 }
 
+namespace avx2_vnni {
+extern const BytesProductKernels bytes_product;
+}
+namespace avx512_vnni {
+extern const BytesProductKernels bytes_product;
+}
 namespace avx512_bf16 {
 extern const PairsProductKernels pairs_product;
 extern const AttentionKernels attention;

@@ -94,6 +94,12 @@ bool FusedOp::take(const PostOp& op, const at::Tensor& operand, const Result& re
   return true;
 }
 
+bool FusedOp::adds_in_place(const FusedPostOps& fused, const at::Tensor& dead) {
+  // What is laid out in another way was copied.
+  return fused.count > 0 && fused.spreads.front() == Spread::full &&
+         fused.operands.front().const_data_ptr() == dead.const_data_ptr();
+}
+
 at::Tensor FusedOp::apply_rest(at::Tensor y, const std::vector<at::Tensor>& operands, size_t done) const {
   size_t operand = operand_count({post_ops_.begin(), post_ops_.begin() + static_cast<std::ptrdiff_t>(done)});
   for (; done < post_ops_.size(); ++done) {

@@ -63,6 +63,8 @@ class FusedOp : public torch::CustomClassHolder {
                     bool (*applies)(const PostOp&) = is_exact) const;
   // Whether the first post-op adds the first operand, and nothing else.
   bool begins_with_addition() const { return begins_with_addition_; }
+  // Whether the first of `fused` adds all of a dead operand, as it lies in memory: then the result may be written over it.
+  static bool adds_in_place(const FusedPostOps& fused, const at::Tensor& dead);
   // aten applies the post-ops from `done` on.
   at::Tensor apply_rest(at::Tensor y, const std::vector<at::Tensor>& operands, size_t done) const;
   dnnl::primitive_attr attributes(FP32MathMode mode, const FusedPostOps& fused, const dnnl::memory::desc& dst,

@@ -195,12 +195,6 @@ at::Tensor PackedOp::run_primitive(const at::Tensor& input, const std::vector<at
   return user_view(result, input, eager_layout);
 }
 
-bool PackedOp::adds_in_place(const FusedPostOps& fused, const at::Tensor& dead) {
-  // What is laid out in another way was copied.
-  return fused.count > 0 && fused.spreads.front() == Spread::full &&
-         fused.operands.front().const_data_ptr() == dead.const_data_ptr();
-}
-
 at::Tensor PackedOp::accumulate(const at::Tensor& source, const at::Tensor& dead, FusedPostOps fused) const {
   const at::Tensor seen = fused.operands.front();
   fused.accumulates = true;

@@ -140,8 +140,6 @@ class PackedOp : public FusedOp {
                                     bool /*may_accumulate*/, bool /*eager_layout*/, size_t& /*done*/) const {
     return {};
   }
-  // Whether the first of `fused` adds all of a dead operand, as it lies in memory: then the result may be written over it.
-  static bool adds_in_place(const FusedPostOps& fused, const at::Tensor& dead);
   // fuse() for the result of a call.
   FusedPostOps fuse_into_result(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
                                 bool (*applies)(const PostOp&) = is_exact) const;

@@ -23,6 +23,8 @@ struct Options {
   std::optional<at::ScalarType> dtype;
   // To let layers compute in 8 bits, or to prepare the model for that.
   std::optional<Quantization> quantization;
+  // To make integers of the weights of linears, without data.
+  std::optional<QuantizedLinears> quantized_linears;
 };
 
 // Returns a new module that computes what `module` does, faster. `module` may be traced, scripted, frozen or loaded

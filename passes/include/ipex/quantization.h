@@ -26,4 +26,16 @@ struct Quantization {
   std::vector<std::string> float_layers;
 };
 
+// Linears whose weights become integers. No data is needed.
+struct QuantizedLinears {
+  int64_t bits = 8;  // or 4
+  // Whether a call rounds its inputs to 8 bits too, row by row. Weights then have 8 bits, and a scale for each output.
+  bool rounds_inputs = false;
+  // How many inputs share a scale: a multiple of 8, or 0 for all.
+  int64_t group_size = 0;
+  bool symmetric = true;
+  // As above.
+  std::vector<std::string> float_layers;
+};
+
 }  // namespace ipex

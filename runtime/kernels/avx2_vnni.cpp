@@ -1,0 +1,14 @@
+// The kernels that AVX2_VNNI adds to those of AVX2.
+#define IPEX_ISA avx2_vnni
+#define IPEX_WIDTH 8
+#define IPEX_ROWS_OF_3_VECTORS 4
+#define IPEX_ROWS_OF_2_VECTORS 6
+#include "kernels/basics.inc"
+
+#include "kernels/bytes_product.inc"
+
+namespace ipex::runtime::avx2_vnni {
+
+const BytesProductKernels bytes_product = bytes_product_kernels;
+
+}  // namespace ipex::runtime::avx2_vnni

@@ -1,0 +1,53 @@
+// Products of some rows of floats and a packed matrix of small integers, which become floats in registers. A group of
+// numbers of a column, neighbours in depth, has a scale of its own, and perhaps an offset:
+//
+//   number = (code - offset[group][column]) * scale[group][column]
+//
+//   int8   codes of -128 to 127, one a byte:          bytes[panel][depth][panel_columns]
+//   int4   codes of -8 to 7, eight of a column in a word, the first in the lowest bits:
+//                                                     words[panel][depth / 8][panel_columns]
+//
+// Scales and offsets are floats, [panel][group][panel_columns]. The depth is a whole number of groups, and a group a whole
+// number of words: rows and matrix are padded with zeros.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/elementwise.h"
+
+namespace ipex::runtime {
+
+enum class CodeFormat { int8, int4 };
+
+constexpr int64_t codes_of_a_word = 8;
+
+struct CodesMatrix {
+  CodeFormat format;
+  const void* codes;
+  const float* scales;
+  const float* offsets;  // null where all are zero
+  int64_t group_size, groups;
+
+  int64_t depth() const { return groups * group_size; }
+};
+
+struct CodesProduct {
+  const float* rows;
+  int64_t row_stride;  // elements from one row to the next
+  int64_t row_count;
+  const float* group_sums;  // of the rows, [row][group]; may be null where the matrix has no offsets
+  CodesMatrix matrix;
+  ElementwiseSteps steps;
+  // Dense. May be where the operand of the first step is, if that adds one of the result's shape.
+  float* result;
+};
+
+struct CodesProductKernels {
+  int64_t panel_columns;
+  // What is computed for a row does not depend on the others.
+  void (*multiply)(const CodesProduct&, int64_t first_panel, int64_t last_panel);
+  // A panel as floats, [depth][panel_columns].
+  void (*expand)(const CodesMatrix&, int64_t panel, float* to);
+};
+
+}  // namespace ipex::runtime

@@ -1,0 +1,259 @@
+#include "ops/product/low_bit_linear.h"
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+
+#include <limits>
+
+#include "memory/result_memory.h"
+#include "packed/dead_operand.h"
+
+namespace ipex::runtime {
+namespace {
+
+constexpr const char* damaged = ". The model file is damaged: save it again.";
+
+bool is_matrix(const at::Tensor& tensor, at::ScalarType dtype, int64_t rows, int64_t columns) {
+  return tensor.defined() && is_plain_cpu(tensor) && tensor.scalar_type() == dtype && tensor.dim() == 2 &&
+         tensor.size(0) == rows && tensor.size(1) == columns && has_all_its_memory(tensor);
+}
+
+std::string text_of(const at::Tensor& tensor) {
+  return tensor.defined() ? c10::str(tensor.toString(), " ", tensor.sizes()) : "none";
+}
+
+LowBitSpec checked(LowBitSpec spec) {
+  const auto& [name, codes, scales, offsets, bias, post_ops, inputs, group_size] = spec;
+  TORCH_CHECK(inputs > 0 && group_size > 0 && group_size <= inputs && (group_size % 8 == 0 || group_size == inputs),
+              name, ": expected inputs, and groups of a multiple of 8 or of all of them, got ", inputs,
+              " in groups of ", group_size, damaged);
+  const bool is_4_bit = codes.defined() && codes.scalar_type() == at::kByte;
+  const int64_t outputs = codes.defined() && codes.dim() > 0 ? codes.size(0) : 0;
+  TORCH_CHECK(
+      outputs > 0 && is_matrix(codes, is_4_bit ? at::kByte : at::kChar, outputs, is_4_bit ? (inputs + 1) / 2 : inputs),
+      name, ": expected a non-empty CPU weight of int8, or of two numbers in a uint8, for ", inputs, " inputs, got ",
+      text_of(codes), damaged);
+  for (const auto& [role, matrix] : {std::pair{"scales", scales}, {"offsets", offsets}}) {
+    if (role == std::string_view("offsets") && !matrix.defined()) continue;
+    TORCH_CHECK(is_matrix(matrix, at::kFloat, outputs, spec.groups()), name, ": expected float32 CPU ", role, " of [",
+                outputs, ", ", spec.groups(), "], got ", text_of(matrix), damaged);
+  }
+  TORCH_CHECK(!bias.defined() || is_matrix(bias.unsqueeze(0), at::kFloat, 1, outputs), name,
+              ": expected a float32 CPU bias of ", outputs, " elements, got ", text_of(bias), damaged);
+  spec.codes = spec.codes.detach().contiguous();
+  // Others may hold these, and write to them.
+  for (at::Tensor* tensor : {&spec.scales, &spec.offsets, &spec.bias}) {
+    if (tensor->defined()) *tensor = tensor->detach().clone(at::MemoryFormat::Contiguous);
+  }
+  return spec;
+}
+
+// Two codes of -8 to 7 a byte.
+at::Tensor in_halves(const at::Tensor& codes) {
+  const at::Tensor even = at::constant_pad_nd(codes, {0, codes.size(1) % 2}).to(at::kShort).bitwise_and(15);
+  const at::Tensor pairs = even.view({codes.size(0), -1, 2});
+  return (pairs.select(2, 0) + pairs.select(2, 1) * 16).to(at::kByte);
+}
+
+at::Tensor out_of_halves(const at::Tensor& bytes, int64_t inputs) {
+  const at::Tensor wide = bytes.to(at::kShort);
+  const at::Tensor codes = at::stack({wide.bitwise_and(15), wide.bitwise_right_shift(4)}, 2).flatten(1);
+  return (codes.bitwise_xor(8) - 8).to(at::kChar).narrow(1, 0, inputs);  // the sign is bit 3
+}
+
+// A weight, [outputs, groups, size of a group], in codes of -half to half - 1.
+struct Rounding {
+  at::Tensor codes, scales, offsets;
+  at::Tensor error;  // of each group
+};
+
+constexpr double smallest = std::numeric_limits<float>::min();  // whose inverse is finite
+
+Rounding rounded_around_zero(const at::Tensor& weight, int64_t half, double share) {
+  const at::Tensor scales = (weight.abs().amax(2) / (half - 1)).clamp_min(smallest) * share, each = scales.unsqueeze(2);
+  const at::Tensor codes = (weight / each).round().clamp(-half, half - 1);
+  return {codes, scales, {}, (codes * each - weight).square().sum(2)};
+}
+
+Rounding rounded(const at::Tensor& weight, int64_t half, double share) {
+  const at::Tensor low = weight.amin(2).clamp_max(0) * share, high = weight.amax(2).clamp_min(0) * share;
+  const int64_t steps = 2 * half - 1;
+  const at::Tensor scales = (high / steps - low / steps).clamp_min(smallest), each = scales.unsqueeze(2);
+  const at::Tensor offsets = (-low / scales).round() - half, offset = offsets.unsqueeze(2);
+  const at::Tensor codes = ((weight / each).round() + offset).clamp(-half, half - 1);
+  return {codes, scales, offsets, ((codes - offset) * each - weight).square().sum(2)};
+}
+
+}  // namespace
+
+LowBitSpec low_bit_spec(const char* name, const State& state) {
+  const StateReader reader(name, state);
+  const auto& tensors = std::get<1>(state);
+  const auto tensor = [&](const char* key) { return tensors.contains(key) ? tensors.at(key) : at::Tensor(); };
+  return {name,
+          tensor("codes"),
+          tensor("scales"),
+          tensor("offsets"),
+          tensor("bias"),
+          std::get<3>(state),
+          reader.integers("inputs", 1, 1)[0],
+          reader.integers("group_size", 1, 1)[0]};
+}
+
+LowBitSpec quantized(const char* name, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                     std::vector<std::string> post_ops, int64_t bits, int64_t group_size, bool symmetric) {
+  const at::NoGradGuard no_gradients;
+  TORCH_CHECK(weight.dim() == 2 && weight.numel() > 0 && weight.scalar_type() == at::kFloat && is_plain_cpu(weight) &&
+                  has_all_its_memory(weight) && weight.isfinite().all().item<bool>(),
+              name, ": expected a non-empty, finite 2-D CPU weight of float32 to quantise, got ", text_of(weight),
+              ". Leave this layer in float32.");
+  const int64_t outputs = weight.size(0), inputs = weight.size(1), size = std::min(group_size, inputs);
+  const int64_t groups = (inputs + size - 1) / size, half = int64_t{1} << (bits - 1);
+  const at::Tensor grouped = at::constant_pad_nd(weight, {0, groups * size - inputs}).view({outputs, groups, size});
+  // With 4 bits it is worth cutting off the largest numbers of a group, as all others are rounded less. And as there is one
+  // negative code more than positive ones, a negative scale may fit better.
+  const std::vector<double> shares = bits == 8   ? std::vector<double>{1}
+                                     : symmetric ? std::vector<double>{1, -1, 0.9, -0.9, 0.8, -0.8}
+                                                 : std::vector<double>{1, 0.9, 0.8};
+  Rounding best;
+  for (const double share : shares) {
+    const Rounding rounding = symmetric ? rounded_around_zero(grouped, half, share) : rounded(grouped, half, share);
+    if (!best.codes.defined()) {
+      best = rounding;
+      continue;
+    }
+    const at::Tensor is_better = rounding.error < best.error;
+    best = {at::where(is_better.unsqueeze(2), rounding.codes, best.codes),
+            at::where(is_better, rounding.scales, best.scales),
+            symmetric ? at::Tensor() : at::where(is_better, rounding.offsets, best.offsets),
+            at::where(is_better, rounding.error, best.error)};
+  }
+  const at::Tensor codes = best.codes.to(at::kChar).view({outputs, -1}).narrow(1, 0, inputs).contiguous();
+  return {name,
+          bits == 8 ? codes : in_halves(codes),
+          best.scales,
+          best.offsets,
+          bias.value_or(at::Tensor()),
+          std::move(post_ops),
+          inputs,
+          size};
+}
+
+LowBitLinear::LowBitLinear(LowBitSpec spec)
+    : FusedOp(spec.name, spec.post_ops, std::nullopt),
+      spec_(checked(std::move(spec))),
+      outputs_(spec_.outputs()),
+      bits_(spec_.bits()),
+      steps_(post_ops()),
+      unpacked_codes_(std::move(spec_.codes)) {}
+
+const PackedCodes& LowBitLinear::packed() const {
+  return *packed_.get([&] {
+    TORCH_CHECK(has_all_its_memory(unpacked_codes_), name(), ": expected a weight for ", inputs(), " inputs, got a ",
+                "tensor whose memory is gone. Don't resize the storage of what a context was made from.");
+    const OutsideOfPythonModes outside;
+    std::unique_ptr<const PackedCodes> made = pack(unpacked_codes_);
+    unpacked_codes_ = at::Tensor();
+    return made;
+  });
+}
+
+State LowBitLinear::state() const {
+  c10::Dict<std::string, at::Tensor> tensors;
+  for (const auto& [name, tensor] : {std::pair{"codes", packed().codes()},
+                                     {"scales", spec_.scales},
+                                     {"offsets", spec_.offsets},
+                                     {"bias", spec_.bias}}) {
+    if (tensor.defined()) tensors.insert(name, tensor);
+  }
+  c10::Dict<std::string, std::vector<int64_t>> integers;
+  integers.insert("inputs", std::vector<int64_t>{spec_.inputs});
+  integers.insert("group_size", std::vector<int64_t>{spec_.group_size});
+  return {/*version=*/1, tensors, integers, post_op_texts()};
+}
+
+at::Tensor LowBitLinear::plain_weight() const {
+  const OutsideOfPythonModes outside;
+  const at::Tensor saved = packed().codes();
+  const at::Tensor codes = (bits_ == 8 ? saved : out_of_halves(saved, inputs())).to(at::kFloat);
+  const auto of_inputs = [&](const at::Tensor& of_groups) {
+    return of_groups.repeat_interleave(spec_.group_size, 1).narrow(1, 0, inputs());
+  };
+  const at::Tensor numbers = spec_.offsets.defined() ? codes - of_inputs(spec_.offsets) : codes;
+  return numbers * of_inputs(spec_.scales);
+}
+
+at::DimVector LowBitLinear::result_sizes(const at::Tensor& input) const {
+  at::DimVector sizes(input.sizes());
+  sizes.back() = outputs_;
+  return sizes;
+}
+
+const char* LowBitLinear::reason_for_aten(const at::Tensor& input) const {
+  if (!is_plain_cpu_float(input)) return "the input is not a float32 CPU tensor";
+  if (wants_gradient(input)) return "the input requires a gradient";
+  if (input.numel() == 0) return "there is nothing to compute";
+  if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
+  return nullptr;
+}
+
+at::Tensor LowBitLinear::run(const at::Tensor& input, const std::vector<at::Tensor>& operands,
+                             bool /*eager_layout*/) const {
+  TORCH_CHECK(input.dim() >= 1 && input.size(-1) == inputs(), name(), ": expected input with last dimension ", inputs(),
+              " (weight is [", outputs_, ", ", inputs(), "]), got ", input.sizes(), ".");
+  check_operands(operands);
+  size_t done = 0;
+  if (const char* reason = reason_for_aten(input)) {
+    remember(reason);
+    return apply_rest(at::linear(input, plain_weight(), spec_.bias), operands, done);
+  }
+  const at::Tensor result = run_kernel(input, operands, done);
+  return apply_rest(result, operands, done);
+}
+
+class LowBitLinear::CallResult final : public FusedOp::Result {
+ public:
+  explicit CallResult(at::DimVector sizes) : sizes_(std::move(sizes)) {}
+
+  at::ScalarType dtype() const override { return at::kFloat; }
+  at::IntArrayRef sizes() const override { return sizes_; }
+  int64_t channel_dimension() const override { return static_cast<int64_t>(sizes_.size()) - 1; }
+  bool is_laid_out_like(const at::Tensor& tensor) const override { return tensor.is_contiguous(); }
+  at::Tensor kernel_view(const at::Tensor& tensor) const override { return tensor.contiguous(); }
+
+ private:
+  at::DimVector sizes_;
+};
+
+at::Tensor LowBitLinear::run_kernel(const at::Tensor& input, const std::vector<at::Tensor>& operands,
+                                    size_t& done) const {
+  // Asked before fuse(), which holds the operand too.
+  const bool may_accumulate = begins_with_addition() && is_dead(operands.front());
+  const at::DimVector sizes = result_sizes(input);
+  FusedPostOps fused;
+  if (steps_.applies_all()) {
+    fused.count = post_ops().size();
+  } else {
+    fused = fuse(operands, CallResult(sizes), KernelSteps::applies);
+  }
+  const bool accumulates = may_accumulate && adds_in_place(fused, operands.front());
+  at::Tensor result = accumulates ? in_memory_of(operands.front(), sizes, at::MemoryFormat::Contiguous)
+                                  : empty_result(sizes, at::kFloat);
+  const std::optional<InputRows> strided = rows_of(input);
+  const at::Tensor dense = strided ? at::Tensor() : input.contiguous();
+  KernelSteps::Room room;
+  multiply(strided ? *strided : *rows_of(dense), steps_.of_call(fused, spec_.bias, outputs_, room),
+           result.data_ptr<float>());
+  done = fused.count;
+  return result;
+}
+
+std::string LowBitLinear::describe() const {
+  const std::string group = spec_.groups() == 1 ? "row" : c10::str(spec_.group_size);
+  return c10::str(name(), "(weight=[", outputs_, ", ", inputs(), "], weight_format=int", bits_, ", group=", group,
+                  ", symmetric=", !spec_.offsets.defined(), ", scales=", spec_.scales.min().item<float>(), "..",
+                  spec_.scales.max().item<float>(), ", rows=", rows_are(), ", bias=", spec_.bias.defined(),
+                  ", post_ops=", post_op_texts(), ")");
+}
+
+}  // namespace ipex::runtime

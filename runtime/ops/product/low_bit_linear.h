@@ -1,0 +1,94 @@
+// A linear whose weight is kept as integers with scales. What its kinds share: which calls their kernels take, post-ops,
+// and a weight that is packed once.
+//
+//   number of the weight = (code - offset) * scale
+//
+// aten computes the other calls, with the weight as these numbers in float32.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ops/product/product.h"
+#include "packed/kernel_steps.h"
+#include "packed/lazy.h"
+#include "packed/packed_op.h"
+
+namespace ipex::runtime {
+
+// All that is saved.
+struct LowBitSpec {
+  const char* name;  // of the run op, for messages
+  // int8 [outputs, inputs]; or uint8 [outputs, half the inputs], two codes of -8 to 7 a byte, the first in the lower half.
+  at::Tensor codes;
+  at::Tensor scales;   // float32 [outputs, groups]
+  at::Tensor offsets;  // the same, or undefined where all are zero
+  at::Tensor bias;     // float32 [outputs], or undefined
+  std::vector<std::string> post_ops;
+  int64_t inputs;
+  int64_t group_size;  // inputs that share a scale
+
+  int64_t outputs() const { return codes.size(0); }
+  int64_t bits() const { return codes.scalar_type() == at::kChar ? 8 : 4; }
+  int64_t groups() const { return (inputs + group_size - 1) / group_size; }
+};
+
+// Reads a state, and throws where a field is missing or malformed.
+LowBitSpec low_bit_spec(const char* name, const State& state);
+
+// Rounds a float32 weight. `bits` is 8 or 4, `group_size` a positive number. Symmetric ones have no offsets.
+LowBitSpec quantized(const char* name, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                     std::vector<std::string> post_ops, int64_t bits, int64_t group_size, bool symmetric);
+
+// Codes in the layout of a kernel.
+class PackedCodes {
+ public:
+  virtual ~PackedCodes() = default;
+  // As they are saved, bit for bit.
+  virtual at::Tensor codes() const = 0;
+};
+
+class LowBitLinear : public FusedOp {
+ public:
+  // Throws when a field of the spec can't be right, before anything is allocated.
+  explicit LowBitLinear(LowBitSpec spec);
+
+  // The whole computation. The result is dense, whatever `eager_layout` is.
+  at::Tensor run(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const;
+
+  // Packs the codes now rather than at the first call.
+  void ensure_packed() const { packed(); }
+
+  State state() const;
+  std::string describe() const;
+
+ protected:
+  virtual std::unique_ptr<const PackedCodes> pack(const at::Tensor& codes) const = 0;
+  virtual void multiply(const InputRows& rows, const ElementwiseSteps& steps, float* result) const = 0;
+  // What the rows are computed in, for the description.
+  virtual const char* rows_are() const = 0;
+
+  int64_t inputs() const { return spec_.inputs; }
+  int64_t outputs() const { return outputs_; }
+  // Without the codes.
+  const LowBitSpec& spec() const { return spec_; }
+  int64_t bits() const { return bits_; }
+  const PackedCodes& packed() const;
+
+ private:
+  class CallResult;
+
+  at::DimVector result_sizes(const at::Tensor& input) const;
+  const char* reason_for_aten(const at::Tensor& input) const;
+  at::Tensor run_kernel(const at::Tensor& input, const std::vector<at::Tensor>& operands, size_t& done) const;
+  at::Tensor plain_weight() const;
+
+  LowBitSpec spec_;
+  const int64_t outputs_, bits_;
+  const KernelSteps steps_;
+  mutable at::Tensor unpacked_codes_;  // until they are packed
+  Lazy<PackedCodes> packed_;
+};
+
+}  // namespace ipex::runtime
