@@ -53,10 +53,10 @@ def test_without_it_ipex_is_not_found(tmp_path):
 
 NOT_COVERED = {
     "ipex.xpu.is_available()": "Use torch.xpu",
-    "ipex.quantization.prepare()": "Use torchao",
+    "ipex.quantization.prepare()": "Use ipex.quantization",
     "ipex.verbose(1)": "Set IPEX_VERBOSE=1",
     "ipex.something": "docs/migrating.md lists what is covered",
-    "from intel_extension_for_pytorch.quantization import prepare": "Use torchao",
+    "from intel_extension_for_pytorch.quantization import prepare": "Use ipex.quantization",
     "import intel_extension_for_pytorch.cpu.runtime": "taskset",
     "from intel_extension_for_pytorch import llm": "ipex.optimize",
 }

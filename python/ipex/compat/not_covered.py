@@ -18,7 +18,7 @@ REPLACEMENTS = {
     "llm": "Call ipex.optimize(model), or ipex.jit_optimize(model, example_inputs): attention is fused there.",
     "nn": "Use the modules of torch.nn; ipex.optimize packs them.",
     "optim": "Use the optimizers of torch.optim, and pass them to ipex.optimize.",
-    "quantization": "Use torchao to quantise; ipex has no int8 ops.",
+    "quantization": "Use ipex.quantization: prepare and convert take a Recipe in place of a qconfig.",
     "transformers": "Call ipex.optimize(model), or ipex.jit_optimize(model, example_inputs): attention is fused there.",
     "verbose": "Set IPEX_VERBOSE=1, and print ipex.explain(optimized).",
     "xpu": "Use torch.xpu, which is in torch itself.",

@@ -14,8 +14,8 @@ Without data, for linears:
 """
 
 from ._dynamic import dynamic
+from ._recipe import Recipe
+from ._static import Prepared, convert, prepare
 from ._weight_only import weight_only
-from .recipe import Recipe
-from .static import Prepared, convert, prepare
 
 __all__ = ["Prepared", "Recipe", "convert", "dynamic", "prepare", "weight_only"]

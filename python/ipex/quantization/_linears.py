@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from .._explain import explain
 from .._jit_optimize import script_module
 from .._load_extension import _C
-from .._report import explain
 from .._script_module import cpp_module, wrapped
 
 _LEFT = "it is one of the layers to leave in float"

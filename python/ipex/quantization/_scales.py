@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from .recipe import Recipe
+from ._recipe import Recipe
 
 _MOST = 255  # the largest 8-bit number
 

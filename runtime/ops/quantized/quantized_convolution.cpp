@@ -125,7 +125,10 @@ class QuantizedConvolutionContext final : public QuantizedOp {
     const memory::dims result = kernel_result_sizes(input.sizes().vec());
     for (int i = 0; i < 2; ++i) {
       const bool would_move = geometry_.stride[i] > 1 && window(i) > 1;
-      if (std::max(geometry_.begin[i], geometry_.end[i]) >= window(i) || (would_move && result[2 + i] == 1)) {
+      const bool may_miss =
+          geometry_.dilation[i] > input.size(2 + i) && std::min(geometry_.begin[i], geometry_.end[i]) > 0;
+      if (std::max(geometry_.begin[i], geometry_.end[i]) >= window(i) || may_miss ||
+          (would_move && result[2 + i] == 1)) {
         return "in this corner oneDNN's kernels read what they should not";
       }
     }

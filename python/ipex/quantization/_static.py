@@ -10,8 +10,8 @@ import torch
 from .._jit_optimize import script_module
 from .._load_extension import _C
 from .._script_module import cpp_module, wrapped
+from ._recipe import Recipe
 from ._scales import Scale, scale_of
-from .recipe import Recipe
 
 
 class Prepared:
