@@ -1,6 +1,7 @@
 #include "memory/allocator.h"
 
 #include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/alloc_cpu.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -150,7 +151,8 @@ Block* CachingAllocator::take_segment(Pool& pool, size_t bytes) {
   if (!fits_limit(bytes)) return nullptr;
   void* memory;
   try {
-    memory = c10::GetDefaultCPUAllocator()->raw_allocate(bytes);
+    // Without torch's allocator, which would report to its profiler what tensors then report once more.
+    memory = c10::alloc_cpu(bytes);
   } catch (const c10::Error&) {  // the system has no more
     return nullptr;
   }
@@ -230,7 +232,7 @@ void CachingAllocator::drop(Block* list) {
     apart_.erase(block->address());
     pool.segments.remove(block->bytes);
     segments_.remove(block->bytes);
-    c10::GetDefaultCPUAllocator()->raw_deallocate(block);
+    c10::free_cpu(block);
   }
 }
 

@@ -1,6 +1,6 @@
 #include "memory/region.h"
 
-#include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/alloc_cpu.h>
 
 #include <iterator>
 #include <new>
@@ -9,12 +9,11 @@
 
 namespace ipex::runtime {
 
-Region::Region(size_t bytes)
-    : memory_(static_cast<char*>(c10::GetDefaultCPUAllocator()->raw_allocate(bytes))), bytes_(bytes) {
+Region::Region(size_t bytes) : memory_(static_cast<char*>(c10::alloc_cpu(bytes))), bytes_(bytes) {
   gaps_.emplace(0, bytes);
 }
 
-Region::~Region() { c10::GetDefaultCPUAllocator()->raw_deallocate(memory_); }
+Region::~Region() { c10::free_cpu(memory_); }
 
 Block* Region::take(size_t bytes) {
   for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap) {

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 import torch
 
-from ..bench.machine import peak_operations_per_second
-
 ARRAY_BYTES = 128 * 2**20  # far more than caches hold
 
 
@@ -27,6 +25,8 @@ class Machine:
 
 def measure(seconds: float = 0.5) -> Machine:
     """Measure both, for some time each."""
+    from ..bench.machine import peak_operations_per_second  # importing ipex leaves the benchmark out
+
     return Machine(
         torch.get_num_threads(), peak_operations_per_second(seconds=seconds), bytes_per_second(seconds=seconds)
     )

@@ -138,7 +138,9 @@ def test_other_ranks_than_four(queries):
         check(*tensors)
         check(*tensors[:2], torch.randn(*batch, 13, 8))
         check(*tensors, torch.randn(queries, 13))
-        check(*tensors, torch.rand(batch[-1], queries, 1) < 0.9)
+        open_somewhere = torch.rand(batch[-1], queries, 13) < 0.5
+        open_somewhere[..., 0] = True
+        check(*tensors, open_somewhere)
         check(*tensors, causal=True)
     # Windows: heads lie behind them in memory, and in front of them in the product.
     joined = torch.randn(2, 5, queries, 3, 4, 8).permute(3, 0, 4, 1, 2, 5)
