@@ -13,8 +13,6 @@
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
-#include <limits>
-
 #include "isa/isa.h"
 #include "memory/result_memory.h"
 #include "memory/weight_memory.h"
@@ -41,26 +39,6 @@ struct RoundedWeight {
   std::unique_ptr<const BlockedWeight> blocked;
 };
 
-// Throws for numbers that no convolution has: what is computed from the others must not overflow.
-const ConvolutionGeometry& checked(const ConvolutionGeometry& geometry) {
-  constexpr int64_t most = std::numeric_limits<int32_t>::max();
-  const auto expect = [&](const char* what, const Ints& values, int64_t least) {
-    TORCH_CHECK(values.size() == geometry.stride.size() &&
-                    std::all_of(values.begin(), values.end(), [&](int64_t v) { return v >= least && v <= most; }),
-                op_name, ": expected ", geometry.stride.size(), " integers of at least ", least,
-                ", and less than 2^31, in ", what, ", got ", at::IntArrayRef(values),
-                ". Correct the convolution, or the file that it was loaded from.");
-  };
-  expect("stride", geometry.stride, 1);
-  expect("padding", geometry.begin, 0);
-  expect("padding", geometry.end, 0);
-  expect("dilation", geometry.dilation, 1);
-  expect("output_padding", geometry.output_padding, 0);
-  TORCH_CHECK(geometry.groups >= 1 && geometry.groups <= most, op_name, ": expected at least 1 group, got ",
-              geometry.groups, ". Correct the convolution, or the file that it was loaded from.");
-  return geometry;
-}
-
 // What the layout of a weight depends on, beside the weight.
 Ints numbers_of(const ConvolutionGeometry& geometry) {
   Ints numbers{geometry.spatial_rank, geometry.groups, geometry.transposed};
@@ -74,8 +52,8 @@ Ints numbers_of(const ConvolutionGeometry& geometry) {
 }  // namespace
 
 ConvolutionContext::ConvolutionContext(const Spec& spec, ConvolutionGeometry geometry)
-    : PackedOp(spec, static_cast<int64_t>(geometry.stride.size()) + 2, output_channels(spec.weight, checked(geometry)),
-               numbers_of(geometry)),
+    : PackedOp(spec, static_cast<int64_t>(geometry.stride.size()) + 2,
+               output_channels(spec.weight, geometry.checked(op_name)), numbers_of(geometry)),
       geometry_(std::move(geometry)),
       channels_last_(channels_last_of(geometry_.spatial_rank)),
       steps_(post_ops()) {
@@ -113,15 +91,7 @@ c10::intrusive_ptr<ConvolutionContext> ConvolutionContext::load(const State& sta
 
 int64_t ConvolutionContext::output_channels(const Tensor& weight, const ConvolutionGeometry& geometry) {
   if (!weight.defined() || weight.dim() < 2) return 0;  // refused by PackedOp
-  return geometry.transposed ? weight.size(1) * geometry.groups : weight.size(0);
-}
-
-int64_t ConvolutionContext::output_channels() const {
-  return geometry_.transposed ? weight_sizes()[1] * geometry_.groups : weight_sizes()[0];
-}
-
-int64_t ConvolutionContext::input_channels() const {
-  return geometry_.transposed ? weight_sizes()[0] : weight_sizes()[1] * geometry_.groups;
+  return geometry.output_channels(weight.sizes());
 }
 
 void ConvolutionContext::check_input(const Tensor& input) const {
@@ -391,21 +361,6 @@ at::DimVector ConvolutionContext::result_sizes(const Tensor& input) const {
   return sizes;
 }
 
-Ints ConvolutionContext::kernel_result_sizes(at::IntArrayRef source) const {
-  Ints sizes{source[0], output_channels()};
-  for (size_t i = 0; i < kernel_rank(); ++i) {
-    const int64_t padding = geometry_.begin[i] + geometry_.end[i];
-    const int64_t size = source[2 + i];
-    if (geometry_.transposed) {
-      sizes.push_back((size - 1) * geometry_.stride[i] - padding + window(i) + geometry_.output_padding[i]);
-    } else {
-      const int64_t room = size + padding - window(i);
-      sizes.push_back(room < 0 ? -1 : room / geometry_.stride[i] + 1);
-    }
-  }
-  return sizes;
-}
-
 bool ConvolutionContext::laid_out_as_result(const Tensor& tensor, const Tensor& input, bool eager_layout) const {
   return batched(tensor).is_contiguous(eager_layout ? eager_format(input) : channels_last_);
 }
@@ -422,22 +377,6 @@ const char* ConvolutionContext::own_reason_for_aten(const Tensor& input, bool ea
   }
   if (is_brgemm_at_fault(input)) return "in this corner oneDNN's kernels read what they should not";
   return nullptr;
-}
-
-bool ConvolutionContext::is_brgemm_at_fault(const Tensor& input) const {
-  const Tensor image = batched(input);
-  const Ints result = kernel_result_sizes(image.sizes());
-  // aten computes nothing then, or refuses.
-  if (input.numel() == 0 || c10::multiply_integers(result) == 0) return false;
-  for (size_t i = 0; i < kernel_rank(); ++i) {
-    if (std::max(geometry_.begin[i], geometry_.end[i]) >= window(i)) return true;
-    // Its holes are wide enough for the whole image.
-    const bool may_miss = !geometry_.transposed && geometry_.dilation[i] > image.size(static_cast<int64_t>(2 + i));
-    if (may_miss && std::min(geometry_.begin[i], geometry_.end[i]) > 0) return true;
-    const bool would_move = !geometry_.transposed && geometry_.stride[i] > 1 && window(i) > 1;
-    if (would_move && result[2 + i] == 1) return true;
-  }
-  return false;
 }
 
 at::MemoryFormat ConvolutionContext::eager_format(const Tensor& input) const {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "ops/convolution/convolution_geometry.h"
 #include "ops/convolution/winograd.h"
 #include "ops/product/bf16_weight.h"
 #include "packed/kernel_steps.h"
@@ -11,14 +12,6 @@
 #include "packed/packed_op.h"
 
 namespace ipex::runtime {
-
-// Of the kernel: two or three dimensions.
-struct ConvolutionGeometry {
-  int64_t spatial_rank;  // the model's, which may be 1
-  std::vector<int64_t> stride, begin, end, dilation, output_padding;
-  int64_t groups;
-  bool transposed;
-};
 
 class ConvolutionContext final : public PackedOp {
  public:
@@ -28,8 +21,8 @@ class ConvolutionContext final : public PackedOp {
   static c10::intrusive_ptr<ConvolutionContext> load(const State& state);
 
   const ConvolutionGeometry& geometry() const { return geometry_; }
-  int64_t output_channels() const;
-  int64_t input_channels() const;
+  int64_t output_channels() const { return geometry_.output_channels(weight_sizes()); }
+  int64_t input_channels() const { return geometry_.input_channels(weight_sizes()); }
 
   // Whether run() takes such an input, and finds no reason to leave it to aten.
   bool accepts(const at::Tensor& input, bool eager_layout) const;
@@ -38,11 +31,13 @@ class ConvolutionContext final : public PackedOp {
   // Whether each channel is convolved by itself, as kernels/depthwise.h does it, and that weight.
   bool is_depthwise() const;
   at::Tensor depthwise_weight() const;
-  // Where all pixels of a window may lie in the padding, and where a kernel that would move by more than one has no room
-  // to: then brgemm reads memory that is not the image's (oneDNN 3.7.2 and the one in torch; found by fuzzing).
-  bool is_brgemm_at_fault(const at::Tensor& input) const;
+  bool is_brgemm_at_fault(const at::Tensor& input) const {
+    return geometry_.is_brgemm_at_fault(batched(input).sizes(), weight_sizes());
+  }
   // The sizes of the result for a batched source.
-  std::vector<int64_t> kernel_result_sizes(at::IntArrayRef source) const;
+  std::vector<int64_t> kernel_result_sizes(at::IntArrayRef source) const {
+    return geometry_.result_sizes(source, weight_sizes());
+  }
 
   // All post-ops of a call as a kernel of our own takes them.
   struct KernelCall {
@@ -59,8 +54,7 @@ class ConvolutionContext final : public PackedOp {
 
   static int64_t output_channels(const at::Tensor& weight, const ConvolutionGeometry& geometry);
   size_t kernel_rank() const { return geometry_.stride.size(); }
-  // How far a window reaches.
-  int64_t window(size_t i) const { return geometry_.dilation[i] * (weight_sizes()[2 + i] - 1) + 1; }
+  int64_t window(size_t i) const { return geometry_.window(i, weight_sizes()); }
   static bool is_all(const Ints& values, int64_t wanted);
 
   // What PackedOp asks.

@@ -4,8 +4,8 @@
 //   ipex::observe(x, observer) -> Tensor     x itself
 //
 // An observer keeps the range of all values, a moving average of the ranges of calls, and a histogram. Where it is told
-// the largest magnitude in each column of the weights that read x, it keeps those of x too, for SmoothQuant. Scales are computed from these in Python
-// (ipex.quantization). Values that are not finite are counted, and otherwise left out.
+// the largest magnitude in each column of the weights that read x, it keeps those of x too, for SmoothQuant. Scales are
+// computed from these in Python (ipex.quantization). Values that are not finite are counted, and otherwise left out.
 #include <ATen/ATen.h>
 #include <torch/custom_class.h>
 #include <torch/library.h>

@@ -9,8 +9,6 @@
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
-#include <limits>
-
 #include "memory/result_memory.h"
 #include "ops/convolution/convolution.h"
 #include "ops/quantized/quantized_op.h"
@@ -41,18 +39,8 @@ class QuantizedConvolutionContext final : public QuantizedOp {
  public:
   QuantizedConvolutionContext(QuantizedSpec spec, ConvolutionGeometry geometry)
       : QuantizedOp(std::move(spec), /*weight_rank=*/4), geometry_(std::move(geometry)) {
-    constexpr int64_t most = std::numeric_limits<int32_t>::max();
-    const auto expect = [&](const char* what, const Ints& values, int64_t least) {
-      const auto fits = [&](int64_t v) { return v >= least && v <= most; };
-      TORCH_CHECK(values.size() == 2 && std::all_of(values.begin(), values.end(), fits), op_name,
-                  ": expected 2 integers of at least ", least, ", and less than 2^31, in ", what, ", got ",
-                  at::IntArrayRef(values), ". Correct the convolution, or the file that it was loaded from.");
-    };
-    expect("stride", geometry_.stride, 1);
-    expect("padding", geometry_.begin, 0);
-    expect("padding", geometry_.end, 0);
-    expect("dilation", geometry_.dilation, 1);
-    TORCH_CHECK(geometry_.groups >= 1 && plain_weight().size(0) % geometry_.groups == 0, op_name,
+    geometry_.checked(op_name);
+    TORCH_CHECK(plain_weight().size(0) % geometry_.groups == 0, op_name,
                 ": expected channels divisible by groups, got ", plain_weight().size(0), " and ", geometry_.groups,
                 ". The model file is damaged: save it again.");
     pack();
@@ -74,8 +62,7 @@ class QuantizedConvolutionContext final : public QuantizedOp {
             {"dilation", geometry_.dilation},
             {"groups", {geometry_.groups}}};
   }
-  int64_t input_channels() const { return plain_weight().size(1) * geometry_.groups; }
-  int64_t window(int i) const { return geometry_.dilation[i] * (plain_weight().size(2 + i) - 1) + 1; }
+  int64_t input_channels() const { return geometry_.input_channels(plain_weight().sizes()); }
 
   void check_input(const Tensor& input) const override {
     TORCH_CHECK(input.dim() == 4 && input.size(1) == input_channels(), op_name,
@@ -91,12 +78,7 @@ class QuantizedConvolutionContext final : public QuantizedOp {
   Tensor kernel_view(const Tensor& tensor) const override { return contiguous_result(tensor, channels_last); }
   memory::dims kernel_sizes(const Tensor& source) const override { return source.sizes().vec(); }
   memory::dims kernel_result_sizes(const memory::dims& source) const override {
-    memory::dims sizes{source[0], output_channels()};
-    for (int i = 0; i < 2; ++i) {
-      const int64_t room = source[2 + i] + geometry_.begin[i] + geometry_.end[i] - window(i);
-      sizes.push_back(room < 0 ? -1 : room / geometry_.stride[i] + 1);
-    }
-    return sizes;
+    return geometry_.result_sizes(source, plain_weight().sizes());
   }
   at::MemoryFormat kernel_format() const override { return channels_last; }
   Tensor allocate(const Tensor& source, at::ScalarType dtype) const override {
@@ -120,19 +102,10 @@ class QuantizedConvolutionContext final : public QuantizedOp {
     return is_last ? channels_last : at::MemoryFormat::Contiguous;
   }
   int64_t channel_dimension(int64_t rank) const override { return rank - 3; }
-  // See ConvolutionContext::is_brgemm_at_fault.
   const char* own_reason_for_floats(const Tensor& input) const override {
-    const memory::dims result = kernel_result_sizes(input.sizes().vec());
-    for (int i = 0; i < 2; ++i) {
-      const bool would_move = geometry_.stride[i] > 1 && window(i) > 1;
-      const bool may_miss =
-          geometry_.dilation[i] > input.size(2 + i) && std::min(geometry_.begin[i], geometry_.end[i]) > 0;
-      if (std::max(geometry_.begin[i], geometry_.end[i]) >= window(i) || may_miss ||
-          (would_move && result[2 + i] == 1)) {
-        return "in this corner oneDNN's kernels read what they should not";
-      }
-    }
-    return nullptr;
+    return geometry_.is_brgemm_at_fault(input.sizes(), plain_weight().sizes())
+               ? "in this corner oneDNN's kernels read what they should not"
+               : nullptr;
   }
   memory::desc weight_desc(const Tensor& plain) const override {
     memory::dims sizes = plain.sizes().vec(), strides = plain.strides().vec();
@@ -145,7 +118,9 @@ class QuantizedConvolutionContext final : public QuantizedOp {
   }
   int weight_scales_mask() const override { return geometry_.groups > 1 ? 3 : 1; }
   memory::dims ordinary_input_sizes() const override {
-    return {1, input_channels(), std::max<int64_t>(28, window(0)), std::max<int64_t>(28, window(1))};
+    const at::IntArrayRef weight = plain_weight().sizes();
+    const auto at_least_a_window = [&](size_t i) { return std::max<int64_t>(28, geometry_.window(i, weight)); };
+    return {1, input_channels(), at_least_a_window(0), at_least_a_window(1)};
   }
   memory::desc result_desc(const memory::dims& sizes, memory::data_type type) const override {
     return {sizes, type, memory::format_tag::nhwc};
@@ -173,14 +148,8 @@ c10::intrusive_ptr<QuantizedConvolutionContext> prepack(
     const std::vector<double>& input, const std::vector<double>& result, const std::vector<double>& operands) {
   constexpr const char* where = "ipex::quantized_convolution_prepack";
   TORCH_CHECK(padding.size() == 4, where, ": expected 4 integers in padding, got ", at::IntArrayRef(padding), ".");
-  const auto one = [&](const std::vector<double>& numbers) {
-    const OptionalAffines affines = affines_of(where, numbers);
-    return affines.empty() ? std::optional<Affine>() : affines.front();
-  };
-  TORCH_CHECK(one(input), where, ": expected a scale and a zero point of the input, got none.");
   return c10::make_intrusive<QuantizedConvolutionContext>(
-      QuantizedSpec{op_name, weight, weight_scales, bias.value_or(Tensor()), std::move(post_ops), *one(input),
-                    one(result), affines_of(where, operands)},
+      spec_of({where, op_name}, weight, weight_scales, bias, std::move(post_ops), input, result, operands),
       geometry_of(std::move(stride), {padding[0], padding[1]}, {padding[2], padding[3]}, std::move(dilation), groups));
 }
 

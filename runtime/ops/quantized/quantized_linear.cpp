@@ -82,14 +82,9 @@ c10::intrusive_ptr<QuantizedLinearContext> prepack(const at::Tensor& weight, con
                                                    std::vector<std::string> post_ops, const std::vector<double>& input,
                                                    const std::vector<double>& result,
                                                    const std::vector<double>& operands) {
-  const auto one = [](const std::vector<double>& numbers) {
-    const OptionalAffines affines = affines_of("ipex::quantized_linear_prepack", numbers);
-    return affines.empty() ? std::optional<Affine>() : affines.front();
-  };
-  TORCH_CHECK(one(input), "ipex::quantized_linear_prepack: expected a scale and a zero point of the input, got none.");
-  return c10::make_intrusive<QuantizedLinearContext>(
-      QuantizedSpec{op_name, weight, weight_scales, bias.value_or(at::Tensor()), std::move(post_ops), *one(input),
-                    one(result), affines_of("ipex::quantized_linear_prepack", operands)});
+  return c10::make_intrusive<QuantizedLinearContext>(spec_of({"ipex::quantized_linear_prepack", op_name}, weight,
+                                                             weight_scales, bias, std::move(post_ops), input, result,
+                                                             operands));
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {

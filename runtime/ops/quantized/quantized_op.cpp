@@ -46,6 +46,26 @@ at::Tensor number(double value, at::ScalarType dtype) { return at::full({1}, val
 
 }  // namespace
 
+QuantizedSpec spec_of(OpNames names, const at::Tensor& weight, const at::Tensor& weight_scales,
+                      const std::optional<at::Tensor>& bias, std::vector<std::string> post_ops,
+                      const std::vector<double>& input, const std::vector<double>& result,
+                      const std::vector<double>& operands) {
+  const auto one = [&](const std::vector<double>& numbers) {
+    const OptionalAffines affines = affines_of(names.prepack, numbers);
+    return affines.empty() ? std::optional<Affine>() : affines.front();
+  };
+  const std::optional<Affine> of_input = one(input);
+  TORCH_CHECK(of_input, names.prepack, ": expected a scale and a zero point of the input, got none.");
+  return {.name = names.run,
+          .weight = weight,
+          .weight_scales = weight_scales,
+          .bias = bias.value_or(at::Tensor()),
+          .post_ops = std::move(post_ops),
+          .input = *of_input,
+          .result = one(result),
+          .operands = affines_of(names.prepack, operands)};
+}
+
 QuantizedOp::QuantizedOp(QuantizedSpec spec, int64_t weight_rank)
     : FusedOp(spec.name, spec.post_ops, std::nullopt),
       spec_(checked(std::move(spec), weight_rank)),

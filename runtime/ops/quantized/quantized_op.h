@@ -31,6 +31,16 @@ struct QuantizedSpec {
   OptionalAffines operands;      // of each, none: float32
 };
 
+// The spec that the arguments of a prepack op stand for. `input`, `result` and `operands` are as affines_of reads them; an
+// empty `result` is float32.
+struct OpNames {
+  const char *prepack, *run;
+};
+QuantizedSpec spec_of(OpNames names, const at::Tensor& weight, const at::Tensor& weight_scales,
+                      const std::optional<at::Tensor>& bias, std::vector<std::string> post_ops,
+                      const std::vector<double>& input, const std::vector<double>& result,
+                      const std::vector<double>& operands);
+
 class QuantizedOp : public FusedOp {
  public:
   // Throws when a field of the spec can't be right.

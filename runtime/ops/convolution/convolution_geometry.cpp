@@ -1,0 +1,60 @@
+#include "ops/convolution/convolution_geometry.h"
+
+#include <c10/util/Exception.h>
+#include <c10/util/accumulate.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace ipex::runtime {
+
+using Ints = std::vector<int64_t>;
+
+const ConvolutionGeometry& ConvolutionGeometry::checked(const char* where) const {
+  constexpr int64_t most = std::numeric_limits<int32_t>::max();
+  const auto expect = [&](const char* what, const Ints& values, int64_t least) {
+    TORCH_CHECK(values.size() == stride.size() &&
+                    std::all_of(values.begin(), values.end(), [&](int64_t v) { return v >= least && v <= most; }),
+                where, ": expected ", stride.size(), " integers of at least ", least, ", and less than 2^31, in ", what,
+                ", got ", c10::IntArrayRef(values), ". Correct the convolution, or the file that it was loaded from.");
+  };
+  expect("stride", stride, 1);
+  expect("padding", begin, 0);
+  expect("padding", end, 0);
+  expect("dilation", dilation, 1);
+  expect("output_padding", output_padding, 0);
+  TORCH_CHECK(groups >= 1 && groups <= most, where, ": expected at least 1 group, got ", groups,
+              ". Correct the convolution, or the file that it was loaded from.");
+  return *this;
+}
+
+Ints ConvolutionGeometry::result_sizes(c10::IntArrayRef image, c10::IntArrayRef weight) const {
+  Ints sizes{image[0], output_channels(weight)};
+  for (size_t i = 0; i < stride.size(); ++i) {
+    const int64_t padding = begin[i] + end[i], size = image[2 + i];
+    if (transposed) {
+      sizes.push_back((size - 1) * stride[i] - padding + window(i, weight) + output_padding[i]);
+    } else {
+      const int64_t room = size + padding - window(i, weight);
+      sizes.push_back(room < 0 ? -1 : room / stride[i] + 1);
+    }
+  }
+  return sizes;
+}
+
+bool ConvolutionGeometry::is_brgemm_at_fault(c10::IntArrayRef image, c10::IntArrayRef weight) const {
+  const Ints result = result_sizes(image, weight);
+  // aten computes nothing then, or refuses.
+  if (c10::multiply_integers(image) == 0 || c10::multiply_integers(result) == 0) return false;
+  for (size_t i = 0; i < stride.size(); ++i) {
+    if (std::max(begin[i], end[i]) >= window(i, weight)) return true;
+    // Its holes are wide enough for the whole image.
+    const bool may_miss = !transposed && dilation[i] > image[2 + i];
+    if (may_miss && std::min(begin[i], end[i]) > 0) return true;
+    const bool would_move = !transposed && stride[i] > 1 && window(i, weight) > 1;
+    if (would_move && result[2 + i] == 1) return true;
+  }
+  return false;
+}
+
+}  // namespace ipex::runtime

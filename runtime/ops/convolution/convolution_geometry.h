@@ -1,0 +1,32 @@
+// The numbers of a convolution, and what follows from them: what float32, 16-bit and 8-bit convolutions share.
+#pragma once
+
+#include <c10/util/ArrayRef.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace ipex::runtime {
+
+// Of the kernel: two or three dimensions.
+struct ConvolutionGeometry {
+  int64_t spatial_rank;  // the model's, which may be 1
+  std::vector<int64_t> stride, begin, end, dilation, output_padding;
+  int64_t groups;
+  bool transposed;
+
+  // Throws, naming `where`, for numbers that no convolution has: what is computed from the others must not overflow.
+  const ConvolutionGeometry& checked(const char* where) const;
+
+  // The following are for a weight of these sizes, and for a batched image.
+  int64_t output_channels(c10::IntArrayRef weight) const { return transposed ? weight[1] * groups : weight[0]; }
+  int64_t input_channels(c10::IntArrayRef weight) const { return transposed ? weight[0] : weight[1] * groups; }
+  // How far a window reaches.
+  int64_t window(size_t i, c10::IntArrayRef weight) const { return dilation[i] * (weight[2 + i] - 1) + 1; }
+  std::vector<int64_t> result_sizes(c10::IntArrayRef image, c10::IntArrayRef weight) const;
+  // Where all pixels of a window may lie in the padding, and where a kernel that would move by more than one has no room
+  // to: then brgemm reads memory that is not the image's (oneDNN 3.7.2 and the one in torch; found by fuzzing).
+  bool is_brgemm_at_fault(c10::IntArrayRef image, c10::IntArrayRef weight) const;
+};
+
+}  // namespace ipex::runtime
