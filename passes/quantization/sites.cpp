@@ -1,6 +1,7 @@
 #include "quantization/sites.h"
 
 #include <ATen/ATen.h>
+#include <ipex/post_ops.h>
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <map>
@@ -39,14 +40,8 @@ std::optional<std::string> reason_against(const Anchor& anchor, const Quantizati
 
 // The post-op that takes each operand.
 std::vector<std::string> takers_of_operands(const Anchor& anchor) {
-  static const std::unordered_set<std::string> take{"add",     "add_",     "radd",     "sub",  "sub_", "rsub",
-                                                    "mul",     "mul_",     "rmul",     "div",  "div_", "maximum",
-                                                    "minimum", "rmaximum", "rminimum", "prelu"};
-  std::vector<std::string> takers;
-  for (const std::string& post_op : anchor.post_ops()) {
-    const std::string name = post_op.substr(0, post_op.find('('));
-    if (take.count(name) || name.starts_with("add_scaled")) takers.push_back(name);
-  }
+  std::vector<std::string> takers = anchor.post_ops();
+  std::erase_if(takers, [](const std::string& post_op) { return !takes_operand(post_op); });
   return takers;
 }
 

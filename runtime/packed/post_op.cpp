@@ -1,6 +1,7 @@
 #include "packed/post_op.h"
 
 #include <ATen/ATen.h>
+#include <ipex/post_ops.h>
 
 #include <algorithm>
 #include <charconv>
@@ -59,12 +60,19 @@ at::Scalar read_number(std::string_view text, const char*& end) {
   return as_whole.ec == std::errc() && as_whole.ptr == as_real.ptr ? at::Scalar(whole) : at::Scalar(real);
 }
 
-PostOp parse(const char* where, const std::string& text) {
-  const std::string name = text.substr(0, text.find('('));
+const PostOpKind& kind_of(const char* where, const std::string& name) {
   const PostOpKind* kind =
       std::find_if(std::begin(table), std::end(table), [&](const auto& k) { return name == k.name; });
   TORCH_CHECK(kind != std::end(table), where, ": expected a post-op that this version knows, got '", name,
               "'. The model was written by a newer ipex: upgrade, or optimise it again.");
+  return *kind;
+}
+
+std::string name_in(const std::string& text) { return text.substr(0, text.find('(')); }
+
+PostOp parse(const char* where, const std::string& text) {
+  const std::string name = name_in(text);
+  const PostOpKind* kind = &kind_of(where, name);
   PostOpArguments arguments;
   std::vector<double> numbers;
   for (size_t at = name.size() + 1; at < text.size();) {
@@ -113,3 +121,11 @@ size_t operand_count(const PostOps& post_ops) {
 }
 
 }  // namespace ipex::runtime
+
+namespace ipex {
+
+bool takes_operand(const std::string& post_op) {
+  return runtime::kind_of("ipex::takes_operand", runtime::name_in(post_op)).takes_operand;
+}
+
+}  // namespace ipex
