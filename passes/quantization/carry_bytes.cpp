@@ -13,6 +13,7 @@
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "aliasing.h"
 #include "anchor.h"
@@ -62,75 +63,84 @@ bool moves_or_chooses(const Node* node) {
          node->outputs().size() == 1 && (!joins || node->input(0)->node()->kind() == c10::prim::ListConstruct);
 }
 
-// The numbers stand for the tensor's readers, who were the nodes that made numbers of it.
-void read_directly(Value* value) {
-  const auto uses = value->uses();  // as they are now: the readers of the numbers come in their place
-  for (const Use& use : uses) {
-    use.user->output()->replaceAllUsesWith(value);
-    use.user->destroy();
-  }
-}
+class Carrying {
+ public:
+  explicit Carrying(Context& context) : context_(context) {}
 
-void quantize_inputs(Node* node, const Node* quantize) {
-  Node* reader = node;
-  size_t count = 1;
-  const WithInsertPoint guard(node);
-  Graph& graph = *node->owningGraph();
-  if (has_trait(node, trait::joins)) {
-    Node* list = node->input(0)->node();  // which may have other readers
-    reader = graph.insertNode(graph.createList(c10::TensorType::get(), list->inputs()));
-    node->replaceInput(0, reader->output());
-    if (!list->hasUses()) list->destroy();
-    reader->moveBefore(node);
-    count = reader->inputs().size();
+  bool run() {
+    for_each(context_.graph, "ipex::quantize", [&](Node* node) { waiting_.push_back(node); });
+    bool changed = false;
+    // What is carried on waits in turn. Nothing else can come to be carried: that takes a new reader of its tensor.
+    while (!waiting_.empty()) {
+      Node* quantize = waiting_.back();
+      waiting_.pop_back();
+      if (!gone_.count(quantize)) changed |= carry(quantize);
+    }
+    return changed;
   }
-  const WithInsertPoint before(reader);
-  for (size_t i = 0; i < count; ++i) {
-    Value* numbers = graph.insert(quantize->kind(), {reader->input(i), *toIValue(quantize->input(1)),
-                                                     *toIValue(quantize->input(2)), torch::jit::IValue()});
-    numbers->node()->setSourceRange(quantize->sourceRange());
-    reader->replaceInput(i, numbers);
-  }
-}
 
-// Whether anything was done about the tensor that this node makes numbers of.
-bool carry(Context& context, Node* quantize) {
-  Value* value = quantize->input(0);
-  Node* maker = value->node();
-  if (has_factors(quantize) || maker->owningBlock() != quantize->owningBlock() || !is_read_as(value, quantize)) {
-    return false;
+ private:
+  // Whether anything was done about the tensor that this node makes numbers of.
+  bool carry(Node* quantize) {
+    Value* value = quantize->input(0);
+    Node* maker = value->node();
+    if (has_factors(quantize) || maker->owningBlock() != quantize->owningBlock() || !is_read_as(value, quantize)) {
+      return false;
+    }
+    if (gives_floats(maker)) {
+      const std::vector<double> numbers{toIValue(quantize->input(1))->toDouble(),
+                                        static_cast<double>(toIValue(quantize->input(2))->toInt())};
+      set_argument(maker->input(1)->node(), "result", numbers);
+      context_.applied(maker, "gives 8-bit numbers");
+    } else if (moves_or_chooses(maker)) {
+      quantize_inputs(maker, quantize);
+    } else {
+      return false;
+    }
+    value->setType(c10::TensorType::get());
+    read_directly(value);
+    return true;
   }
-  if (gives_floats(maker)) {
-    const std::vector<double> numbers{toIValue(quantize->input(1))->toDouble(),
-                                      static_cast<double>(toIValue(quantize->input(2))->toInt())};
-    set_argument(maker->input(1)->node(), "result", numbers);
-    context.applied(maker, "gives 8-bit numbers");
-  } else if (moves_or_chooses(maker)) {
-    quantize_inputs(maker, quantize);
-  } else {
-    return false;
-  }
-  value->setType(c10::TensorType::get());
-  read_directly(value);
-  return true;
-}
 
-bool run(Context& context) {
-  if (!context.options.quantization) return false;
-  bool changed = false, again = true;
-  while (again) {
-    again = false;
-    std::vector<Node*> nodes;
-    for_each(context.graph, "ipex::quantize", [&](Node* node) { nodes.push_back(node); });
-    for (Node* node : nodes) {
-      if (carry(context, node)) {
-        again = changed = true;
-        break;  // others may be gone
-      }
+  // The numbers stand for the tensor's readers, who were the nodes that made numbers of it.
+  void read_directly(Value* value) {
+    const auto uses = value->uses();  // as they are now: the readers of the numbers come in their place
+    for (const Use& use : uses) {
+      use.user->output()->replaceAllUsesWith(value);
+      gone_.insert(use.user);
+    }
+    for (const Use& use : uses) use.user->destroy();
+  }
+
+  void quantize_inputs(Node* node, const Node* quantize) {
+    Node* reader = node;
+    size_t count = 1;
+    const WithInsertPoint guard(node);
+    Graph& graph = *node->owningGraph();
+    if (has_trait(node, trait::joins)) {
+      Node* list = node->input(0)->node();  // which may have other readers
+      reader = graph.insertNode(graph.createList(c10::TensorType::get(), list->inputs()));
+      node->replaceInput(0, reader->output());
+      if (!list->hasUses()) list->destroy();
+      count = reader->inputs().size();
+    }
+    const WithInsertPoint before(reader);
+    for (size_t i = 0; i < count; ++i) {
+      Value* numbers = graph.insert(quantize->kind(), {reader->input(i), *toIValue(quantize->input(1)),
+                                                       *toIValue(quantize->input(2)), torch::jit::IValue()});
+      numbers->node()->setSourceRange(quantize->sourceRange());
+      reader->replaceInput(i, numbers);
+      gone_.erase(numbers->node());  // it may lie where one lay that is gone
+      waiting_.push_back(numbers->node());
     }
   }
-  return changed;
-}
+
+  Context& context_;
+  std::vector<Node*> waiting_;
+  std::unordered_set<const Node*> gone_;
+};
+
+bool run(Context& context) { return context.options.quantization && Carrying(context).run(); }
 
 }  // namespace
 
