@@ -7,5 +7,7 @@ namespace ipex::runtime {
 
 // As at::empty, for tensors on the CPU.
 at::Tensor empty_weight(at::IntArrayRef sizes, const at::TensorOptions& options);
+// The same, cleared.
+at::Tensor zero_weight(at::IntArrayRef sizes, const at::TensorOptions& options);
 
 }  // namespace ipex::runtime

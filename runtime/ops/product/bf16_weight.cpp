@@ -4,7 +4,6 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "isa/isa.h"
 #include "kernels/kernels.h"
@@ -27,8 +26,7 @@ Bf16Weight::Bf16Weight(const Panels& weight, int64_t outputs, int64_t inputs)
       panel_columns_(panel_columns_for(outputs)),
       panel_size_(at::divup(inputs, 2) * panel_columns_),
       panels_(at::divup(outputs, panel_columns_)),
-      words_(empty_weight({panels_ * panel_size_}, at::kInt)) {
-  std::memset(words(), 0, words_.nbytes());  // the last panel need not be full
+      words_(zero_weight({panels_ * panel_size_}, at::kInt)) {  // the last panel need not be full
   constexpr int64_t rows_in_cache = 256;
   const auto round = [&](int64_t output, int64_t first, int64_t last) {
     const float* from = weight.data + output / weight.columns * weight.size + output % weight.columns;

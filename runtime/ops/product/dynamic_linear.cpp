@@ -10,8 +10,11 @@
 #include <ATen/Parallel.h>
 #include <torch/library.h>
 
+#include <limits>
+
 #include "kernels/kernels.h"
 #include "memory/scratch.h"
+#include "memory/weight_memory.h"
 #include "ops/product/low_bit_linear.h"
 #include "ops/product/share_product.h"
 
@@ -29,16 +32,18 @@ class PackedBytes final : public PackedCodes {
         panel_columns_(kernels().bytes_product.panel_columns),
         depth_(at::divup(inputs_, bytes_of_a_word)),
         panels_(at::divup(outputs_, panel_columns_)),
-        bytes_(std::make_unique<int8_t[]>(bytes_of_a_word * panels_ * depth_ * panel_columns_)),
-        sums_(std::make_unique<int32_t[]>(panels_ * panel_columns_)),
-        scales_(std::make_unique<float[]>(panels_ * panel_columns_)) {  // zeros, all of them
-    std::copy_n(scales.const_data_ptr<float>(), outputs_, scales_.get());
+        bytes_(zero_weight({bytes_of_a_word * panels_ * depth_ * panel_columns_}, at::kChar)),
+        sums_(zero_weight({panels_ * panel_columns_}, at::kInt)),
+        scales_(zero_weight({panels_ * panel_columns_}, at::kFloat)) {
+    std::copy_n(scales.const_data_ptr<float>(), outputs_, scales_.mutable_data_ptr<float>());
     const auto* from = codes.const_data_ptr<int8_t>();
+    auto* bytes = bytes_.mutable_data_ptr<int8_t>();
+    auto* sums = sums_.mutable_data_ptr<int32_t>();
     at::parallel_for(0, outputs_, panel_columns_, [&](int64_t first, int64_t last) {
       for (int64_t output = first; output < last; ++output) {
         for (int64_t k = 0; k < inputs_; ++k) {
-          bytes_[place(output, k)] = from[output * inputs_ + k];
-          sums_[output] += from[output * inputs_ + k];
+          bytes[place(output, k)] = from[output * inputs_ + k];
+          sums[output] += from[output * inputs_ + k];
         }
       }
     });
@@ -47,9 +52,10 @@ class PackedBytes final : public PackedCodes {
   at::Tensor codes() const override {
     const OutsideOfPythonModes outside;
     at::Tensor codes = at::empty({outputs_, inputs_}, at::kChar);
+    const auto* bytes = bytes_.const_data_ptr<int8_t>();
     auto* to = codes.mutable_data_ptr<int8_t>();
     for (int64_t output = 0; output < outputs_; ++output) {
-      for (int64_t k = 0; k < inputs_; ++k) to[output * inputs_ + k] = bytes_[place(output, k)];
+      for (int64_t k = 0; k < inputs_; ++k) to[output * inputs_ + k] = bytes[place(output, k)];
     }
     return codes;
   }
@@ -70,11 +76,11 @@ class PackedBytes final : public PackedCodes {
                                  .row_stride = stride,
                                  .row_scales = row_scales,
                                  .first_row = first_row,
-                                 .words = reinterpret_cast<const uint32_t*>(bytes_.get()),
+                                 .words = static_cast<const uint32_t*>(bytes_.const_data_ptr()),
                                  .depth = depth_,
                                  .panel_size = depth_ * panel_columns_,
-                                 .column_scales = scales_.get(),
-                                 .column_sums = sums_.get(),
+                                 .column_scales = scales_.const_data_ptr<float>(),
+                                 .column_sums = sums_.const_data_ptr<int32_t>(),
                                  .steps = steps,
                                  .result = result,
                                  .result_stride = steps.columns};
@@ -89,9 +95,7 @@ class PackedBytes final : public PackedCodes {
   }
 
   const int64_t outputs_, inputs_, panel_columns_, depth_, panels_;
-  const std::unique_ptr<int8_t[]> bytes_;
-  const std::unique_ptr<int32_t[]> sums_;
-  const std::unique_ptr<float[]> scales_;
+  const at::Tensor bytes_, sums_, scales_;
 };
 
 class DynamicLinearContext final : public LowBitLinear {

@@ -9,8 +9,11 @@
 #include <ATen/Parallel.h>
 #include <torch/library.h>
 
+#include <limits>
+
 #include "kernels/kernels.h"
 #include "memory/scratch.h"
+#include "memory/weight_memory.h"
 #include "ops/product/low_bit_linear.h"
 
 namespace ipex::runtime {
@@ -37,16 +40,17 @@ class PanelsOfCodes final : public PackedCodes {
     const bool is_one_group = spec.groups() == 1;
     group_size_ = is_one_group ? std::min(most_at_once, rounded_up(inputs_, codes_of_a_word)) : spec.group_size;
     groups_ = at::divup(inputs_, group_size_);
-    bytes_ = std::make_unique<uint8_t[]>(panels_ * groups_ * group_size_ * panel_columns_ / (is_4_bit_ ? 2 : 1));
+    bytes_ = zero_weight({panels_ * groups_ * group_size_ * panel_columns_ / (is_4_bit_ ? 2 : 1)}, at::kByte);
+    auto* bytes = bytes_.mutable_data_ptr<uint8_t>();
     const auto* from = static_cast<const uint8_t*>(codes.const_data_ptr());
     at::parallel_for(0, panels_, 1, [&](int64_t first, int64_t last) {
       for (int64_t output = first * panel_columns_; output < std::min(outputs_, last * panel_columns_); ++output) {
         for (int64_t k = 0; k < inputs_; ++k) {
           if (is_4_bit_) {
             const int code = from[output * at::divup(inputs_, 2) + k / 2] >> (k % 2 * 4) & 15;
-            bytes_[place(output, k)] |= static_cast<uint8_t>(code << (k % 2 * 4));
+            bytes[place(output, k)] |= static_cast<uint8_t>(code << (k % 2 * 4));
           } else {
-            bytes_[place(output, k)] = from[output * inputs_ + k];
+            bytes[place(output, k)] = from[output * inputs_ + k];
           }
         }
       }
@@ -59,10 +63,11 @@ class PanelsOfCodes final : public PackedCodes {
     const OutsideOfPythonModes outside;
     const int64_t width = is_4_bit_ ? at::divup(inputs_, 2) : inputs_;
     at::Tensor codes = at::zeros({outputs_, width}, is_4_bit_ ? at::kByte : at::kChar);
+    const auto* bytes = bytes_.const_data_ptr<uint8_t>();
     auto* to = static_cast<uint8_t*>(codes.mutable_data_ptr());
     for (int64_t output = 0; output < outputs_; ++output) {
       for (int64_t k = 0; k < inputs_; ++k) {
-        const uint8_t byte = bytes_[place(output, k)];
+        const uint8_t byte = bytes[place(output, k)];
         if (is_4_bit_) {
           to[output * width + k / 2] |= static_cast<uint8_t>(byte & (k % 2 == 0 ? 15 : 240));
         } else {
@@ -82,9 +87,9 @@ class PanelsOfCodes final : public PackedCodes {
 
   CodesMatrix matrix() const {
     return {is_4_bit_ ? CodeFormat::int4 : CodeFormat::int8,
-            bytes_.get(),
-            scales_.get(),
-            offsets_.get(),
+            bytes_.const_data_ptr<uint8_t>(),
+            scales_.const_data_ptr<float>(),
+            offsets_.defined() ? offsets_.const_data_ptr<float>() : nullptr,
             group_size_,
             groups_};
   }
@@ -98,8 +103,9 @@ class PanelsOfCodes final : public PackedCodes {
     return (number / codes_of_a_word * panel_columns_ + column) * bytes + number % codes_of_a_word / 2;
   }
 
-  std::unique_ptr<float[]> in_panels(const at::Tensor& of_groups, bool is_one_group) const {
-    auto panels = std::make_unique<float[]>(panels_ * groups_ * panel_columns_);
+  at::Tensor in_panels(const at::Tensor& of_groups, bool is_one_group) const {
+    at::Tensor in_panels = zero_weight({panels_ * groups_ * panel_columns_}, at::kFloat);
+    auto* panels = in_panels.mutable_data_ptr<float>();
     const auto* from = of_groups.const_data_ptr<float>();
     for (int64_t output = 0; output < outputs_; ++output) {
       for (int64_t group = 0; group < groups_; ++group) {
@@ -108,15 +114,15 @@ class PanelsOfCodes final : public PackedCodes {
             is_one_group ? from[output] : from[output * groups_ + group];
       }
     }
-    return panels;
+    return in_panels;
   }
 
   void multiply_codes(const InputRows& rows, const ElementwiseSteps& steps, float* result) const {
     const bool pads = depth() != inputs_;
     const at::Tensor memory =
-        pads || offsets_ ? scratch(sizeof(float) * rows.count * (depth() + groups_)) : at::Tensor();
+        pads || offsets_.defined() ? scratch(sizeof(float) * rows.count * (depth() + groups_)) : at::Tensor();
     auto* padded = memory.defined() ? static_cast<float*>(memory.data_ptr()) : nullptr;
-    float* sums = offsets_ ? padded + rows.count * depth() : nullptr;
+    float* sums = offsets_.defined() ? padded + rows.count * depth() : nullptr;
     for (int64_t row = 0; memory.defined() && row < rows.count; ++row) {
       float* to = padded + row * depth();
       std::copy_n(rows.first + row * rows.stride, inputs_, to);
@@ -164,8 +170,7 @@ class PanelsOfCodes final : public PackedCodes {
   const bool is_4_bit_;
   const int64_t panel_columns_, panels_;
   int64_t group_size_, groups_;
-  std::unique_ptr<uint8_t[]> bytes_;
-  std::unique_ptr<float[]> scales_, offsets_;
+  at::Tensor bytes_, scales_, offsets_;
 };
 
 class WeightOnlyLinearContext final : public LowBitLinear {

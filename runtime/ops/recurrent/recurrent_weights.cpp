@@ -168,7 +168,7 @@ PackedColumns::PackedColumns(const at::Tensor& plain, std::vector<int64_t> order
     : order_(std::move(order)), depth_(plain.size(1)), rows_(plain.size(0)) {
   const int64_t width = kernels().recurrent.width;
   const int64_t tiles = at::divup(static_cast<int64_t>(order_.size()), tile.vectors * width);
-  data_ = empty_weight({tiles, tile.vectors / tile.in_panel, depth_, tile.in_panel * width}, at::kFloat).zero_();
+  data_ = zero_weight({tiles, tile.vectors / tile.in_panel, depth_, tile.in_panel * width}, at::kFloat);
   const at::Tensor dense = plain.contiguous();
   for (size_t column = 0; column < order_.size(); ++column) {
     if (order_[column] < 0) continue;

@@ -251,6 +251,21 @@ def test_a_winograd_weight_is_counted(clean):
     assert [s["total_size"] for s in new if s["holder"] == "packed weights"] == [block(36 * 64 * 64 * 4)]
 
 
+@pytest.mark.parametrize(("quantize", "bits"), [("dynamic", 8), ("int8", 8), ("int4", 4)])
+def test_weights_of_integers_are_counted(clean, quantize, bits):
+    model, x = nn.Linear(1024, 512).eval(), torch.randn(4, 1024)
+    before = ipex.memory_stats()
+    if quantize == "dynamic":
+        quantized = ipex.quantization.dynamic(model, x)
+    else:
+        quantized = ipex.quantization.weight_only(model, x, dtype=quantize)
+    least = 1024 * 512 * bits // 8
+    assert least < change(before, "allocated_bytes.all.current") < 1.2 * least
+    del quantized
+    gc.collect()
+    assert change(before, "allocated_bytes.all.current") == 0
+
+
 def test_recurrent_weights_and_results_are_counted(clean):
     model, x = nn.LSTM(64, 64), torch.randn(40, 8, 64)
     before = ipex.memory_stats()
