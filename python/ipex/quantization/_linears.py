@@ -12,6 +12,7 @@ from .._explain import explain
 from .._jit_optimize import script_module
 from .._load_extension import _C
 from .._script_module import cpp_module, wrapped
+from ._recipe import module_paths
 
 _LEFT = "it is one of the layers to leave in float"
 
@@ -30,12 +31,8 @@ def quantized(
     module: torch.nn.Module, example_inputs: Any, caller: str, recipe: LinearRecipe, float_layers: Iterable[str]
 ) -> torch.jit.ScriptModule:
     """Return the optimised module, its linears quantised. Raises where no linear lies in one of `float_layers`."""
-    if isinstance(float_layers, str):
-        raise TypeError(
-            f"ipex.{caller}: expected a list of module paths in float_layers, got the string {float_layers!r}. "
-            f"Take [{float_layers!r}]."
-        )
-    names = list(float_layers)
+    names = list(module_paths(caller, float_layers))
+    caller = f"quantization.{caller}"
     script = script_module(module, example_inputs, caller)
     linears = (recipe.bits, recipe.rounds_inputs, recipe.group_size, recipe.symmetric, names)
     result = wrapped(_C.jit_optimize(cpp_module(script, caller), quantized_linears=linears))

@@ -8,6 +8,16 @@ from dataclasses import dataclass
 _RANGES = ("min_max", "moving_average", "percentile", "mean_squared_error")
 
 
+def module_paths(caller: str, float_layers: Iterable[str]) -> tuple[str, ...]:
+    """Return them as a tuple, for an iterator is read once. `caller` is for messages."""
+    if isinstance(float_layers, str):
+        raise TypeError(
+            f"ipex.quantization.{caller}: expected a list of module paths in float_layers, got the string "
+            f"{float_layers!r}. Take [{float_layers!r}]."
+        )
+    return tuple(float_layers)
+
+
 @dataclass(frozen=True)
 class Recipe:
     """How a model is quantised.
@@ -36,11 +46,6 @@ class Recipe:
             raise ValueError(
                 f"ipex.quantization.Recipe: expected more than 50 and at most 100 in percentile, got {self.percentile}."
             )
-        if isinstance(self.float_layers, str):
-            raise TypeError(
-                "ipex.quantization.Recipe: expected a list of module paths in float_layers, got the string "
-                f"{self.float_layers!r}. Take [{self.float_layers!r}]."
-            )
-        object.__setattr__(self, "float_layers", tuple(self.float_layers))  # an iterator is read once
+        object.__setattr__(self, "float_layers", module_paths("Recipe", self.float_layers))
         if self.smooth is not None and not 0 <= self.smooth <= 1:
             raise ValueError(f"ipex.quantization.Recipe: expected 0 to 1 in smooth, got {self.smooth}.")

@@ -44,4 +44,4 @@ def weight_only(
             f"got {group_size!r}."
         )
     recipe = LinearRecipe(_BITS[dtype], group_size=group_size, symmetric=bool(symmetric))
-    return quantized(module, example_inputs, "quantization.weight_only", recipe, float_layers)
+    return quantized(module, example_inputs, "weight_only", recipe, float_layers)
