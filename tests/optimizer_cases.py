@@ -63,11 +63,48 @@ def prepared(
 
 
 def set_gradients(models: Iterable[nn.Module], scale: float = 1.0) -> None:
-    """Give all models the same random gradients, which bfloat16 holds exactly, in each parameter's dtype."""
+    """Give all models the same random gradients, which bfloat16 holds exactly, in each parameter's dtype
+    and on its device."""
     for same in zip(*(model.parameters() for model in models)):
         gradient = (torch.randn(same[0].shape) * scale).bfloat16()
         for parameter in same:
-            parameter.grad = gradient.to(parameter.dtype)
+            parameter.grad = gradient.to(parameter)
+
+
+# What floats there are: ordinary ones, all exponents, ties, the largest, zeros, infinities, NaN with payloads.
+HARD = torch.tensor(
+    [
+        0,
+        1,
+        0x7FFF,
+        0x8000,
+        0x8001,
+        0xFFFF,
+        0x3F808000,
+        0x3F818000,
+        0x3F807FFF,
+        0x7F7FFFFF,
+        0x7F7F7FFF,
+        0x7F800000,
+        0x7F800001,
+        0x7F808000,
+        0x7FC00000,
+        0x7FFFFFFF,
+        0x00800000,
+        0x007FFFFF,
+        0x477FF000,
+        0x33800001,
+        0x38800000,
+    ],
+    dtype=torch.int64,
+)
+
+
+def hard_floats() -> torch.Tensor:
+    """Return these with both signs, and random bits."""
+    random = torch.randint(0, 2**32, (10007,))
+    bits = torch.cat([HARD, HARD + 2**31, random])
+    return torch.where(bits >= 2**31, bits - 2**32, bits).to(torch.int32).view(torch.float32)
 
 
 def largest_difference(models: Iterable[nn.Module]) -> float:

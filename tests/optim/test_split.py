@@ -12,45 +12,19 @@ from torch import nn
 
 from ipex.optim import _prepare
 from ipex.optim.masters import lower, master_of, weight_of
-from optimizer_cases import CASES, PLAIN, assert_same_weights, layers, prepared, same_bits, set_gradients
+from optimizer_cases import (
+    CASES,
+    PLAIN,
+    assert_same_weights,
+    hard_floats,
+    layers,
+    prepared,
+    same_bits,
+    set_gradients,
+)
 
 LOW = [(torch.bfloat16, True), (torch.bfloat16, False), (torch.float16, False)]
 LOW_IDS = ["bf16_split", "bf16_master", "fp16_master"]
-
-# What floats there are: ordinary ones, all exponents, ties, the largest, zeros, infinities, NaN with payloads.
-HARD = torch.tensor(
-    [
-        0,
-        1,
-        0x7FFF,
-        0x8000,
-        0x8001,
-        0xFFFF,
-        0x3F808000,
-        0x3F818000,
-        0x3F807FFF,
-        0x7F7FFFFF,
-        0x7F7F7FFF,
-        0x7F800000,
-        0x7F800001,
-        0x7F808000,
-        0x7FC00000,
-        0x7FFFFFFF,
-        0x00800000,
-        0x007FFFFF,
-        0x477FF000,
-        0x33800001,
-        0x38800000,
-    ],
-    dtype=torch.int64,
-)
-
-
-def hard_floats() -> torch.Tensor:
-    """Return these with both signs, and random bits."""
-    random = torch.randint(0, 2**32, (10007,))
-    bits = torch.cat([HARD, HARD + 2**31, random])
-    return torch.where(bits >= 2**31, bits - 2**32, bits).to(torch.int32).view(torch.float32)
 
 
 def test_a_split_float_comes_back():

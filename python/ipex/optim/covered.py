@@ -19,6 +19,11 @@ def counter() -> Tensor:
     return torch.tensor(0.0, dtype=torch.float64 if torch.get_default_dtype() == torch.float64 else torch.float32)
 
 
+def in_lists(weights: list[Tensor], gradients: list[Tensor]) -> bool:
+    """Return whether torch updates these by ops over lists: on a GPU a kernel per weight costs more than its work."""
+    return not any(w.is_cpu or w.is_complex() or g.is_sparse for w, g in zip(weights, gradients))
+
+
 class SGD(PreparedOptimizer, torch.optim.SGD):
     """torch.optim.SGD, prepared."""
 
@@ -43,9 +48,10 @@ class SGD(PreparedOptimizer, torch.optim.SGD):
             gradients,
             buffers,
             has_sparse_grad=any(gradient.is_sparse for gradient in gradients),
-            foreach=False,
+            foreach=in_lists(weights, gradients),
             fused=False,
-            **{key: group[key] for key in ("lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize")},
+            lr=float(group["lr"]),
+            **{key: group[key] for key in ("momentum", "dampening", "weight_decay", "nesterov", "maximize")},
         )
         if group["momentum"] != 0:
             for state, buffer in zip(states, buffers):
@@ -79,9 +85,10 @@ class Adagrad(PreparedOptimizer, torch.optim.Adagrad):
             [state["step"] for state in states],
             has_sparse_grad=any(gradient.is_sparse for gradient in gradients),
             has_complex=any(weight.is_complex() for weight in weights),
-            foreach=False,
+            foreach=in_lists(weights, gradients),
             fused=False,
-            **{key: group[key] for key in ("lr", "lr_decay", "weight_decay", "eps", "maximize")},
+            lr=float(group["lr"]),
+            **{key: group[key] for key in ("lr_decay", "weight_decay", "eps", "maximize")},
         )
 
 
@@ -118,11 +125,12 @@ class Adam(PreparedOptimizer, torch.optim.Adam):
             [state["max_exp_avg_sq"] for state in states] if group["amsgrad"] else [],
             [state["step"] for state in states],
             has_complex=any(weight.is_complex() for weight in weights),
-            foreach=False,
+            foreach=in_lists(weights, gradients),
             fused=False,
             beta1=beta1,
             beta2=beta2,
-            **{key: group[key] for key in ("lr", "eps", "weight_decay", "amsgrad", "maximize")},
+            lr=float(group["lr"]),
+            **{key: group[key] for key in ("eps", "weight_decay", "amsgrad", "maximize")},
             decoupled_weight_decay=group["decoupled_weight_decay"],
         )
 

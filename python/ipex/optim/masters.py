@@ -41,11 +41,11 @@ def lower_weights(model: nn.Module, dtype: torch.dtype, split: bool) -> list[str
             parameter = module._parameters.get(own)
             if parameter is None or master_of(parameter) is not None:
                 continue
-            if type(parameter) is nn.Parameter and parameter.dtype == torch.float32 and parameter.is_cpu:
+            if type(parameter) is nn.Parameter and parameter.dtype == torch.float32 and not parameter.is_meta:
                 lower(parameter, dtype, split)
             else:
                 reasons.append(
-                    f"{name}.{own} stays as it is: expected a float32 parameter on the CPU, "
+                    f"{name}.{own} stays as it is: expected a float32 parameter with values, "
                     f"got a {type(parameter).__name__} of {parameter.dtype} on {parameter.device}"
                 )
         if any(master_of(p) is not None for p in module._parameters.values()):

@@ -28,9 +28,9 @@ def prepare(
     lowers = dtype in LOW
     if not (lowers or fuse_update_step):
         return []
-    if fuse_update_step and fuse_by_torch(optimizer):
-        return [] if not lowers else ["the weights stay float32: ipex keeps masters of weights on the CPU only"]
-    reason = _why_step_stays(optimizer)
+    if fuse_update_step and not lowers and fuse_by_torch(optimizer):
+        return []
+    reason = _why_step_stays(optimizer, lowers)
     if reason is not None:
         weights = (
             " Its weights stay float32: only update steps of ipex keep float32 values of 16-bit ones." if lowers else ""
@@ -55,7 +55,7 @@ def prepare(
     return reasons
 
 
-def _why_step_stays(optimizer: torch.optim.Optimizer) -> str | None:
+def _why_step_stays(optimizer: torch.optim.Optimizer, lowers: bool) -> str | None:
     if isinstance(optimizer, PreparedOptimizer):
         return None
     if type(optimizer) not in CLASSES:
@@ -64,7 +64,7 @@ def _why_step_stays(optimizer: torch.optim.Optimizer) -> str | None:
     replaced = optimizer.__dict__.get("step")
     if replaced is not None and not hasattr(replaced, "_wrapped_by_lr_sched"):
         return "somebody replaced its step"
-    if all(p.device.type != "cpu" for group in optimizer.param_groups for p in group["params"]):
+    if not lowers and all(p.device.type != "cpu" for group in optimizer.param_groups for p in group["params"]):
         return "none of its parameters is on the CPU"
     for group in optimizer.param_groups:
         stays = why_group_stays(group)
