@@ -7,7 +7,8 @@
 //            %y = aten::linear(the heads side by side, %proj_weight, %proj_bias)
 //
 // and aten::_transformer_encoder_layer_fwd, which has two layer_norms and two more linears around that.
-// Declines when there is a mask, when query, key and value differ, and when the weights of the attention are read.
+// Declines when there is a mask, when query, key and value differ, when the weights of the attention are read, and when a
+// weight is not a constant of the shape that the layer gives it: these ops check little of what they are given.
 #include <torch/csrc/jit/ir/constants.h>
 
 #include "graph_walk.h"
@@ -96,19 +97,65 @@ bool is_none(const Value* value) {
   return constant && constant->isNone();
 }
 
-std::optional<std::string> reason_against(const Node* node, std::initializer_list<const char*> numbers) {
+struct Weight {
+  const char* name;
+  std::vector<int64_t> shape;
+};
+
+std::optional<std::string> reason_against_weights(const Node* node, const std::vector<Weight>& weights) {
+  std::optional<at::ScalarType> dtype;
+  for (const auto& [name, shape] : weights) {
+    const auto constant = toIValue(node->namedInput(name));
+    if (!constant || !constant->isTensor()) return std::string("its ") + name + " is not a constant tensor";
+    const at::Tensor& weight = constant->toTensor();
+    if (weight.sizes() != at::IntArrayRef(shape))
+      return std::string("its ") + name + " has another shape than a layer's";
+    if (weight.scalar_type() != dtype.value_or(weight.scalar_type())) return "its weights differ in dtype";
+    dtype = weight.scalar_type();
+  }
+  return std::nullopt;
+}
+
+std::vector<Weight> weights_of_attention(int64_t width) {
+  return {{"qkv_weight", {3 * width, width}},
+          {"qkv_bias", {3 * width}},
+          {"proj_weight", {width, width}},
+          {"proj_bias", {width}}};
+}
+
+std::optional<std::string> reason_against(const Node* node, std::initializer_list<const char*> numbers,
+                                          const char* heads_name) {
   if (!is_none(node->namedInput("mask"))) return "it has a mask";
   for (const char* name : numbers) {
     if (!toIValue(node->namedInput(name))) return std::string("its ") + name + " is not known";
   }
-  return std::nullopt;
+  const int64_t width = toIValue(node->namedInput("embed_dim"))->toInt();
+  const int64_t heads = toIValue(node->namedInput(heads_name))->toInt();
+  if (heads < 1 || width < 1 || width % heads != 0) return "its width is not a multiple of its heads";
+  return reason_against_weights(node, weights_of_attention(width));
 }
 
 std::optional<std::string> reason_against_attention(const Node* node) {
   const Value* query = node->namedInput("query");
   if (query != node->namedInput("key") || query != node->namedInput("value")) return "query, key and value differ";
   if (!node->output(1)->uses().empty()) return "the weights of the attention are read";
-  return reason_against(node, {"embed_dim", "num_head"});
+  return reason_against(node, {"embed_dim", "num_head"}, "num_head");
+}
+
+std::optional<std::string> reason_against_layer(const Node* node) {
+  const auto reason = reason_against(node, {"embed_dim", "num_heads", "use_gelu", "norm_first"}, "num_heads");
+  if (reason) return reason;
+  const int64_t width = toIValue(node->namedInput("embed_dim"))->toInt();
+  const auto first = toIValue(node->namedInput("ffn_weight_1"));
+  const int64_t hidden = first && first->isTensor() && first->toTensor().dim() == 2 ? first->toTensor().size(0) : 0;
+  return reason_against_weights(node, {{"norm_weight_1", {width}},
+                                       {"norm_bias_1", {width}},
+                                       {"norm_weight_2", {width}},
+                                       {"norm_bias_2", {width}},
+                                       {"ffn_weight_1", {hidden, width}},
+                                       {"ffn_bias_1", {hidden}},
+                                       {"ffn_weight_2", {width, hidden}},
+                                       {"ffn_bias_2", {width}}});
 }
 
 bool run(Context& context) {
@@ -128,7 +175,7 @@ bool run(Context& context) {
               [&](Speller speller) { return speller.attention(node->namedInput("query"), "num_head"); });
   });
   for_each(context.graph, "aten::_transformer_encoder_layer_fwd", [&](Node* node) {
-    spell_out(node, reason_against(node, {"embed_dim", "num_heads", "use_gelu", "norm_first"}),
+    spell_out(node, reason_against_layer(node),
               [&](Speller speller) { return speller.layer(node->namedInput("src")); });
   });
   return changed;

@@ -114,3 +114,15 @@ def test_state_dict_is_float32_and_comes_back():
     model.load_state_dict(changed)
     for key, value in model.state_dict().items():
         assert same_bits(value, changed[key])
+
+
+def test_masters_follow_a_model_that_moves():
+    model = nn.Linear(64, 64).train()
+    original = {key: value.clone() for key, value in model.state_dict().items()}
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    model, optimizer = ipex.optimize(model, dtype=torch.bfloat16, optimizer=optimizer)
+    for device in ("cuda", "cpu"):
+        model.to(device)
+        for key, value in model.state_dict().items():
+            assert value.device.type == device
+            assert same_bits(value.cpu(), original[key])

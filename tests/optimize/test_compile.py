@@ -173,6 +173,17 @@ def test_packed_models_export(tmp_path):
             assert_same(loaded(given), model(given), 2e-5)
 
 
+@pytest.mark.filterwarnings("ignore:The given buffer is not writable")
+def test_packed_models_become_a_package_of_aotinductor(tmp_path):
+    model, x = trained(Mlp()), torch.randn(3, 16)
+    with torch.no_grad():
+        exported = torch.export.export(ipex.optimize(model), (x,), strict=False)
+        file = torch._inductor.aoti_compile_and_package(exported, package_path=str(tmp_path / "model.pt2"))
+        loaded = torch._inductor.aoti_load_package(file)
+        for given in (x, torch.randn(3, 16)):
+            assert_same(loaded(given), model(given), 2e-5)
+
+
 def shape(layer: nn.Module, x: Tensor) -> tuple[torch.Size, tuple[int, ...]]:
     result = layer(x)
     result = result[0] if isinstance(result, tuple) else result

@@ -75,8 +75,13 @@ def hold(parameter: Tensor, master: Tensor) -> None:
 def master_of(parameter: Tensor | None) -> Tensor | None:
     """Return the master, if there is one that fits."""
     master = getattr(parameter, "_ipex_master", None)
-    is_low = parameter is not None and parameter.dtype in (torch.bfloat16, torch.float16)
-    return master if isinstance(master, Tensor) and is_low else None
+    if parameter is None or not isinstance(master, Tensor) or parameter.dtype not in (torch.bfloat16, torch.float16):
+        return None
+    if master.device != parameter.device:  # the model moved; its masters follow
+        moved = master.to(parameter.device)
+        torch.ops.ipex.set_version_of(moved, master)
+        parameter._ipex_master = master = moved  # type: ignore[attr-defined]
+    return master
 
 
 @torch.no_grad()

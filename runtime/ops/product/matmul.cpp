@@ -49,24 +49,20 @@ Tensor readable(const Tensor& tensor) {
   return reads ? tensor : contiguous_result(tensor);
 }
 
-// The stride of a dimension with one element says nothing, and may be any number. oneDNN reads the order of dimensions from
-// strides, this one's too: so it gets one that is larger than all others reach, or in the matrix that of a dense one.
+// Without the dimensions before the matrix that have one element. Their strides say nothing, and may be any number, but
+// oneDNN reads the order of dimensions from them. Beside a post-op's operand it takes them for a kind of broadcasting that
+// its kernels don't know, and crashes. In the matrix such a dimension gets the stride of a dense one.
 memory::desc desc_of(const Tensor& tensor) {
-  at::DimVector strides(tensor.strides());
-  if (is_in_order_only(tensor)) {
-    strides = strides_in_order(tensor);
-  } else {
-    int64_t reach = 1;
-    for (int64_t i = 0; i < tensor.dim(); ++i) {
-      if (tensor.size(i) > 1) reach = std::max(reach, tensor.size(i) * strides[i]);
-    }
-    for (int64_t i = 0; i < tensor.dim() - 2; ++i) {
-      if (tensor.size(i) == 1) strides[i] = reach;
-    }
+  const at::DimVector strides = is_in_order_only(tensor) ? strides_in_order(tensor) : at::DimVector(tensor.strides());
+  memory::dims kept_sizes, kept_strides;
+  for (int64_t i = 0; i < tensor.dim(); ++i) {
+    if (i < tensor.dim() - 2 && tensor.size(i) == 1) continue;
+    kept_sizes.push_back(tensor.size(i));
+    kept_strides.push_back(strides[i]);
   }
-  if (tensor.size(-1) == 1) strides.end()[-1] = tensor.size(-2);
-  if (tensor.size(-2) == 1) strides.end()[-2] = tensor.size(-1);
-  return {tensor.sizes().vec(), data_type_of(tensor.scalar_type()), {strides.begin(), strides.end()}};
+  if (tensor.size(-1) == 1) kept_strides.end()[-1] = tensor.size(-2);
+  if (tensor.size(-2) == 1) kept_strides.end()[-2] = tensor.size(-1);
+  return {kept_sizes, data_type_of(tensor.scalar_type()), kept_strides};
 }
 
 class MatmulContext final : public FusedOp {
@@ -173,7 +169,7 @@ class MatmulContext final : public FusedOp {
     }
     return prepared(a.scalar_type(), std::move(key), fused, [&](FP32MathMode mode) -> std::optional<Prepared> {
       const memory::desc dst = desc_of(result);
-      const auto attr = attributes(mode, fused, dst, static_cast<int>(result.dim()) - 1);
+      const auto attr = attributes(mode, fused, dst, dst.get_ndims() - 1);
       dnnl::matmul::primitive_desc desc(engine(), desc_of(a), desc_of(b), dst, attr, /*allow_empty=*/true);
       if (!desc || !skip_reference_implementations(desc)) return std::nullopt;
       return Prepared(desc, /*has_bias=*/false);

@@ -92,3 +92,69 @@ def test_can_be_switched_off():
         optimized = ipex.jit_optimize(traced, disable=[NAME])
         assert kinds(optimized)["aten::_transformer_encoder_layer_fwd"] == 1
         assert_same(optimized(x), traced(x))
+
+
+WIDTH, HIDDEN = 8, 12
+SHAPES = {
+    "qkv_weight": (3 * WIDTH, WIDTH),
+    "qkv_bias": (3 * WIDTH,),
+    "proj_weight": (WIDTH, WIDTH),
+    "proj_bias": (WIDTH,),
+    "norm_weight_1": (WIDTH,),
+    "norm_bias_1": (WIDTH,),
+    "norm_weight_2": (WIDTH,),
+    "norm_bias_2": (WIDTH,),
+    "ffn_weight_1": (HIDDEN, WIDTH),
+    "ffn_bias_1": (HIDDEN,),
+    "ffn_weight_2": (WIDTH, HIDDEN),
+    "ffn_bias_2": (WIDTH,),
+}
+
+
+class Called(nn.Module):
+    """The op itself, which takes whatever it is given."""
+
+    def __init__(self, heads: int, **shapes: tuple[int, ...]) -> None:
+        super().__init__()
+        self.heads = heads
+        for name, shape in {**SHAPES, **shapes}.items():
+            self.register_parameter(name, nn.Parameter(torch.randn(shape)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.ops.aten._transformer_encoder_layer_fwd(
+            x,
+            8,
+            self.heads,
+            self.qkv_weight,
+            self.qkv_bias,
+            self.proj_weight,
+            self.proj_bias,
+            True,
+            False,
+            1e-5,
+            self.norm_weight_1,
+            self.norm_bias_1,
+            self.norm_weight_2,
+            self.norm_bias_2,
+            self.ffn_weight_1,
+            self.ffn_bias_1,
+            self.ffn_weight_2,
+            self.ffn_bias_2,
+        )
+
+
+def test_the_op_called_as_the_layer_does():
+    check_against_eager(Called(2), torch.randn(2, 5, WIDTH))
+
+
+@pytest.mark.parametrize("heads", [0, -1, 3])
+def test_declines_heads_that_do_not_divide_the_width(heads):
+    optimized = ipex.jit_optimize(torch.jit.script(Called(heads).eval()))
+    assert reasons(optimized) == {"its width is not a multiple of its heads"}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_declines_a_weight_of_another_shape(name):
+    optimized = ipex.jit_optimize(torch.jit.script(Called(2, **{name: (7,)}).eval()))
+    assert len(reasons(optimized)) == 1
+    assert name in next(iter(reasons(optimized))) or name == "ffn_weight_1"

@@ -202,6 +202,19 @@ def test_strides_of_single_elements_say_nothing(batch, matrix):
             assert_same(torch.ops.ipex.matmul_run(a, context, [], True, b), torch.matmul(a, b), 2e-5)
 
 
+@pytest.mark.parametrize("batch", [(2, 1), (1, 2), (1, 1), (3,), (1,), (2, 3), (2, 1, 3)])
+@pytest.mark.parametrize("matrix", [(4, 1, 4), (4, 8, 5), (1, 8, 5), (4, 8, 1), (1, 1, 1), (16, 3, 16)])
+def test_operands_beside_single_elements(batch, matrix):
+    rows, depth, columns = matrix
+    a, b = torch.randn(*batch, rows, depth), torch.randn(*batch, depth, columns)
+    for name, apply in {"add": torch.add, "mul": torch.mul, "div": torch.div}.items():
+        context = torch.ops.ipex.matmul_prepack([name], None)
+        for sizes in ((columns,), (1,), (rows, columns), (*batch, rows, columns)):
+            operand = torch.rand(sizes) + 0.5
+            actual = torch.ops.ipex.matmul_run(a, context, [operand], True, b)
+            assert_same(actual, apply(torch.matmul(a, b), operand), 2e-5)
+
+
 @pytest.mark.parametrize("batch", [(2, 2, 1), (2, 1, 3), (1, 2, 2), (1, 1, 1), (2, 3, 2), (2, 1, 1, 3)])
 @pytest.mark.parametrize("matrix", [(1, 3, 1), (4, 2, 5), (6, 12, 6), (4, 8, 1)])
 def test_more_dimensions_than_batches_and_heads(batch, matrix):
