@@ -9,6 +9,9 @@
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
+#include <algorithm>
+#include <string_view>
+
 #include "memory/result_memory.h"
 #include "ops/convolution/convolution.h"
 #include "ops/quantized/quantized_op.h"
@@ -133,10 +136,22 @@ class QuantizedConvolutionContext final : public QuantizedOp {
                          : memory::desc();
     memory::dims dilation = geometry_.dilation;
     for (auto& d : dilation) --d;  // oneDNN counts the holes
-    return dnnl::convolution_forward::primitive_desc(
+    dnnl::convolution_forward::primitive_desc desc(
         engine(), dnnl::prop_kind::forward_inference, dnnl::algorithm::convolution_direct, source, weight, bias_desc,
         result_desc(kernel_result_sizes(source_sizes), result), geometry_.stride, dilation, geometry_.begin,
         geometry_.end, attr, /*allow_empty=*/true);
+    while (desc && pads_holes() && std::string_view(desc.impl_info_str()).find("amx") != std::string_view::npos) {
+      if (!desc.next_impl()) return {};
+    }
+    return desc;
+  }
+  // Whether padding meets windows with holes. The kernels for AMX then write what the padding adds, where zero is not 0,
+  // beyond the memory that they ask for.
+  bool pads_holes() const {
+    const auto any_above = [](const Ints& numbers, int64_t least) {
+      return std::any_of(numbers.begin(), numbers.end(), [&](int64_t number) { return number > least; });
+    };
+    return any_above(geometry_.dilation, 1) && (any_above(geometry_.begin, 0) || any_above(geometry_.end, 0));
   }
 
   ConvolutionGeometry geometry_;
