@@ -1,0 +1,406 @@
+"""examples/cpp/server over loopback: right under load, polite when full, patient with bad clients, no leaks."""
+
+import concurrent.futures
+import contextlib
+import http.client
+import io
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+from torch import nn
+
+import ipex
+from build_cpp import build
+from by_hand import TORCH
+
+SOURCE = Path(__file__).parents[2] / "examples" / "cpp" / "server"
+WAIT_SECONDS = 60
+IDLE_THREADS = 4  # of the server below: main, one that accepts connections, two workers
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    return build(SOURCE, tmp_path_factory.mktemp("server")) / "server"
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(24, 64), nn.ReLU(), nn.Linear(64, 5)).eval()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A file, and what it computes."""
+    path = tmp_path_factory.mktemp("model") / "model.pt"
+    eager = mlp()
+    ipex.jit_optimize(eager, torch.randn(2, 24)).save(path)
+    return path, eager
+
+
+class Slow(nn.Module):
+    """Takes so long that requests meet."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(256, 256)
+        self.times = times
+
+    def forward(self, x):
+        for _ in range(self.times):
+            x = torch.tanh(self.linear(x))
+        return x
+
+
+@pytest.fixture(scope="module")
+def slow_model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("slow") / "model.pt"
+    ipex.jit_optimize(torch.jit.script(Slow(10000).eval())).save(path)
+    return path
+
+
+class Server:
+    """A running server."""
+
+    def __init__(self, command):
+        environment = {**os.environ, "LD_LIBRARY_PATH": str(TORCH / "lib")}
+        self.process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        line = self.process.stdout.readline()
+        found = re.search(r"listening on 127.0.0.1:(\d+)", line)
+        assert found, line + self.process.stderr.read()
+        self.port = int(found[1])
+
+    def connection(self):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_SECONDS)
+
+    def request(self, method, target, body=None, headers=None):
+        with contextlib.closing(self.connection()) as connection:
+            connection.request(method, target, body, headers or {})
+            response = connection.getresponse()
+            return response.status, response.read(), response.headers
+
+    def predict(self, *arrays):
+        return self.request("POST", "/predict", npy(*arrays))
+
+    def send(self, data, end=False):
+        """Send bytes as they are, and return the answer up to the end of the connection."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=WAIT_SECONDS) as client:
+            client.sendall(data)
+            if end:
+                client.shutdown(socket.SHUT_WR)
+            return b"".join(iter(lambda: client.recv(65536), b"")).decode()
+
+    def metrics(self):
+        status, text, headers = self.request("GET", "/metrics")
+        assert status == 200
+        assert headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        lines = [line for line in text.decode().splitlines() if not line.startswith("#")]
+        return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        _, errors = self.process.communicate(timeout=WAIT_SECONDS)
+        assert errors == ""
+        return self.process.returncode
+
+
+@contextlib.contextmanager
+def killed_in_the_end(server):
+    try:
+        yield
+    finally:
+        server.process.kill()
+        server.process.wait()
+
+
+@contextlib.contextmanager
+def running(program, path, *options):
+    server = Server([program, path, "--port", "0", *map(str, options)])
+    with killed_in_the_end(server):
+        yield server
+        assert server.process.poll() is None, "the server ended by itself"
+        assert server.stop() == 0
+
+
+@pytest.fixture(scope="module")
+def server(program, model):
+    options = ("--input", "float32:*x24", "--workers", 2, "--threads", 1, "--max-body-mb", 1)
+    with running(program, model[0], *options) as server:
+        yield server
+
+
+def npy(*arrays):
+    file = io.BytesIO()
+    for array in arrays:
+        numpy.save(file, array)
+    return file.getvalue()
+
+
+def array(body):
+    return torch.from_numpy(numpy.load(io.BytesIO(body)))
+
+
+def rows(count):
+    return torch.randn(count, 24)
+
+
+@torch.no_grad()
+def assert_answers(server, model, x):
+    status, body, _ = server.predict(x.numpy())
+    assert status == 200, body
+    torch.testing.assert_close(array(body), model[1](x))
+
+
+def ask_often(server, model, seed, times):
+    """One client, which keeps its connection."""
+    generator = torch.Generator().manual_seed(seed)
+    with contextlib.closing(server.connection()) as connection, torch.no_grad():
+        for i in range(times):
+            x = torch.randn(1 + i % 3, 24, generator=generator)
+            connection.request("POST", "/predict", npy(x.numpy()))
+            response = connection.getresponse()
+            body = response.read()
+            assert response.status == 200, body
+            torch.testing.assert_close(array(body), model[1](x))
+    return times
+
+
+def load(server, model, clients=8, times=40):
+    with concurrent.futures.ThreadPoolExecutor(clients) as pool:
+        return sum(pool.map(lambda seed: ask_often(server, model, seed, times), range(clients)))
+
+
+def test_results_are_right_under_load_and_requests_are_joined(program, model):
+    with running(program, model[0], "--input", "float32:*x24", "--workers", 1, "--threads", 1) as server:
+        asked = load(server, model)
+        metrics = server.metrics()
+    assert metrics['ipex_server_requests_total{code="200"}'] == asked
+    assert metrics["ipex_server_rejected_total"] == 0
+    assert metrics["ipex_server_latency_seconds_count"] == asked
+    assert metrics['ipex_server_latency_seconds_bucket{le="+Inf"}'] == asked
+    assert metrics["ipex_server_batch_rows_sum"] == 8 * sum(1 + i % 3 for i in range(40))
+    assert metrics["ipex_server_batch_rows_count"] < asked
+    assert metrics['ipex_server_batch_rows_bucket{le="8"}'] == metrics["ipex_server_batch_rows_count"]
+    assert metrics["ipex_memory_allocated_bytes"] > 0
+
+
+def test_nothing_is_lost_from_load_to_load(server, model):
+    def settled():
+        """Open files and figures, when the threads of closed connections have ended."""
+        process = Path(f"/proc/{server.process.pid}")
+        deadline = time.monotonic() + WAIT_SECONDS
+        while len(os.listdir(process / "task")) > IDLE_THREADS:
+            assert time.monotonic() < deadline, "threads of connections that are closed"
+            time.sleep(0.02)
+        return len(os.listdir(process / "fd")), server.metrics()
+
+    load(server, model)
+    files, before = settled()
+    for _ in range(3):
+        load(server, model)
+    files_later, after = settled()
+    assert files_later == files
+    assert after["ipex_memory_allocated_bytes"] == before["ipex_memory_allocated_bytes"]
+    assert after["process_resident_memory_bytes"] < before["process_resident_memory_bytes"] + (8 << 20)
+
+
+def test_a_full_queue_rejects_and_counts(program, slow_model):
+    options = ("--input", "float32:*x256", "--max-batch", 1, "--queue", 2, "--threads", 1)
+    with running(program, slow_model, *options) as server, concurrent.futures.ThreadPoolExecutor(12) as pool:
+        answers = list(pool.map(lambda _: server.predict(torch.zeros(1, 256).numpy()), range(12)))
+        metrics = server.metrics()
+    served = [body for status, body, _ in answers if status == 200]
+    rejected = [headers for status, _, headers in answers if status == 503]
+    assert len(served) + len(rejected) == 12
+    assert len(served) >= 2
+    assert rejected
+    assert all(headers["Retry-After"] == "1" for headers in rejected)
+    assert len(set(served)) == 1
+    assert metrics["ipex_server_rejected_total"] == metrics['ipex_server_requests_total{code="503"}'] == len(rejected)
+
+
+def test_what_was_asked_is_answered_before_the_end(program, slow_model):
+    options = ("--input", "float32:*x256", "--max-batch", "1", "--threads", "1")
+    server = Server([program, slow_model, "--port", "0", *options])
+    with killed_in_the_end(server), concurrent.futures.ThreadPoolExecutor(4) as pool:
+        answers = [pool.submit(server.predict, torch.zeros(1, 256).numpy()) for _ in range(4)]
+        while server.metrics()["ipex_server_queued_requests"] < 3:
+            assert not any(answer.done() for answer in answers), "the model is too fast for this test"
+        assert server.stop() == 0
+        assert [answer.result()[0] for answer in answers] == [200] * 4
+        with pytest.raises(ConnectionRefusedError):
+            server.metrics()
+
+
+BAD_BODIES = {
+    "shape": (npy(numpy.zeros((1, 23), "f4")), "expected array 0 as float32 of [*, 24], got float32 of [1, 23]."),
+    "rank": (npy(numpy.zeros((24,), "f4")), "expected array 0 as float32 of [*, 24], got float32 of [24]."),
+    "dtype": (npy(numpy.zeros((1, 24), "i8")), "expected array 0 as float32 of [*, 24], got int64 of [1, 24]."),
+    "complex": (npy(numpy.zeros((1, 24), "c8")), "got one of '<c8'."),
+    "no rows": (npy(numpy.zeros((0, 24), "f4")), "expected array 0 as one row or more, got none."),
+    "two arrays": (npy(*[numpy.zeros((1, 24), "f4")] * 2), "expected 1 arrays, got 2."),
+    "order": (npy(numpy.zeros((2, 24), "f4", "F")), "expected an array in C order, got one in Fortran's."),
+    "nothing": (b"", "got 0 bytes that begin otherwise."),
+    "JSON": (b'{"inputs": [[1.0, 2.0]]}', "expected arrays in NumPy's .npy format, got 24 bytes that begin otherwise."),
+    "truncated numbers": (npy(numpy.zeros((1, 24), "f4"))[:-1], "expected 96 bytes of numbers, got 95."),
+    "truncated header": (npy(numpy.zeros((1, 24), "f4"))[:40], "got the end of the body."),
+    "endless": (npy(numpy.zeros((1, 24), "f4")).replace(b"(1, 24)", b"(9999999999, 9999999999, 24)"), "got "),
+    "negative": (npy(numpy.zeros((1, 24), "f4")).replace(b"(1, 24)", b"(-1,24)"), "expected a shape, got (-1,24)."),
+}
+
+
+@pytest.mark.parametrize("name", BAD_BODIES)
+def test_a_bad_body_gets_a_clear_answer(server, model, name):
+    body, expected = BAD_BODIES[name]
+    status, answer, _ = server.request("POST", "/predict", body)
+    assert status == 400
+    assert answer.decode().startswith("POST /predict: expected ")
+    assert expected in answer.decode()
+    assert_answers(server, model, rows(2))
+
+
+BAD_REQUESTS = {
+    "truncated body": (
+        b"POST /predict HTTP/1.1\r\nContent-Length: 100\r\n\r\nabc",
+        True,
+        "400 Bad Request",
+        "got 3 bytes",
+    ),
+    "truncated head": (b"POST /predict HT", True, "400 Bad Request", "got 16 bytes"),
+    "no length": (b"POST /predict HTTP/1.1\r\n\r\n", False, "411 Length Required", "got none."),
+    "chunks": (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", False, "411 Length", "a Transfer-Encoding."),
+    "no number": (b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", False, "400 Bad", "got '-1'."),
+    "two lengths": (b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", False, "400", "got several."),
+    "too large": (b"POST /predict HTTP/1.1\r\nContent-Length: 1048577\r\n\r\n", False, "413", "at most 1048576 bytes"),
+    "larger still": (b"POST / HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n", False, "413", "at most"),
+    "long head": (b"GET / HTTP/1.1\r\nA: " + b"b" * 20000 + b"\r\n\r\n", False, "431", "at most 16384 bytes"),
+    "no HTTP": (b"\x16\x03\x01\x02\x00\x01\r\n\r\n", False, "400 Bad Request", "expected a first line"),
+    "HTTP/2": (b"PRI * HTTP/2.0\r\n\r\n", False, "505 HTTP Version Not Supported", "got HTTP/2.0."),
+    "no name": (b"GET /health HTTP/1.1\r\nvalue\r\n\r\n", False, "400 Bad Request", "without a name"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_REQUESTS)
+def test_a_bad_request_gets_a_clear_answer(server, model, name):
+    data, end, status, text = BAD_REQUESTS[name]
+    answer = server.send(data, end)
+    assert answer.startswith(f"HTTP/1.1 {status}")
+    assert text in answer
+    assert_answers(server, model, rows(1))
+
+
+def test_other_targets_and_methods(server):
+    assert server.request("GET", "/health")[:2] == (200, b"ready\n")
+    assert server.request("GET", "/nothing")[0] == 404
+    status, _, headers = server.request("GET", "/predict")
+    assert (status, headers["Allow"]) == (405, "POST")
+
+
+def test_curl_waits_for_100_continue(server, model):
+    body = npy(numpy.zeros((1, 24), "f4"))
+    head = f"POST /predict HTTP/1.1\r\nExpect: 100-continue\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=WAIT_SECONDS) as client:
+        client.sendall(head.encode())
+        assert client.recv(65536) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        client.sendall(body)
+        assert client.recv(65536).startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+def test_two_requests_at_once_on_one_connection(server):
+    get = b"GET /health HTTP/1.1\r\n\r\n"
+    answer = server.send(get + get.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+    assert answer.count("HTTP/1.1 200 OK") == 2
+
+
+def test_clients_that_go_away(program, slow_model):
+    body = npy(numpy.zeros((1, 256), "f4"))
+    request = b"POST /predict HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    with running(program, slow_model, "--input", "float32:*x256", "--max-batch", 1, "--threads", 1) as server:
+        for _ in range(8):
+            with socket.create_connection(("127.0.0.1", server.port)) as client:
+                client.sendall(request)
+        deadline = time.monotonic() + WAIT_SECONDS
+        gone = answered = 0
+        while gone + answered < 8:
+            assert time.monotonic() < deadline
+            metrics = server.metrics()
+            gone = metrics.get('ipex_server_requests_total{code="499"}', 0)
+            answered = metrics["ipex_server_latency_seconds_count"]
+        assert gone > 0
+        assert server.metrics()["ipex_server_queued_requests"] == 0
+        # What nobody waits for was not computed.
+        assert server.metrics()["ipex_server_batch_rows_count"] < 8
+        assert server.predict(numpy.zeros((1, 256), "f4"))[0] == 200
+
+
+class Several(nn.Module):
+    """Two inputs of free size, results of several dtypes."""
+
+    def forward(self, x, index):
+        return x.to(torch.bfloat16), (x.sum(-1).double(), [index.remainder(7), index > 3])
+
+
+def test_several_inputs_and_results(program, tmp_path):
+    torch.jit.script(Several().eval()).save(tmp_path / "model.pt")
+    options = ("--input", "float32:*x*", "--input", "int64:*", "--use-allocator", 1)
+    with running(program, tmp_path / "model.pt", *options) as server:
+        x, index = torch.randn(4, 3), torch.arange(4)
+        status, body, _ = server.predict(x.numpy(), index.numpy())
+        assert status == 200, body
+        file = io.BytesIO(body)
+        found = [torch.from_numpy(numpy.load(file)) for _ in range(4)]
+        torch.testing.assert_close(found, [x.bfloat16().float(), x.sum(-1).double(), index % 7, index > 3])
+        status, body, _ = server.predict(x.numpy(), index[:3].numpy())
+        assert (status, body.decode()) == (
+            400,
+            "POST /predict: expected array 1 as 4 rows, as array 0 has, got 3.\n",
+        )
+
+
+class Picky(nn.Module):
+    """Refuses some values."""
+
+    def forward(self, index):
+        return torch.embedding(torch.ones(8, 2), index)
+
+
+def test_a_request_that_the_model_refuses_hurts_no_other(program, tmp_path):
+    torch.jit.script(Picky().eval()).save(tmp_path / "model.pt")
+    options = ("--input", "int64:*x1", "--max-delay-us", 200000, "--max-batch", 4)
+    pool = concurrent.futures.ThreadPoolExecutor(4)
+    with running(program, tmp_path / "model.pt", *options) as server, pool:
+        values = [1, 2, 100, 3]
+        answers = list(pool.map(lambda value: server.predict(numpy.full((1, 1), value)), values))
+        assert [status for status, _, _ in answers] == [200, 200, 500, 200]
+        assert answers[2][1].startswith(b"server: the model failed: ")
+        assert server.metrics()['ipex_server_batch_rows_bucket{le="1"}'] < 8, "nothing was joined"
+
+
+def starts(program, *arguments):
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(TORCH / "lib")}
+    return subprocess.run([program, *arguments], env=environment, capture_output=True, text=True, timeout=WAIT_SECONDS)
+
+
+def test_what_can_not_be_served_is_said_at_the_start(program, model, tmp_path):
+    done = starts(program, "nothing.pt", "--input", "float32:*x24")
+    assert done.returncode == 1
+    assert "expected a saved TorchScript model at 'nothing.pt'" in done.stderr
+    done = starts(program, model[0], "--input", "float32:1x24")
+    assert done.returncode == 2
+    assert "expected a dtype and sizes like float32:*x3x224x224, got 'float32:1x24'" in done.stderr
+    done = starts(program, model[0], "--input", "float32:*x23")
+    assert done.returncode == 1
+    assert "the model failed: " in done.stderr
+    torch.jit.trace(lambda x: x.sum(0), torch.ones(2, 24)).save(str(tmp_path / "sum.pt"))
+    done = starts(program, tmp_path / "sum.pt", "--input", "float32:*x24")
+    assert done.returncode == 1
+    assert "expected a model that returns a row for each of its 1 rows" in done.stderr
+    assert starts(program).returncode == 2
