@@ -23,7 +23,7 @@ BENCH ?=
 # Options for `make zoo`; `.venv/bin/python -m benchmarks.zoo --help` lists them. `build/zoo.jsonl` keeps what was done.
 ZOO ?= --markdown docs/zoo.md
 
-.PHONY: demo test test-torch test-isa fuzz coverage bench op-database zoo docs lint format wheel sdk clean
+.PHONY: demo test test-torch test-isa fuzz threads tsan coverage bench op-database zoo docs lint format wheel sdk clean
 demo: $(VENV)/installed        ## build, optimise a ResNet-50, compare, time, serve it from C++
 	$(BIN)/python examples/demo.py
 
@@ -46,6 +46,12 @@ coverage: $(VENV)/installed    ## what becomes of well-known models, and why: do
 
 fuzz: $(VENV)/installed        ## random models against eager: make fuzz CASES=100000 SEED=7
 	$(BIN)/python -W ignore tests/fuzz/run.py --cases $(CASES) --seed $(SEED) --jobs 2 --failures build/fuzz-failures
+
+threads: $(VENV)/installed     ## 64 threads, 10,000 calls each, on one module: results and memory
+	PYTHONPATH=examples $(BIN)/python tests/threads/many_threads.py
+
+tsan: $(VENV)/installed        ## the same, shorter, on libraries that are built with ThreadSanitizer
+	PYTHONPATH=examples $(BIN)/python tests/threads/run_tsan.py
 
 op-database: $(VENV)/installed ## each op of PyTorch's own op database between packed ops, against eager
 	$(BIN)/python -W ignore tests/op_database/run.py --jobs 2 --failures build/op-database-failures.txt
@@ -84,10 +90,16 @@ format: $(VENV)/installed      ## put the code into house form
 wheel: $(VENV)/tools           ## a wheel in dist/
 	$(BIN)/pip wheel --no-build-isolation --no-deps -w dist .
 
-sdk: $(VENV)/tools             ## headers, libraries and CMake files for C++ alone, in dist/sdk
+# The folder is the archive, unpacked: what is tried there is what is given away.
+sdk: $(VENV)/tools             ## headers, libraries, CMake and pkg-config files for C++ alone: dist/ipex-*.tar.gz, dist/sdk
 	cmake -G Ninja -S . -B build/sdk -DIPEX_BUILD_PYTHON=OFF -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python
 	cmake --build build/sdk
-	cmake --install build/sdk --prefix dist/sdk
+	rm -rf dist/sdk dist/ipex-*.tar.gz build/sdk/package
+	cpack --config build/sdk/CPackConfig.cmake -B build/sdk/package
+	mkdir -p dist/sdk
+	mv build/sdk/package/ipex-*.tar.gz dist
+	tar -xzf dist/ipex-*.tar.gz -C dist/sdk --strip-components=1
+	@echo "make sdk: $$(ls dist/ipex-*.tar.gz)"
 
 clean:                         ## all but the cached oneDNN
 	rm -rf $(VENV) build dist

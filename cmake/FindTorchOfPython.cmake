@@ -17,4 +17,6 @@ endif()
 if(Torch_VERSION VERSION_LESS 2.8)
   message(FATAL_ERROR "ipex: expected PyTorch 2.8 or later, found ${Torch_VERSION}. Upgrade torch.")
 endif()
+# libtorch keeps its C++ interface within such a series, and not beyond.
+string(REGEX MATCH "^[0-9]+\\.[0-9]+" IPEX_TORCH_SERIES ${Torch_VERSION})
 message(STATUS "ipex: building against PyTorch ${Torch_VERSION} in ${Torch_DIR}")

@@ -1,4 +1,5 @@
-# Public headers, and the files that make find_package(ipex) work from the wheel and from an installed tree alike.
+# Public headers, and the files that make find_package(ipex) and pkg-config work from the wheel and from an installed tree
+# alike. Nothing in them names a folder of this machine. find_package(ipex) works from the build tree, too.
 include(CMakePackageConfigHelpers)
 
 install(TARGETS ipex_runtime ipex EXPORT ipexTargets LIBRARY DESTINATION ${IPEX_LIBRARY_DIR})
@@ -14,3 +15,20 @@ write_basic_package_version_file(ipexConfigVersion.cmake COMPATIBILITY SameMinor
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/ipexConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/ipexConfigVersion.cmake
               cmake/ipexTorch.cmake
         DESTINATION ${IPEX_CMAKE_DIR})
+
+# The build tree: -Dipex_DIR=<build folder>.
+export(EXPORT ipexTargets NAMESPACE ipex:: FILE ${CMAKE_CURRENT_BINARY_DIR}/ipexTargets.cmake)
+configure_file(cmake/ipexTorch.cmake ipexTorch.cmake COPYONLY)
+
+foreach(name IN ITEMS ipex ipex_runtime)
+  configure_file(cmake/${name}.pc.in ${name}.pc @ONLY)
+  install(FILES ${CMAKE_CURRENT_BINARY_DIR}/${name}.pc DESTINATION ${IPEX_PKG_CONFIG_DIR})
+endforeach()
+
+# For C++ alone, as an archive that names the torch that it fits.
+if(NOT IPEX_BUILD_PYTHON)
+  set(CPACK_GENERATOR TGZ)
+  set(CPACK_STRIP_FILES ON)
+  set(CPACK_PACKAGE_FILE_NAME ipex-${PROJECT_VERSION}-torch${IPEX_TORCH_SERIES}-linux-${CMAKE_SYSTEM_PROCESSOR})
+  include(CPack)
+endif()

@@ -10,9 +10,14 @@ import torch
 import ipex
 
 
-def build(source: Path, build_dir: Path, torch_prefix: Path | str = torch.utils.cmake_prefix_path) -> Path:
+def build(
+    source: Path,
+    build_dir: Path,
+    torch_prefix: Path | str = torch.utils.cmake_prefix_path,
+    ipex_prefix: Path | str = ipex.cmake_prefix_path,
+) -> Path:
     """Build the project in `source` and return the folder with its programs."""
-    prefixes = f"{ipex.cmake_prefix_path};{torch_prefix}"
+    prefixes = f"{ipex_prefix};{torch_prefix}"
     settings = ["-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_PREFIX_PATH={prefixes}"]
     for arguments in (["-S", str(source), "-B", str(build_dir), *settings], ["--build", str(build_dir)]):
         done = subprocess.run(["cmake", *arguments], text=True, capture_output=True, check=False)

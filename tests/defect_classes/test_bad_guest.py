@@ -48,8 +48,20 @@ except ImportError as error:
     print("still alive")
 """
 
+# A wheel that was built for another torch: its libraries would end the process, so they are not loaded.
+OF_ANOTHER_TORCH = """
+import importlib.metadata
+importlib.metadata.requires = lambda name: ["numpy", "torch==2.99.*"]
+try:
+    import ipex
+except ImportError as error:
+    assert "got one for 2.99.*." in str(error), error
+    print("still alive")
+"""
+SCRIPTS = [(UNCHANGED, ""), (UNFIT, "still alive\n"), (OF_ANOTHER_TORCH, "still alive\n")]
 
-@pytest.mark.parametrize(("script", "output"), [(UNCHANGED, ""), (UNFIT, "still alive\n")], ids=["import", "unfit"])
+
+@pytest.mark.parametrize(("script", "output"), SCRIPTS, ids=["import", "unfit", "another torch"])
 def test_a_process(script, output):
     command = [sys.executable, "-W", "ignore", "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,0 +1,18 @@
+from pathlib import Path
+
+import pytest
+
+from by_hand import INCLUDES, LIBRARIES, compile_by_hand
+
+WAYS_IN = Path(__file__).parent / "ways_in"
+
+
+@pytest.fixture(scope="session")
+def plain_programs(tmp_path_factory):
+    """`plain`, a libtorch program, and `backend.so`, the same as a library for `host`, which is no libtorch program."""
+    folder = tmp_path_factory.mktemp("plain")
+    plain = compile_by_hand(folder / "plain.o", "-c", "-fPIC", WAYS_IN / "plain.cpp", *INCLUDES)
+    compile_by_hand(folder / "plain", WAYS_IN / "plain_main.cpp", plain, *LIBRARIES)
+    compile_by_hand(folder / "backend.so", "-shared", plain, *LIBRARIES)
+    compile_by_hand(folder / "host", WAYS_IN / "host.cpp")
+    return folder
