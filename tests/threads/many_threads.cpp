@@ -1,0 +1,96 @@
+// many_threads MODEL THREADS CALLS: calls one module from many threads, with inputs of many shapes, and compares each
+// result with that of a single thread, bit for bit. Memory must not grow.
+//
+// More shapes than a context keeps primitives: some are made anew while others run. Run it with OMP_NUM_THREADS=1.
+#include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
+#include <ipex/load.h>
+#include <ipex/memory.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <fstream>
+#include <iostream>
+#include <thread>
+#include <vector>
+
+namespace {
+
+constexpr int64_t CHANNELS = 4, MOST_GROWTH = 16 << 20;
+
+std::vector<at::Tensor> inputs_of_many_shapes() {
+  std::vector<at::Tensor> inputs;
+  for (const int64_t images : {1, 2, 3}) {
+    for (const int64_t height : {1, 3, 6}) {
+      for (const int64_t width : {2, 5, 8}) inputs.push_back(at::randn({images, CHANNELS, height, width}));
+    }
+  }
+  return inputs;
+}
+
+int64_t resident_bytes() {
+  int64_t all = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> all >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+class Calls {
+ public:
+  explicit Calls(const char* path) : model_(ipex::load(path)) {
+    const c10::InferenceMode no_gradients;
+    for (int call = 0; call < 3; ++call) {  // TorchScript compiles again after the first calls
+      expected_.clear();
+      for (const at::Tensor& input : inputs_) expected_.push_back(run(input));
+    }
+  }
+
+  // Each thread begins with another input. Returns how many results were wrong.
+  int64_t from(int threads, int64_t calls) {
+    std::atomic<int64_t> wrong = 0;
+    std::vector<std::thread> team;
+    for (int thread = 0; thread < threads; ++thread) {
+      team.emplace_back([this, thread, calls, &wrong] {
+        const c10::InferenceMode no_gradients;
+        for (int64_t call = 0; call < calls; ++call) {
+          const size_t i = static_cast<size_t>(thread + call * (1 + thread % 5)) % inputs_.size();
+          if (!run(inputs_[i]).equal(expected_[i])) ++wrong;
+        }
+      });
+    }
+    for (std::thread& thread : team) thread.join();
+    return wrong;
+  }
+
+ private:
+  at::Tensor run(const at::Tensor& input) { return model_.forward({input}).toTensor(); }
+
+  torch::jit::Module model_;
+  const std::vector<at::Tensor> inputs_ = inputs_of_many_shapes();
+  std::vector<at::Tensor> expected_;
+};
+
+int test(const char* path, int threads, int64_t calls) {
+  Calls all(path);
+  int64_t wrong = all.from(threads, calls / 4);
+  const int64_t resident = resident_bytes(), allocated = ipex::memory_allocated();
+  wrong += all.from(threads, calls - calls / 4);
+  const int64_t growth = resident_bytes() - resident, held = ipex::memory_allocated() - allocated;
+  std::cout << "many_threads: " << threads << " threads, " << calls << " calls each, " << wrong << " wrong, "
+            << growth / 1024 << " KiB more in memory, ipex holds " << held << " bytes more\n";
+  return wrong == 0 && growth < MOST_GROWTH && held == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 4) {
+    std::cerr << "usage: many_threads MODEL THREADS CALLS\n";
+    return 2;
+  }
+  try {
+    return test(argv[1], std::stoi(argv[2]), std::stoll(argv[3]));
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << '\n';
+    return 1;
+  }
+}
