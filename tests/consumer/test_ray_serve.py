@@ -23,7 +23,7 @@ def url(tmp_path_factory):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(24, 64), nn.ReLU(), nn.Linear(64, 5)).eval()
     ipex.jit_optimize(model, torch.randn(2, 24)).save(path)
-    ray.init(num_cpus=2, include_dashboard=False)
+    ray.init(num_cpus=4, include_dashboard=False)  # of which the replica takes 2, and Ray its own
     serve.run(app({"model": str(path), "shape": "24"}))
     yield "http://127.0.0.1:8000/", model
     serve.shutdown()
