@@ -16,7 +16,7 @@ serve = pytest.importorskip("ray.serve", reason='Ray Serve is not installed: pip
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory):
+def served(tmp_path_factory):
     from ray_serve import app
 
     path = tmp_path_factory.mktemp("model") / "model.pt"
@@ -36,23 +36,23 @@ def ask(url, array):
     return urllib.request.urlopen(url, body.getvalue(), timeout=60).read()
 
 
-def test_results(url):
+def test_results(served):
     for rows in (1, 3, 8):
         x = torch.randn(rows, 24)
-        found = torch.from_numpy(numpy.load(io.BytesIO(ask(url[0], x.numpy()))))
+        found = torch.from_numpy(numpy.load(io.BytesIO(ask(served[0], x.numpy()))))
         with torch.no_grad():
-            torch.testing.assert_close(found, url[1](x))
+            torch.testing.assert_close(found, served[1](x))
 
 
-def test_a_bad_request_gets_a_clear_answer(url):
+def test_a_bad_request_gets_a_clear_answer(served):
     for array, expected in (
         (numpy.zeros((1, 23), "f4"), "expected float32 of [*, 24], got float32 of [1, 23]"),
         (numpy.zeros((1, 24), "i8"), "expected float32 of [*, 24], got int64 of [1, 24]"),
     ):
         with pytest.raises(urllib.error.HTTPError) as error:
-            ask(url[0], array)
+            ask(served[0], array)
         assert error.value.code == 400
         assert expected in error.value.read().decode()
     with pytest.raises(urllib.error.HTTPError) as error:
-        urllib.request.urlopen(url[0], b"nonsense", timeout=60)
+        urllib.request.urlopen(served[0], b"nonsense", timeout=60)
     assert error.value.code == 400
