@@ -94,6 +94,21 @@ def test_pkg_config(linked, model, tmp_path):
     assert done.stdout == f"{ipex.isa.current()} 1\n"
 
 
+ASKS_FOR_NOTHING_OF_TORCH = """
+#include <ipex/isa.h>
+#include <cstdio>
+int main() { std::puts(ipex::isa::name(ipex::isa::highest_binary())); }
+"""
+
+
+def test_pkg_config_for_a_program_that_calls_nothing_of_torch(linked, tmp_path):
+    (tmp_path / "main.cpp").write_text(ASKS_FOR_NOTHING_OF_TORCH)
+    flags = pkg_config(f"--define-variable=torch={TORCH}", "--cflags", "--libs", "ipex_runtime")
+    program = compile_by_hand(tmp_path / "program", "-Wl,--as-needed", tmp_path / "main.cpp", *flags)
+    done = subprocess.run([program], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{ipex.isa.highest_binary()}\n"
+
+
 def test_pkg_config_names_the_torch_that_it_fits(linked, tmp_path):
     assert "-lipex" in pkg_config(f"--define-variable=torch={TORCH}", "--libs", "ipex")
     for name in ("ipex", "ipex_runtime"):
@@ -107,12 +122,7 @@ cmake_minimum_required(VERSION 3.18)
 project(uses_the_runtime LANGUAGES CXX)
 set(CMAKE_CXX_STANDARD 20)
 find_package(ipex 0.1 REQUIRED)
-file(WRITE ${CMAKE_BINARY_DIR}/main.cpp [[
-  #include <ipex/isa.h>
-  #include <cstdio>
-  int main() { std::puts(ipex::isa::name(ipex::isa::highest_binary())); }
-]])
-add_executable(uses_the_runtime ${CMAKE_BINARY_DIR}/main.cpp)
+add_executable(uses_the_runtime main.cpp)
 target_link_libraries(uses_the_runtime PRIVATE ipex::ipex_runtime)
 """
 
@@ -130,6 +140,7 @@ def build_tree():
 @pytest.mark.skipif(build_tree() is None, reason="no build folder for this torch: ipex was installed from a wheel")
 def test_the_build_tree(tmp_path):
     (tmp_path / "CMakeLists.txt").write_text(USES_THE_RUNTIME)
+    (tmp_path / "main.cpp").write_text(ASKS_FOR_NOTHING_OF_TORCH)
     programs = build(tmp_path, tmp_path / "build", ipex_prefix=build_tree())
     libraries = subprocess.run(["ldd", programs / "uses_the_runtime"], capture_output=True, text=True, check=True)
     assert str(build_tree() / "runtime" / "libipex_runtime.so") in libraries.stdout
@@ -145,6 +156,7 @@ def test_cmake_refuses_another_torch(tmp_path):
         'set(PACKAGE_VERSION "2.99.0")\nset(PACKAGE_VERSION_COMPATIBLE TRUE)\n'
     )
     (tmp_path / "CMakeLists.txt").write_text(USES_THE_RUNTIME)
+    (tmp_path / "main.cpp").write_text(ASKS_FOR_NOTHING_OF_TORCH)
     with pytest.raises(RuntimeError) as error:
         build(tmp_path, tmp_path / "build", torch_prefix=tmp_path)
     assert f"ipex: expected PyTorch {SERIES}, which this build of ipex fits" in " ".join(str(error.value).split())
