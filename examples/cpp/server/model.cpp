@@ -31,7 +31,9 @@ void collect(const c10::IValue& value, std::vector<at::Tensor>& tensors) {
 }  // namespace
 
 Model::Model(const std::string& path, std::vector<InputSpec> specs)
-    : module_(ipex::load(path)), specs_(std::move(specs)) {}
+    : module_(std::make_unique<torch::jit::Module>(ipex::load(path))), specs_(std::move(specs)) {}
+
+Model::~Model() = default;
 
 void Model::warm_up(int64_t most_rows) {
   const auto is_free = [](const InputSpec& spec) {
@@ -48,7 +50,7 @@ std::vector<at::Tensor> Model::run(const std::vector<at::Tensor>& inputs) {
   const int64_t rows = inputs[0].size(0);
   std::vector<at::Tensor> outputs;
   try {
-    collect(module_.forward({inputs.begin(), inputs.end()}), outputs);
+    collect(module_->forward({inputs.begin(), inputs.end()}), outputs);
   } catch (const std::exception& error) {
     throw std::runtime_error("the model failed: " + in_one_line(error.what()));
   }

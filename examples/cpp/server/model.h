@@ -1,12 +1,17 @@
 // A TorchScript model that returns a row for each row of its inputs.
 #pragma once
 
-#include <torch/csrc/jit/api/module.h>
+#include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "signature.h"
+
+namespace torch::jit {
+struct Module;  // its header takes long to compile
+}
 
 namespace server {
 
@@ -14,6 +19,7 @@ class Model {
  public:
   // Throws what ipex::load throws.
   Model(const std::string& path, std::vector<InputSpec> specs);
+  ~Model();
 
   // Calls the model with one row and with `most_rows`, until weights are packed and TorchScript has compiled. So a model
   // that does not take what was declared, or mixes rows, is found out before there are clients. Does nothing where a
@@ -26,7 +32,7 @@ class Model {
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs);
 
  private:
-  torch::jit::Module module_;
+  const std::unique_ptr<torch::jit::Module> module_;
   const std::vector<InputSpec> specs_;
 };
 

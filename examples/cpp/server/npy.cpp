@@ -33,7 +33,7 @@ std::string value_of(const std::string& header, const std::string& key, const ch
 at::ScalarType dtype_of(const std::string& header) {
   const std::string value = value_of(header, "descr", ",}");
   for (const auto& [name, dtype] : DTYPES) {
-    if (value == "'" + std::string(name) + "'") return dtype;
+    if (value == std::string("'").append(name).append("'")) return dtype;
   }
   refuse("an array of little-endian floats, integers or bools", "one of " + value);
 }
