@@ -113,9 +113,7 @@ def load(what: str, folder: Path, inputs: tuple[Any, ...], threads: int) -> Call
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL  # that is done
-        session = onnxruntime.InferenceSession(
-            str(folder / what), options, providers=["CPUExecutionProvider"]
-        )
+        session = onnxruntime.InferenceSession(str(folder / what), options, providers=["CPUExecutionProvider"])
         feeds = {entry.name: x.numpy() for entry, x in zip(session.get_inputs(), inputs)}
         return lambda: session.run(None, feeds)
     if what == "aotinductor":

@@ -92,6 +92,8 @@ Target read_target(Reader reader) {
   Target target;
   for (std::string* text : {&target.ipex, &target.onednn, &target.torch, &target.level, &target.onednn_isa}) {
     *text = reader.text();
+    const auto is_printable = [](char c) { return c >= ' ' && c <= '~'; };
+    if (!std::all_of(text->begin(), text->end(), is_printable)) reader.refuse("a printable version");
   }
   reader.end();
   return target;

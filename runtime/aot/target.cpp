@@ -10,8 +10,8 @@ namespace ipex::runtime {
 
 Target this_process() {
   const dnnl_version_t* const version = dnnl_version();
-  return {IPEX_VERSION, c10::str(version->major, ".", version->minor, ".", version->patch, " ", version->hash),
-          TORCH_VERSION, isa::name(isa::current()), isa::onednn()};
+  return {IPEX_VERSION, c10::str(version->major, ".", version->minor, ".", version->patch), TORCH_VERSION,
+          isa::name(isa::current()), isa::onednn()};
 }
 
 std::string reason_against(const Target& target) {

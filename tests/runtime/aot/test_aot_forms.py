@@ -48,30 +48,23 @@ def test_same_bits_and_nothing_is_packed(name, tmp_path):
         loaded = ipex.aot_load(tmp_path / "model.ipex")
     actual = [loaded(x), loaded(x)]
     # The one small thing that is made at load: the scales of int8 rows.
-    assert weight_bytes() - before <= (1024 if name == "dynamic int8" else 0)
+    assert weight_bytes() - before <= (4096 if name == "dynamic int8" else 0)
     for a, e in zip(actual, expected):
         assert torch.equal(a, e)
         assert a.stride() == e.stride()
     texts = contexts_of(loaded)
-    assert texts or name in ("embedding bag",)
+    assert texts or name == "embedding bag"
     for text in texts:
         assert "packed=again" not in text
         assert "packed=in the file" in text or "matmul" in text, text
 
-
-@pytest.mark.parametrize("name", KINDS)
-@torch.no_grad()
-def test_what_it_saves_is_the_portable_file_again(name, tmp_path):
-    model, x = model_and_input(name)
-    ipex.aot_save(model, tmp_path / "model.ipex", example_inputs=x)
-    loaded = ipex.aot_load(tmp_path / "model.ipex")
-    expected = loaded(x)
+    # What it saves is whole: as a portable file, as a copy, as a file like the first.
     loaded.save(tmp_path / "again.pt")
     copied = copy.deepcopy(loaded)
     ipex.aot_save(loaded, tmp_path / "again.ipex", example_inputs=x)
     del loaded
     for again in (ipex.load(tmp_path / "again.pt"), copied, ipex.aot_load(tmp_path / "again.ipex")):
-        assert torch.equal(again(x), expected)
+        assert torch.equal(again(x), expected[0])
     assert (tmp_path / "again.ipex").stat().st_size == (tmp_path / "model.ipex").stat().st_size
 
 
@@ -147,15 +140,16 @@ def test_the_file_may_be_replaced_or_removed_while_it_is_used(tmp_path):
 
 
 @torch.no_grad()
-def test_a_result_outlives_the_model(tmp_path):
+def test_a_context_outlives_the_model(tmp_path):
     model, _ = model_and_input("tied embedding")
+    rows = torch.arange(300)
+    expected = torch.ops.ipex.embedding(rows, model.packed_0)
     ipex.aot_save(model, tmp_path / "model.ipex")
     loaded = ipex.aot_load(tmp_path / "model.ipex")
-    state = [getattr(loaded, name) for name in ("packed_0",)]
+    context = loaded.packed_0
     del loaded
     gc.collect()
-    assert "packed=" in state[0].describe()
-    assert state[0].__getstate__()[1]["weight"].shape == (300, 64)
+    assert torch.equal(torch.ops.ipex.embedding(rows, context), expected)
 
 
 @torch.no_grad()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -146,7 +147,11 @@ KINDS: dict[str, Kind] = {
         lambda: nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.ReLU()), _noise(1, 64, 56, 56), (BLOCKED, WINOGRAD)
     ),
     "depthwise convolution": Kind(lambda: nn.Conv2d(32, 32, 3, padding=1, groups=32), _noise(1, 32, 16, 16)),
-    "depthwise in a chain": Kind(inverted_residual, _noise(1, 16, 28, 28), (BLOCKED, DEPTHWISE)),
+    "depthwise in a chain": Kind(
+        inverted_residual,
+        lambda: torch.randn(1, 16, 56, 56).to(memory_format=torch.channels_last),
+        (BLOCKED, DEPTHWISE),
+    ),
     "grouped convolution": Kind(lambda: nn.Conv2d(16, 32, 3, groups=4), _noise(1, 16, 12, 12)),
     "channels-last convolution": Kind(
         lambda: nn.Conv2d(16, 32, 3).to(memory_format=torch.channels_last), _noise(1, 16, 12, 12)
@@ -162,13 +167,18 @@ KINDS: dict[str, Kind] = {
     "lstm with a projection": Kind(lambda: First(nn.LSTM(24, 32, 2, proj_size=8)), _noise(5, 2, 24), ("columns",)),
     "lstm in pairs": Kind(lambda: First(nn.LSTM(256, 256)), _noise(2, 1, 256), ("columns", PAIRS), BF32),
     "gru": Kind(lambda: First(nn.GRU(40, 50, batch_first=True)), _noise(2, 6, 40), ("columns",)),
-    "dynamic int8": Kind(lambda: nn.Linear(64, 48), _noise(4, 64), ("int8", "int8 sums"), ipex.quantization.dynamic),
+    "dynamic int8": Kind(
+        lambda: nn.Linear(512, 380), _noise(4, 512), ("int8", "int8 sums"), lambda m, x: ipex.quantization.dynamic(m, x)
+    ),
     "int8 weights": Kind(
-        lambda: nn.Linear(64, 48), _noise(4, 64), ("int8", "scales"), lambda m, x: ipex.quantization.weight_only(m, x)
+        lambda: nn.Linear(512, 380),
+        _noise(4, 512),
+        ("int8", "scales"),
+        lambda m, x: ipex.quantization.weight_only(m, x),
     ),
     "int4 weights": Kind(
-        lambda: nn.Linear(128, 48),
-        _noise(4, 128),
+        lambda: nn.Linear(512, 380),
+        _noise(4, 512),
         ("int4", "scales"),
         lambda m, x: ipex.quantization.weight_only(m, x, dtype="int4", group_size=32),
     ),
@@ -187,7 +197,8 @@ KINDS: dict[str, Kind] = {
 def model_and_input(name: str) -> tuple[torch.jit.ScriptModule, Tensor]:
     """Return an optimised model and its input, always the same numbers."""
     kind = KINDS[name]
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
+    with torch.random.fork_rng(devices=[]), torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's recurrent layers look at sizes, and warn of their own slow ways
         torch.manual_seed(7)
         model, x = kind.make().eval(), kind.x()
         return kind.optimize(model, x), x

@@ -68,11 +68,15 @@ class AotFile:
         self.sections = {name: Piece(*numbers[3 * i : 3 * i + 3]) for i, name in enumerate(SECTIONS)}
         self.header_checksum = struct.unpack_from("<Q", self.content, HEADER_BYTES - 8)[0]
         self._next = 0
+        self.firm_numbers: set[int] = set()  # where they stand, of the tables that were read
 
     def bytes_of(self, piece: Piece) -> bytes:
         return bytes(self.content[piece.offset : piece.end])
 
-    def _number(self) -> int:
+    def _number(self, is_firm: bool = True) -> int:
+        """Read a number; a firm one can have no other value."""
+        if is_firm:
+            self.firm_numbers.add(self._next)
         (number,) = struct.unpack_from("<Q", self.content, self._next)
         self._next += 8
         return number
@@ -82,8 +86,8 @@ class AotFile:
         self._next += size
         return bytes(self.content[self._next - size : self._next])
 
-    def _piece(self) -> Piece:
-        return Piece(self._number(), self._number(), self._number())
+    def _piece(self, is_firm: bool = True) -> Piece:
+        return Piece(self._number(), self._number(), self._number(is_firm))
 
     def target(self) -> list[str]:
         self._next = self.sections["target"].offset
@@ -91,7 +95,7 @@ class AotFile:
 
     def tensors(self) -> dict[str, Piece]:
         self._next = self.sections["tensors"].offset
-        return {self._text().decode(): self._piece() for _ in range(self._number())}
+        return {self._text().decode(): self._piece(is_firm=False) for _ in range(self._number())}
 
     def forms(self) -> list[Form]:
         self._next = self.sections["forms"].offset
@@ -99,7 +103,7 @@ class AotFile:
 
     def _form(self) -> Form:
         plain, kind, _ = self._number(), self._text().decode(), self._text()
-        replaces_plain, dtype = bool(self._number()), self._number()
+        replaces_plain, dtype = bool(self._number(False)), self._number(False)
         sizes = tuple(self._number() for _ in range(self._number()))
         return Form(plain, kind, replaces_plain, dtype, sizes, self._piece())
 
@@ -107,6 +111,8 @@ class AotFile:
         for i, name in enumerate(SECTIONS):
             if name in ("target", "tensors", "forms"):
                 offset, size = struct.unpack_from("<2Q", self.content, 24 + 24 * i)
-                struct.pack_into("<Q", self.content, 24 + 24 * i + 16, checksum(bytes(self.content[offset : offset + size])))
+                struct.pack_into(
+                    "<Q", self.content, 24 + 24 * i + 16, checksum(bytes(self.content[offset : offset + size]))
+                )
         struct.pack_into("<Q", self.content, HEADER_BYTES - 8, checksum(bytes(self.content[: HEADER_BYTES - 8])))
         return bytes(self.content)
