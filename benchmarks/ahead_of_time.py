@@ -7,8 +7,8 @@ model and AOTInductor's package. Each time is the median of processes of their o
 
     first   from the file to the first result, imports not counted
     then    a call after 10 others
-    memory  of a worker with 8 of them alive after a call: Pss of /proc/PID/smaps_rollup, in which a page that n processes
-            share counts as 1/n. What the process had before it loaded the file is in it, and told beside.
+    memory  of a worker with 8 of them alive after a call: Pss of /proc/PID/smaps_rollup, in which a page that n
+            processes share counts as 1/n. What the process had before it loaded the file is in it, and told beside.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def imports(what: str) -> None:
     if what == "onnxruntime":
         import onnxruntime  # noqa: F401
     elif what == "aotinductor":
-        import torch._inductor.package
+        import torch._inductor.package  # noqa: F401
     else:
         import ipex  # noqa: F401
 

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,8 @@ def aot_save(
     """
     cpp = cpp_module(model, "aot_save")
     inputs = _inputs(example_inputs)
-    if not any(part._c.hasattr("ipex_report") for part in model.modules()):
+    parts: Iterable[Any] = model.modules()
+    if not any(part._c.hasattr("ipex_report") for part in parts):
         raise ValueError(
             "ipex.aot_save: expected an optimised model, got one that is not. Call ipex.jit_optimize first."
         )

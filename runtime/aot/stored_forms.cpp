@@ -1,5 +1,6 @@
 #include "aot/stored_forms.h"
 
+#include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 
 namespace ipex::runtime {

@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-
 from .. import _C, aot_describe, aot_save, isa
 from .models import add_inputs, add_model, add_options, optimized, step, the_inputs, the_model
 
@@ -50,9 +49,7 @@ def _describe(path: Path, options: argparse.Namespace) -> int:
     mib = 1 << 20
     print(f"{path}: for {facts['isa']} (oneDNN: {facts['onednn_isa']}), ipex {facts['ipex']}, torch {facts['torch']}")
     print(f"  {facts['packed_weights']} packed weights, {facts['packed_bytes'] / mib:.1f} MiB")
-    print(
-        f"  {facts['plain_weights']} plain weights, {facts['plain_bytes'] / mib:.1f} MiB, read where packed ones don't fit"
-    )
+    print(f"  {facts['plain_weights']} plain weights, {facts['plain_bytes'] / mib:.1f} MiB")
     if facts["packed_again"]:
         print(f"  packed again here: {facts['packed_again']}")
     return 0
