@@ -117,7 +117,11 @@ c10::Storage StoredFile::storage_of(const StoredTensor& tensor) {
                       /*allocator=*/nullptr, /*resizable=*/false);
 }
 
-at::Tensor StoredFile::find(uint64_t plain, const std::string& kind, SameLayout same) {
+bool StoredFile::has(uint64_t plain, const std::string& kind, SameLayout same) const {
+  return is_written_ ? find_kept(plain, kind, same).defined() : find_stored(plain, kind, same) != nullptr;
+}
+
+at::Tensor StoredFile::find(uint64_t plain, const std::string& kind, SameLayout same, const FormShape& shape) {
   if (is_written_) return find_kept(plain, kind, same);
   const StoredForm* const form = find_stored(plain, kind, same);
   {
@@ -125,6 +129,10 @@ at::Tensor StoredFile::find(uint64_t plain, const std::string& kind, SameLayout 
     is_found_.emplace(plain, form != nullptr);
   }
   if (!form) return {};
+  if (form->dtype != shape.dtype || at::IntArrayRef(form->sizes) != at::IntArrayRef(shape.sizes)) {
+    throw_damaged(path_, c10::str("a packed weight of ", shape.dtype, at::IntArrayRef(shape.sizes)),
+                  c10::str("one of ", form->dtype, at::IntArrayRef(form->sizes)));
+  }
   check(form->piece, "a packed weight", form_is_checked_[form - layout_.forms.data()]);
   auto* const data = const_cast<char*>(file_.data() + form->piece.offset);
   return at::from_blob(data, form->sizes, [owner = shared_from_this()](void*) {}, at::TensorOptions(form->dtype));

@@ -4,6 +4,7 @@
 // No byte is used that was not compared with its checksum.
 #pragma once
 
+#include <ATen/core/DimVector.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/Storage.h>
 #include <c10/util/FunctionRef.h>
@@ -19,6 +20,12 @@
 #include "threads/fork_safe_mutex.h"
 
 namespace ipex::runtime {
+
+// What a form must be for those that read it.
+struct FormShape {
+  at::ScalarType dtype;
+  at::DimVector sizes;
+};
 
 class StoredFile : public std::enable_shared_from_this<StoredFile> {
  public:
@@ -52,8 +59,9 @@ class StoredFile : public std::enable_shared_from_this<StoredFile> {
   // Lives as long as the storage.
   c10::Storage storage_of(const StoredTensor& tensor);
 
-  // The form as it lies in the file. Undefined where there is none.
-  at::Tensor find(uint64_t plain, const std::string& kind, SameLayout same);
+  // The form as it lies in the file. Undefined where there is none. Throws where it is none of this shape, or damaged.
+  at::Tensor find(uint64_t plain, const std::string& kind, SameLayout same, const FormShape& shape);
+  bool has(uint64_t plain, const std::string& kind, SameLayout same) const;
   // Keeps a form that was made, where the file is being written.
   void keep(Form form);
   // All that was kept, in the order of the plain weights.

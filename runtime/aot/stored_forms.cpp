@@ -15,22 +15,24 @@ StoredForms StoredForms::of(const at::Tensor& plain, Plain plain_is) {
   return forms;
 }
 
-at::Tensor StoredForms::get(const std::string& kind, Make make) const {
-  return get(kind, {}, [](const std::string&) { return true; }, make);
+at::Tensor StoredForms::get(const std::string& kind, const FormShape& shape, Make make) const {
+  return get(kind, {}, [](const std::string&) { return true; }, shape, make);
 }
 
 at::Tensor StoredForms::get(const std::string& kind, const std::string& layout, StoredFile::SameLayout same,
-                            Make make) const {
+                            const FormShape& shape, Make make) const {
   if (!file_) return make();
-  if (at::Tensor form = file_->find(plain_, kind + of_plain_, same); form.defined()) return form;
+  if (at::Tensor form = file_->find(plain_, kind + of_plain_, same, shape); form.defined()) return form;
   check_plain();
   at::Tensor form = make();
+  TORCH_INTERNAL_ASSERT(form.scalar_type() == shape.dtype && form.sizes() == shape.sizes && form.is_contiguous(),
+                        "ipex: a form of a weight is not what was told: ", kind);
   file_->keep({plain_, kind + of_plain_, layout, replaces_plain_, form});
   return form;
 }
 
 bool StoredForms::has(const std::string& kind, StoredFile::SameLayout same) const {
-  return file_ && file_->find(plain_, kind + of_plain_, same).defined();
+  return file_ && file_->has(plain_, kind + of_plain_, same);
 }
 
 void StoredForms::check_plain() const {

@@ -20,10 +20,10 @@ class StoredForms {
   // The form `kind`, which names all that it depends on beside the plain weight and ipex's version. `make` gives it, dense,
   // where it is in no file. The first form that is asked for is what the weight is packed to.
   using Make = c10::function_ref<at::Tensor()>;
-  at::Tensor get(const std::string& kind, Make make) const;
+  at::Tensor get(const std::string& kind, const FormShape& shape, Make make) const;
   // The same for a form that is one of several layouts.
-  at::Tensor get(const std::string& kind, const std::string& layout, StoredFile::SameLayout same, Make make) const;
-
+  at::Tensor get(const std::string& kind, const std::string& layout, StoredFile::SameLayout same,
+                 const FormShape& shape, Make make) const;
   bool has(const std::string& kind, StoredFile::SameLayout same) const;
 
   // Throws where the plain weight is damaged. To be called before it is read outside of `make`.

@@ -58,7 +58,8 @@ std::optional<Panels> panels_of(const memory::desc& desc, const at::Tensor& byte
 
 at::Tensor stored_in_layout(const StoredForms& stored, const std::string& kind, const memory::desc& layout,
                             StoredForms::Make make) {
-  return stored.get(kind, blob_of(layout), [&](const std::string& other) { return is_blob_of(other, layout); }, make);
+  const auto is_same = [&](const std::string& other) { return is_blob_of(other, layout); };
+  return stored.get(kind, blob_of(layout), is_same, {at::kByte, {static_cast<int64_t>(layout.get_size())}}, make);
 }
 
 bool is_stored_in_layout(const StoredForms& stored, const std::string& kind, const memory::desc& layout) {

@@ -168,8 +168,10 @@ Tensor ConvolutionContext::run_own_kernel(const Tensor& input, const std::vector
       !Winograd::is_worth_it(input_channels(), output_channels(), kernel_result_sizes(batched(input).sizes()))) {
     return rounds_windows(input) ? run_rounded(input, operands, eager_layout, done) : Tensor();
   }
-  const auto& winograd = weight().derived<Winograd>(
-      [&] { return std::make_unique<const Winograd>([&] { return plain_weight(); }, stored_forms()); });
+  const auto& winograd = weight().derived<Winograd>([&] {
+    return std::make_unique<const Winograd>([&] { return plain_weight(); }, input_channels(), output_channels(),
+                                            stored_forms());
+  });
   const FusedPostOps fused = fuse_into_result(input, operands, eager_layout, KernelSteps::applies);
   const Tensor source = kernel_view(input), result = allocate(source);
   KernelSteps::Room room;
@@ -278,7 +280,8 @@ bool ConvolutionContext::is_depthwise() const {
 
 Tensor ConvolutionContext::depthwise_weight() const {
   const auto make = [&] {
-    const Tensor weight = stored_forms().get("depthwise", [&] {
+    const Ints& sizes = weight_sizes();
+    const Tensor weight = stored_forms().get("depthwise", {at::kFloat, {sizes[2], sizes[3], sizes[0]}}, [&] {
       const Tensor windows = plain_weight().squeeze(1).permute({1, 2, 0});
       return empty_weight(windows.sizes(), windows.options()).copy_(windows);
     });

@@ -14,7 +14,7 @@ class Winograd {
  public:
   // `weight` gives one of [columns, channels, 3, 3] of float32, with numbers of channels that the kernel has. It is asked
   // where `stored` does not have the transformed one.
-  Winograd(c10::function_ref<at::Tensor()> weight, const StoredForms& stored);
+  Winograd(c10::function_ref<at::Tensor()> weight, int64_t channels, int64_t columns, const StoredForms& stored);
 
   // Whether the kernel has these numbers of channels.
   static bool has(int64_t channels, int64_t columns);

@@ -26,7 +26,7 @@ Bf16Weight::Bf16Weight(c10::function_ref<Panels()> weight, int64_t outputs, int6
       panel_columns_(panel_columns_for(outputs)),
       panel_size_(at::divup(inputs, 2) * panel_columns_),
       panels_(at::divup(outputs, panel_columns_)),
-      words_(stored.get(c10::str("bfloat16 pairs, ", panel_columns_, " columns"),
+      words_(stored.get(c10::str("bfloat16 pairs, ", panel_columns_, " columns"), {at::kInt, {panels_ * panel_size_}},
                         [&] { return rounded(weight(), outputs); })) {}
 
 at::Tensor Bf16Weight::rounded(const Panels& weight, int64_t outputs) const {

@@ -32,8 +32,11 @@ class PackedBytes final : public PackedCodes {
         panel_columns_(kernels().bytes_product.panel_columns),
         depth_(at::divup(inputs_, bytes_of_a_word)),
         panels_(at::divup(outputs_, panel_columns_)),
-        bytes_(stored.get(c10::str("int8, ", panel_columns_, " columns"), [&] { return in_panels(codes); })),
-        sums_(stored.get(c10::str("int8 sums, ", panel_columns_, " columns"), [&] { return sums_of(codes); })),
+        bytes_(stored.get(c10::str("int8, ", panel_columns_, " columns"),
+                          {at::kChar, {bytes_of_a_word * panels_ * depth_ * panel_columns_}},
+                          [&] { return in_panels(codes); })),
+        sums_(stored.get(c10::str("int8 sums, ", panel_columns_, " columns"), {at::kInt, {panels_ * panel_columns_}},
+                         [&] { return sums_of(codes); })),
         scales_(zero_weight({panels_ * panel_columns_}, at::kFloat)) {
     std::copy_n(scales.const_data_ptr<float>(), outputs_, scales_.mutable_data_ptr<float>());
   }

@@ -90,7 +90,8 @@ at::Tensor LinearContext::embed(const at::Tensor& indices) const {
   if (!is_plain) return at::embedding(plain_weight(), indices);
   if (!packed || !packed->panels()) {
     const auto make = [&] {
-      const at::Tensor rows = stored_forms().get("embedding rows", [&] { return plain_weight(); });
+      const at::Tensor rows = stored_forms().get("embedding rows", {dtype(), at::DimVector(weight_sizes())},
+                                                 [&] { return plain_weight(); });
       return std::make_unique<EmbeddingRows>(EmbeddingRows{rows});
     };
     return at::embedding(weight().derived<EmbeddingRows>(make).weight, indices);

@@ -40,12 +40,15 @@ class PanelsOfCodes final : public PackedCodes {
     const bool is_one_group = spec.groups() == 1;
     group_size_ = is_one_group ? std::min(most_at_once, rounded_up(inputs_, codes_of_a_word)) : spec.group_size;
     groups_ = at::divup(inputs_, group_size_);
-    const auto get = [&](const char* what, StoredForms::Make make) {
-      return stored.get(c10::str(what, ", ", panel_columns_, " columns, groups of ", group_size_), make);
+    const auto get = [&](const char* what, const FormShape& shape, StoredForms::Make make) {
+      return stored.get(c10::str(what, ", ", panel_columns_, " columns, groups of ", group_size_), shape, make);
     };
-    bytes_ = get(is_4_bit_ ? "int4" : "int8", [&] { return codes_in_panels(codes); });
-    scales_ = get("scales", [&] { return in_panels(spec.scales, is_one_group); });
-    if (spec.offsets.defined()) offsets_ = get("offsets", [&] { return in_panels(spec.offsets, is_one_group); });
+    const FormShape of_groups{at::kFloat, {panels_ * groups_ * panel_columns_}};
+    bytes_ = get(is_4_bit_ ? "int4" : "int8", {at::kByte, {byte_count()}}, [&] { return codes_in_panels(codes); });
+    scales_ = get("scales", of_groups, [&] { return in_panels(spec.scales, is_one_group); });
+    if (spec.offsets.defined()) {
+      offsets_ = get("offsets", of_groups, [&] { return in_panels(spec.offsets, is_one_group); });
+    }
   }
 
   at::Tensor codes() const override {
@@ -73,6 +76,7 @@ class PanelsOfCodes final : public PackedCodes {
 
  private:
   int64_t depth() const { return groups_ * group_size_; }
+  int64_t byte_count() const { return panels_ * depth() * panel_columns_ / (is_4_bit_ ? 2 : 1); }
 
   CodesMatrix matrix() const {
     return {is_4_bit_ ? CodeFormat::int4 : CodeFormat::int8,
@@ -93,8 +97,7 @@ class PanelsOfCodes final : public PackedCodes {
   }
 
   at::Tensor codes_in_panels(const at::Tensor& codes) const {
-    at::Tensor result =
-        zero_weight({panels_ * groups_ * group_size_ * panel_columns_ / (is_4_bit_ ? 2 : 1)}, at::kByte);
+    at::Tensor result = zero_weight({byte_count()}, at::kByte);
     auto* bytes = result.mutable_data_ptr<uint8_t>();
     const auto* from = static_cast<const uint8_t*>(codes.const_data_ptr());
     at::parallel_for(0, panels_, 1, [&](int64_t first, int64_t last) {

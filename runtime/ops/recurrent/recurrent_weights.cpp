@@ -173,12 +173,15 @@ PackedColumns::PackedColumns(const at::Tensor& plain, std::vector<int64_t> order
       stored_(plain.is_contiguous() ? StoredForms::of(plain, StoredForms::Plain::dropped) : StoredForms()),
       kind_(c10::str("columns, ", panel_columns_, " in a panel, ", tile.vectors, " vectors in a tile, order ",
                      checksum(order_.data(), order_.size() * sizeof(order_[0])))),
-      data_(stored_.get(kind_, [&] { return packed(plain, tile); })) {}
+      data_(stored_.get(kind_, {at::kFloat, sizes(tile)}, [&] { return packed(plain, tile); })) {}
+
+at::DimVector PackedColumns::sizes(TileShape tile) const {
+  const int64_t tiles = at::divup(static_cast<int64_t>(order_.size()), tile.vectors * kernels().recurrent.width);
+  return {tiles, tile.vectors / tile.in_panel, depth_, panel_columns_};
+}
 
 at::Tensor PackedColumns::packed(const at::Tensor& plain, TileShape tile) const {
-  const int64_t width = kernels().recurrent.width;
-  const int64_t tiles = at::divup(static_cast<int64_t>(order_.size()), tile.vectors * width);
-  at::Tensor result = zero_weight({tiles, tile.vectors / tile.in_panel, depth_, panel_columns_}, at::kFloat);
+  at::Tensor result = zero_weight(sizes(tile), at::kFloat);
   const at::Tensor dense = plain.contiguous();
   for (size_t column = 0; column < order_.size(); ++column) {
     if (order_[column] < 0) continue;
@@ -204,7 +207,9 @@ at::Tensor PackedColumns::in_order() const { return data_.transpose(2, 3).reshap
 
 PackedMatrix PackedColumns::rounded_matrix() const {
   const at::Tensor* rounded = pairs_.get([&] {
-    return std::make_unique<const at::Tensor>(stored_.get("bfloat16 pairs of " + kind_, [&] { return in_pairs(); }));
+    const FormShape shape{at::kInt, {data_.size(0) * data_.size(1) * at::divup(depth_, 2) * panel_columns_}};
+    return std::make_unique<const at::Tensor>(
+        stored_.get("bfloat16 pairs of " + kind_, shape, [&] { return in_pairs(); }));
   });
   return {NumberFormat::pairs, rounded->const_data_ptr(), depth_};
 }

@@ -76,6 +76,8 @@ class PackedColumns {
   // Where the first element of the column is; the next ones are `panel_columns` apart.
   int64_t offset(size_t column) const;
 
+  // Of data_.
+  at::DimVector sizes(TileShape tile) const;
   at::Tensor packed(const at::Tensor& plain, TileShape tile) const;
   at::Tensor in_pairs() const;
 
