@@ -1,8 +1,8 @@
 // What C++ code warns about, as warnings of Python's.
 #pragma once
 
-#include <c10/util/Exception.h>
 #include <pybind11/pybind11.h>
+#include <torch/csrc/Exceptions.h>
 
 #include <string>
 #include <vector>

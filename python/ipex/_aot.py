@@ -52,6 +52,11 @@ def aot_save(
     names = [str(known) for known in _isa.Level]
     if level is not None and level not in names:
         raise ValueError(f"ipex.aot_save: expected isa to be one of {', '.join(names)}, got {isa!r}.")
+    if level is not None and _isa.Level[level.upper()] > _isa.highest_cpu():
+        raise ValueError(
+            f"ipex.aot_save: expected instructions of this CPU, {_isa.highest_cpu()} at most, got isa={level!r}. "
+            "Save the model on a CPU that has them."
+        )
     if level is None or level == str(_isa.current()):
         _C.aot_save(cpp, os.fspath(path), inputs)
     else:
