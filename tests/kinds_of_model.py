@@ -124,6 +124,11 @@ def _with(**options: Any) -> Callable[[nn.Module, Tensor], torch.jit.ScriptModul
     return lambda model, x: ipex.jit_optimize(model, x, **options)
 
 
+# Where the CPU rounds faster than it multiplies.
+ROUNDS = ipex.isa.has_avx512_bf16() and not ipex.isa.has_amx()
+PAIRS_OF_PIXELS = (PAIRS,) if ROUNDS else ()
+ROUNDED = (BLOCKED, "bfloat16 of") if ROUNDS else (BLOCKED,)
+
 BF32 = _with(fp32_math_mode=ipex.FP32MathMode.BF32)
 KINDS: dict[str, Kind] = {
     "linear": Kind(lambda: nn.Sequential(nn.Linear(130, 70), nn.GELU()), _noise(33, 130)),
@@ -138,6 +143,7 @@ KINDS: dict[str, Kind] = {
     "linear with dtype": Kind(lambda: nn.Linear(128, 64), _noise(8, 128), optimize=_with(dtype=torch.bfloat16)),
     "linear called twice": Kind(Twice, _noise(4, 96)),
     "tied embedding": Kind(Tied, _integers(2, 7)),
+    "tied embedding in bfloat16": Kind(lambda: Tied().bfloat16(), _integers(2, 7)),
     "embedding bag": Kind(Bags, _integers(3, 5)),
     "attention": Kind(Attention, _noise(2, 20, 64)),
     "constant matrix": Kind(Constant, _noise(3, 9, 64)),
@@ -146,6 +152,8 @@ KINDS: dict[str, Kind] = {
     "convolution by winograd": Kind(
         lambda: nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.ReLU()), _noise(1, 64, 56, 56), (BLOCKED, WINOGRAD)
     ),
+    "convolution in pairs": Kind(lambda: nn.Conv2d(64, 64, 1), _noise(1, 64, 30, 30), (BLOCKED, *PAIRS_OF_PIXELS), BF32),
+    "convolution that rounds": Kind(lambda: nn.Conv2d(32, 48, 3, stride=2), _noise(2, 32, 40, 40), ROUNDED, BF32),
     "depthwise convolution": Kind(lambda: nn.Conv2d(32, 32, 3, padding=1, groups=32), _noise(1, 32, 16, 16)),
     "depthwise in a chain": Kind(
         inverted_residual,
