@@ -5,7 +5,8 @@
 Compares `ipex.aot_load` with the portable file of `ipex.load`, and, where they are installed, ONNX Runtime's optimised
 model and AOTInductor's package. Each time is the median of processes of their own, the file in the page cache:
 
-    first   from the file to the first result, imports not counted
+    first   from the file to the first result, imports not counted; and the time of all threads on a CPU for that,
+            which others who use the machine change less
     then    a call after 10 others
     memory  of a worker with 8 of them alive after a call: Pss of /proc/PID/smaps_rollup, in which a page that n
             processes share counts as 1/n. What the process had before it loaded the file is in it, and told beside.
@@ -136,10 +137,10 @@ def worker(what: str, folder: Path, threads: int) -> None:
     inputs = torch.load(folder / "inputs", weights_only=True)
     imports(what)
     before = pss()
-    start = time.perf_counter()
+    start, cpu = time.perf_counter(), time.process_time()
     call = load(what, folder, inputs, threads)
     call()
-    first = time.perf_counter() - start
+    first, cpu = time.perf_counter() - start, time.process_time() - cpu
     for _ in range(10):
         call()
     times = []
@@ -147,7 +148,7 @@ def worker(what: str, folder: Path, threads: int) -> None:
         start = time.perf_counter()
         call()
         times.append(time.perf_counter() - start)
-    print(json.dumps({"first": first, "then": min(times), "before": before}), flush=True)
+    print(json.dumps({"first": first, "cpu": cpu, "then": min(times), "before": before}), flush=True)
     sys.stdin.readline()
     print(pss(), flush=True)
     sys.stdin.readline()
@@ -182,8 +183,10 @@ def measure(what: str, folder: Path, threads: int, rounds: int) -> dict[str, flo
         single.append(ask(process))
         process.kill()
         process.wait()
-    workers = [start(what, folder, threads) for _ in range(WORKERS)]
-    before = [ask(process)["before"] for process in workers]
+    workers, before = [], []
+    for _ in range(WORKERS):
+        workers.append(start(what, folder, threads))
+        before.append(ask(workers[-1])["before"])
     for process in workers:
         go_on(process)
     after = [ask(process) for process in workers]
@@ -192,6 +195,7 @@ def measure(what: str, folder: Path, threads: int, rounds: int) -> dict[str, flo
         process.wait()
     return {
         "first": statistics.median(s["first"] for s in single),
+        "cpu": statistics.median(s["cpu"] for s in single),
         "then": min(s["then"] for s in single),
         "memory": statistics.mean(after) / MIB,
         "before": statistics.mean(before) / MIB,
@@ -214,7 +218,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     for name in arguments.models:
         print(f"\n{name}, {arguments.threads} threads, torch {torch.__version__}")
-        print(f"{'':12} {'first, s':>9} {'then, ms':>9} {'memory, MiB':>12} {'before load':>12} {'file, MiB':>10}")
+        print(f"{'':12} {'first, s':>9} {'CPU, s':>7} {'then, ms':>9} {'memory, MiB':>12} {'before load':>12} {'file, MiB':>10}")
         with tempfile.TemporaryDirectory() as folder, torch.no_grad():
             torch.save(plain_model(name)[1], Path(folder) / "inputs")
             for what in arguments.formats:
@@ -228,7 +232,7 @@ def main() -> None:
                     continue
                 found = measure(what, Path(folder), arguments.threads, arguments.rounds)
                 print(
-                    f"{what:12} {found['first']:9.3f} {found['then'] * 1e3:9.1f} {found['memory']:12.0f} "
+                    f"{what:12} {found['first']:9.3f} {found['cpu']:7.3f} {found['then'] * 1e3:9.1f} {found['memory']:12.0f} "
                     f"{found['before']:12.0f} {found['file']:10.0f}",
                     flush=True,
                 )

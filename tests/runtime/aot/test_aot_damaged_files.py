@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import resource
 import struct
 
 import pytest
@@ -187,6 +188,19 @@ def test_other_files(tmp_path):
 def test_load_says_what_an_aot_file_is(saved):
     with pytest.raises(RuntimeError, match=r"a file that ipex::aot_save wrote\. Load it with ipex::aot_load"):
         ipex.load(saved)
+
+
+@pytest.mark.parametrize("bytes_on_the_disk", [5000, 60000])
+def test_a_full_disk(bytes_on_the_disk, tmp_path):
+    model, _ = model_and_input("linear")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_on_the_disk, hard))
+    try:
+        with pytest.raises(RuntimeError, match="room on the disk"):
+            ipex.aot_save(model, tmp_path / "model.ipex")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_nothing_is_left_where_saving_fails(tmp_path):
