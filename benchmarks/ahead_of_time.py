@@ -218,7 +218,8 @@ def main() -> None:
     warnings.simplefilter("ignore")
     for name in arguments.models:
         print(f"\n{name}, {arguments.threads} threads, torch {torch.__version__}")
-        print(f"{'':12} {'first, s':>9} {'CPU, s':>7} {'then, ms':>9} {'memory, MiB':>12} {'before load':>12} {'file, MiB':>10}")
+        titles = ("first, s", "CPU, s", "then, ms", "memory, MiB", "before load", "file, MiB")
+        print(f"{'':12}" + "".join(f"{title:>12}" for title in titles))
         with tempfile.TemporaryDirectory() as folder, torch.no_grad():
             torch.save(plain_model(name)[1], Path(folder) / "inputs")
             for what in arguments.formats:
@@ -231,11 +232,13 @@ def main() -> None:
                     print(f"{what:12} left out: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
                     continue
                 found = measure(what, Path(folder), arguments.threads, arguments.rounds)
-                print(
-                    f"{what:12} {found['first']:9.3f} {found['cpu']:7.3f} {found['then'] * 1e3:9.1f} {found['memory']:12.0f} "
-                    f"{found['before']:12.0f} {found['file']:10.0f}",
-                    flush=True,
+                cells = (
+                    f"{found['first']:.3f}",
+                    f"{found['cpu']:.3f}",
+                    f"{found['then'] * 1e3:.1f}",
+                    *(f"{found[key]:.0f}" for key in ("memory", "before", "file")),
                 )
+                print(f"{what:12}" + "".join(f"{cell:>12}" for cell in cells), flush=True)
 
 
 if __name__ == "__main__":

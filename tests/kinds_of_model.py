@@ -128,6 +128,9 @@ def _with(**options: Any) -> Callable[[nn.Module, Tensor], torch.jit.ScriptModul
 ROUNDS = ipex.isa.has_avx512_bf16() and not ipex.isa.has_amx()
 PAIRS_OF_PIXELS = (PAIRS,) if ROUNDS else ()
 ROUNDED = (BLOCKED, "bfloat16 of") if ROUNDS else (BLOCKED,)
+# Where the CPU does not compute in a format, its weights stay plain, and there is nothing to store.
+IN_BFLOAT16 = (BLOCKED,) if ipex.isa.has_avx512_bf16() else ()
+IN_INT8 = ("int8",) if ipex.isa.has_avx512_vnni() or ipex.isa.has_avx2_vnni() else ()
 
 BF32 = _with(fp32_math_mode=ipex.FP32MathMode.BF32)
 KINDS: dict[str, Kind] = {
@@ -139,11 +142,13 @@ KINDS: dict[str, Kind] = {
         _noise(2, 20),
     ),
     "linear in pairs": Kind(lambda: nn.Linear(512, 512), _noise(1, 512), (BLOCKED, PAIRS), BF32),
-    "linear in bfloat16": Kind(lambda: nn.Linear(129, 64).bfloat16(), _noise(8, 129, dtype=torch.bfloat16)),
-    "linear with dtype": Kind(lambda: nn.Linear(128, 64), _noise(8, 128), optimize=_with(dtype=torch.bfloat16)),
+    "linear in bfloat16": Kind(
+        lambda: nn.Linear(129, 64).bfloat16(), _noise(8, 129, dtype=torch.bfloat16), IN_BFLOAT16
+    ),
+    "linear with dtype": Kind(lambda: nn.Linear(128, 64), _noise(8, 128), IN_BFLOAT16, _with(dtype=torch.bfloat16)),
     "linear called twice": Kind(Twice, _noise(4, 96)),
     "tied embedding": Kind(Tied, _integers(2, 7)),
-    "tied embedding in bfloat16": Kind(lambda: Tied().bfloat16(), _integers(2, 7)),
+    "tied embedding in bfloat16": Kind(lambda: Tied().bfloat16(), _integers(2, 7), IN_BFLOAT16),
     "embedding bag": Kind(Bags, _integers(3, 5)),
     "attention": Kind(Attention, _noise(2, 20, 64)),
     "constant matrix": Kind(Constant, _noise(3, 9, 64)),
@@ -152,7 +157,9 @@ KINDS: dict[str, Kind] = {
     "convolution by winograd": Kind(
         lambda: nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.ReLU()), _noise(1, 64, 56, 56), (BLOCKED, WINOGRAD)
     ),
-    "convolution in pairs": Kind(lambda: nn.Conv2d(64, 64, 1), _noise(1, 64, 30, 30), (BLOCKED, *PAIRS_OF_PIXELS), BF32),
+    "convolution in pairs": Kind(
+        lambda: nn.Conv2d(64, 64, 1), _noise(1, 64, 30, 30), (BLOCKED, *PAIRS_OF_PIXELS), BF32
+    ),
     "convolution that rounds": Kind(lambda: nn.Conv2d(32, 48, 3, stride=2), _noise(2, 32, 40, 40), ROUNDED, BF32),
     "depthwise convolution": Kind(lambda: nn.Conv2d(32, 32, 3, padding=1, groups=32), _noise(1, 32, 16, 16)),
     "depthwise in a chain": Kind(
@@ -191,12 +198,12 @@ KINDS: dict[str, Kind] = {
         lambda m, x: ipex.quantization.weight_only(m, x, dtype="int4", group_size=32),
     ),
     "static int8": Kind(
-        lambda: nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)), _noise(4, 64), ("int8",), _static
+        lambda: nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)), _noise(4, 64), IN_INT8, _static
     ),
     "static int8 convolution": Kind(
         lambda: nn.Sequential(nn.Conv2d(16, 32, 3), nn.ReLU(), nn.Conv2d(32, 16, 3)),
         _noise(2, 16, 12, 12),
-        ("int8",),
+        IN_INT8,
         _static,
     ),
 }

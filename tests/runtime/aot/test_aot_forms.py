@@ -47,8 +47,9 @@ def test_same_bits_and_nothing_is_packed(name, tmp_path):
         warnings.simplefilter("error")
         loaded = ipex.aot_load(tmp_path / "model.ipex")
     actual = [loaded(x), loaded(x)]
-    # The one small thing that is made at load: the scales of int8 rows.
-    assert weight_bytes() - before <= (4096 if name == "dynamic int8" else 0)
+    if KINDS[name].forms:
+        # The one small thing that is made at load: the scales of int8 rows.
+        assert weight_bytes() - before <= (4096 if name == "dynamic int8" else 0)
     for a, e in zip(actual, expected):
         assert torch.equal(a, e)
         assert a.stride() == e.stride()
@@ -56,7 +57,7 @@ def test_same_bits_and_nothing_is_packed(name, tmp_path):
     assert texts or name == "embedding bag"
     for text in texts:
         assert "packed=again" not in text
-        assert "packed=in the file" in text or "matmul" in text, text
+        assert "packed=in the file" in text or "matmul" in text or not KINDS[name].forms, text
 
     # What it saves is whole: as a portable file, as a copy, as a file like the first.
     loaded.save(tmp_path / "again.pt")
