@@ -2,6 +2,9 @@
 #include <torch/csrc/jit/serialization/import.h>
 
 #include <filesystem>
+#include <fstream>
+
+#include "aot/file_layout.h"
 
 namespace ipex {
 namespace {
@@ -9,7 +12,15 @@ namespace {
 // The first line of torch's message: the rest is a C++ backtrace.
 std::string first_line(const std::string& message) { return message.substr(0, message.find('\n')); }
 
+bool is_packed_ahead_of_time(const std::string& path) {
+  const std::string expected(runtime::magic_of_files);
+  std::string begin(expected.size(), '\0');
+  return std::ifstream(path, std::ios::binary).read(begin.data(), static_cast<std::streamsize>(begin.size())) &&
+         begin == expected;
+}
+
 std::string diagnose(const std::string& path, const std::string& message) {
+  if (is_packed_ahead_of_time(path)) return "a file that ipex::aot_save wrote. Load it with ipex::aot_load";
   if (message.find("central directory") != std::string::npos || message.find("zip archive") != std::string::npos) {
     return "a file of " + std::to_string(std::filesystem::file_size(path)) +
            " bytes that is no complete archive. It is truncated or not TorchScript: save the model again";

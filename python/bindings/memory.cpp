@@ -64,6 +64,7 @@ void define_memory(py::module_& m) {
       "memory_summary", [](bool abbreviated) { return memory_summary({}, abbreviated); }, py::arg("abbreviated"),
       released);
   m.def("memory_snapshot", &snapshot);
+  m.def("mapped_bytes", &mapped_bytes);
   m.def("reset_peak_memory_stats", [] { reset_peak_memory_stats(); }, released);
   m.def("reset_accumulated_memory_stats", [] { reset_accumulated_memory_stats(); }, released);
   m.def("empty_cache", [] { empty_cache(); }, released);

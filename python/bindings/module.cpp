@@ -1,4 +1,5 @@
 // ipex._C: types cross the border here, nothing is decided.
+#include <ipex/aot.h>
 #include <ipex/intermediates.h>
 #include <ipex/isa.h>
 #include <ipex/isa_choice.h>
@@ -12,8 +13,10 @@
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "aot.h"
 #include "memory.h"
 #include "quick_call.h"
+#include "warnings.h"
 
 namespace py = pybind11;
 
@@ -53,21 +56,6 @@ ipex::Quantization quantization_of(const Quantization& from) {
   return quantization;
 }
 
-// Keeps what C++ code warns about, to hand it to Python once the GIL is held.
-class Warnings final : public c10::WarningHandler {
- public:
-  void process(const c10::Warning& warning) override { messages_.push_back(warning.msg()); }
-
-  void hand_over() const {
-    for (const std::string& message : messages_) {
-      if (PyErr_WarnEx(PyExc_UserWarning, message.c_str(), /*stack_level=*/2) != 0) throw py::error_already_set();
-    }
-  }
-
- private:
-  std::vector<std::string> messages_;
-};
-
 }  // namespace
 
 PYBIND11_MODULE(_C, m) {
@@ -88,14 +76,7 @@ PYBIND11_MODULE(_C, m) {
           const auto& [bits, rounds_inputs, group_size, symmetric, float_layers] = *quantized_linears;
           options.quantized_linears = {bits, rounds_inputs, group_size, symmetric, float_layers};
         }
-        Warnings warnings;
-        torch::jit::Module optimized = [&] {
-          const py::gil_scoped_release released;
-          const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
-          return ipex::jit_optimize(module, options);
-        }();
-        warnings.hand_over();
-        return optimized;
+        return ipex::python::with_warnings([&] { return ipex::jit_optimize(module, options); });
       },
       py::arg("module"), py::kw_only(), py::arg("disable") = std::vector<std::string>{},
       py::arg("dtype") = std::nullopt, py::arg("fp32_math_mode") = std::nullopt, py::arg("quantization") = std::nullopt,
@@ -105,6 +86,7 @@ PYBIND11_MODULE(_C, m) {
       py::arg("mode"));
   m.def("get_fp32_math_mode", [] { return static_cast<int>(ipex::get_fp32_math_mode()); });
   m.def("load", &ipex::load, py::arg("path"), py::call_guard<py::gil_scoped_release>());
+  ipex::python::define_aot(m);
   m.def("explain", [](const torch::jit::Module& module) { return rows(ipex::explain(module)); }, py::arg("module"));
   m.def(
       "original_graph",

@@ -6,6 +6,7 @@ Importing changes nothing in the process.
 import torch  # noqa: F401  (its libraries must be loaded before ours)
 
 from . import isa, optim, quantization
+from ._aot import aot_describe, aot_load, aot_save
 from ._explain import Decision, Report, explain
 from ._jit_optimize import jit_optimize
 from ._load_extension import _C as _C
@@ -13,6 +14,7 @@ from ._math_mode import FP32MathMode, fp32_math_mode, get_fp32_math_mode, set_fp
 from ._memory import (
     empty_cache,
     get_memory_limit,
+    mapped_bytes,
     max_memory_allocated,
     max_memory_reserved,
     mem_get_info,
@@ -48,6 +50,9 @@ __all__ = [
     "Report",
     "Verification",
     "__version__",
+    "aot_describe",
+    "aot_load",
+    "aot_save",
     "cmake_prefix_path",
     "disable_auto_channels_last",
     "empty_cache",
@@ -61,6 +66,7 @@ __all__ = [
     "jit_passes",
     "kernel_choices",
     "load",
+    "mapped_bytes",
     "max_memory_allocated",
     "max_memory_reserved",
     "mem_get_info",

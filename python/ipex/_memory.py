@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # Python 3.9 has no | for types
 __all__ = [
     "empty_cache",
     "get_memory_limit",
+    "mapped_bytes",
     "max_memory_allocated",
     "max_memory_reserved",
     "mem_get_info",
@@ -63,6 +64,14 @@ def memory_snapshot(device: Device = None) -> list[dict[str, Any]]:
     if ask_torch := _of_torch("memory_snapshot", device):
         return list(ask_torch())
     return _C.memory_snapshot()
+
+
+def mapped_bytes() -> int:
+    """Return the bytes of files that `aot_load` has mapped.
+
+    They are in no other figure: processes share them, and what nobody uses is not in memory.
+    """
+    return _C.mapped_bytes()
 
 
 def memory_allocated(device: Device = None) -> int:

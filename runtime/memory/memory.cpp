@@ -10,6 +10,7 @@
 
 #include "memory/allocator.h"
 #include "memory/machine_memory.h"
+#include "memory/mapped_memory.h"
 
 namespace ipex {
 namespace {
@@ -139,6 +140,10 @@ std::string memory_summary(MemoryDevice device, bool abbreviated) {
       text << '\n';
     }
   }
+  if (is_cpu(device) && mapped_bytes() > 0) {
+    text << "Beside these, " << in_words(mapped_bytes(), /*is_bytes=*/true)
+         << " of files with packed weights are mapped, and shared with other processes\n";
+  }
   return text.str();
 }
 
@@ -147,6 +152,8 @@ std::vector<MemorySegment> memory_snapshot(MemoryDevice device) {
               ". Ask torch for a snapshot of that device.");
   return CachingAllocator::instance().snapshot();
 }
+
+int64_t mapped_bytes() { return runtime::mapped_file_bytes; }
 
 int64_t memory_allocated(MemoryDevice device) {
   return figure(device, "memory_allocated", "allocated_bytes", "current");

@@ -14,6 +14,17 @@ namespace {
 
 using dnnl::memory;
 
+std::string blob_of(memory::desc layout) {
+  const std::vector<uint8_t> blob = layout.get_blob();
+  return {blob.begin(), blob.end()};
+}
+
+// The bytes of equal layouts may differ, where no number lies.
+bool is_blob_of(const std::string& blob, const memory::desc& layout) {
+  return blob.size() == blob_of(layout).size() &&
+         memory::desc(std::vector<uint8_t>(blob.begin(), blob.end())) == layout;
+}
+
 at::Tensor bytes(size_t count) { return empty_weight({static_cast<int64_t>(count)}, at::kByte); }
 
 void reorder(const memory::desc& from, void* source, const memory::desc& to, void* target) {
@@ -45,23 +56,40 @@ std::optional<Panels> panels_of(const memory::desc& desc, const at::Tensor& byte
 
 }  // namespace
 
-BlockedWeight::BlockedWeight(at::Tensor& plain, memory::desc plain_desc, const memory::desc& blocked_desc)
+at::Tensor stored_in_layout(const StoredForms& stored, const std::string& kind, const memory::desc& layout,
+                            StoredForms::Make make) {
+  const auto is_same = [&](const std::string& other) { return is_blob_of(other, layout); };
+  return stored.get(kind, blob_of(layout), is_same, {at::kByte, {static_cast<int64_t>(layout.get_size())}}, make);
+}
+
+bool is_stored_in_layout(const StoredForms& stored, const std::string& kind, const memory::desc& layout) {
+  return stored.has(kind, [&](const std::string& other) { return is_blob_of(other, layout); });
+}
+
+BlockedWeight::BlockedWeight(at::Tensor& plain, memory::desc plain_desc, const memory::desc& blocked_desc,
+                             StoredForms stored, std::string kind)
     : plain_sizes_(plain.sizes().vec()),
       plain_strides_(plain.strides().vec()),
       plain_desc_(std::move(plain_desc)),
       desc_(blocked_desc),
-      bytes_(bytes(desc_.get_size())) {
+      stored_(std::move(stored)),
+      kind_(std::move(kind)),
+      bytes_(stored_in_layout(stored_, kind_, desc_, [&] { return pack(plain); })),
+      panels_(panels_of(desc_, bytes_)) {}
+
+at::Tensor BlockedWeight::pack(at::Tensor& plain) const {
+  at::Tensor packed = bytes(desc_.get_size());
   // Asked for the way back before the plain weight is gone.
   dnnl::reorder::primitive_desc(engine(), desc_, engine(), plain_desc_);
   if (desc_.get_ndims() == 2 && plain_desc_.get_strides() == memory::dims{1, plain_desc_.get_dims()[0]}) {
-    pack_in_pieces(plain);
+    pack_in_pieces(plain, packed);
   } else {
-    reorder(plain_desc_, plain.data_ptr(), desc_, bytes_.data_ptr());
+    reorder(plain_desc_, plain.data_ptr(), desc_, packed.data_ptr());
   }
-  panels_ = panels_of(desc_, bytes_);
+  return packed;
 }
 
-void BlockedWeight::pack_in_pieces(at::Tensor& plain) {
+void BlockedWeight::pack_in_pieces(at::Tensor& plain, const at::Tensor& packed) const {
   using dims = memory::dims;
   const int64_t depth = desc_.get_dims()[0], columns = desc_.get_dims()[1];
   const dims blocks = desc_.get_inner_blks(), dimensions = desc_.get_inner_idxs();
@@ -77,7 +105,7 @@ void BlockedWeight::pack_in_pieces(at::Tensor& plain) {
     const dims piece{depth, std::min(step, columns - first)};
     char* const begin = source + first * bytes_of_a_column;
     reorder({piece, plain_desc_.get_data_type(), plain_desc_.get_strides()}, begin,
-            desc_.submemory_desc(piece, {0, first}), bytes_.data_ptr());
+            desc_.submemory_desc(piece, {0, first}), packed.data_ptr());
     if (!is_ours) continue;
     if (first == 0) going = std::move(plain);
     forget(begin, begin + piece[1] * bytes_of_a_column);
@@ -95,9 +123,11 @@ void BlockedWeight::unpack_into(const at::Tensor& plain) const {
 at::Tensor BlockedWeight::in_layout(const memory::desc& wanted) const {
   if (wanted == desc_) return bytes_;
   return *other_layout_.get(wanted, [&] {
-    at::Tensor result = bytes(wanted.get_size());
-    reorder(desc_, bytes_.data_ptr(), wanted, result.data_ptr());
-    return result;
+    return stored_in_layout(stored_, kind_, wanted, [&] {
+      at::Tensor result = bytes(wanted.get_size());
+      reorder(desc_, bytes_.data_ptr(), wanted, result.data_ptr());
+      return result;
+    });
   });
 }
 

@@ -5,8 +5,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "aot/stored_forms.h"
 #include "onednn/dnnl.h"
 #include "onednn/lru_cache.h"
 
@@ -20,6 +22,12 @@ struct Panels {
   int64_t size;  // elements from one panel to the next
 };
 
+// The form `kind` of a weight in one of oneDNN's layouts: that of `stored`, or else what `make` gives.
+at::Tensor stored_in_layout(const StoredForms& stored, const std::string& kind, const dnnl::memory::desc& layout,
+                            StoredForms::Make make);
+
+bool is_stored_in_layout(const StoredForms& stored, const std::string& kind, const dnnl::memory::desc& layout);
+
 class BlockedWeight {
  public:
   // Throws dnnl::error where oneDNN can't convert to this layout, or not back. A matrix is packed piece by piece. Where
@@ -27,7 +35,10 @@ class BlockedWeight {
   // undefined, so that nobody takes what is left of it for the weight if a later piece fails.
   //
   // `plain` may be a part of what `plain_desc` describes, where that begins: the rest is there for the kernels only.
-  BlockedWeight(at::Tensor& plain, dnnl::memory::desc plain_desc, const dnnl::memory::desc& blocked_desc);
+  //
+  // Where `stored` has the form `kind` in this layout, that is taken and `plain` is not read.
+  BlockedWeight(at::Tensor& plain, dnnl::memory::desc plain_desc, const dnnl::memory::desc& blocked_desc,
+                StoredForms stored, std::string kind = "blocked");
 
   const dnnl::memory::desc& desc() const { return desc_; }
   // None for weights that are laid out otherwise.
@@ -39,11 +50,14 @@ class BlockedWeight {
   at::Tensor in_layout(const dnnl::memory::desc& wanted) const;
 
  private:
-  void pack_in_pieces(at::Tensor& plain);
+  at::Tensor pack(at::Tensor& plain) const;
+  void pack_in_pieces(at::Tensor& plain, const at::Tensor& packed) const;
 
   std::vector<int64_t> plain_sizes_, plain_strides_;
   dnnl::memory::desc plain_desc_;
   dnnl::memory::desc desc_;
+  StoredForms stored_;
+  std::string kind_;
   at::Tensor bytes_;
   std::optional<Panels> panels_;
   mutable LruCache<dnnl::memory::desc, at::Tensor> other_layout_{1};

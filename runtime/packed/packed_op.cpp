@@ -293,7 +293,7 @@ Spec PackedOp::spec() const {
 std::string PackedOp::describe() const {
   return c10::str(name(), "(weight=", weight_sizes(), ", dtype=", name_of(dtype()), ", bias=", bias_.defined(),
                   ", post_ops=", post_op_texts(), ", math_mode=", runtime::describe(math_mode()), describe_copies(),
-                  ")");
+                  weight_->stored().describe(), ")");
 }
 
 }  // namespace ipex::runtime

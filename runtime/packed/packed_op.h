@@ -157,6 +157,7 @@ class PackedOp : public FusedOp {
   const at::Tensor& bias() const { return bias_; }
   // Shared with the contexts that were made from the same plain weight.
   const PackedWeight& weight() const { return *weight_; }
+  const StoredForms& stored_forms() const { return weight_->stored(); }
   // Null where oneDNN does not compute in its dtype on this CPU: it stays plain.
   const BlockedWeight* blocked_weight() const {
     return weight_->blocked([this](at::Tensor& plain) { return pack(plain); });

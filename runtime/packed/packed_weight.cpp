@@ -69,6 +69,7 @@ PackedWeight::PackedWeight(at::Tensor plain, const at::Tensor& origin, Recipe re
       sizes_(plain.sizes().vec()),
       format_(plain.suggest_memory_format()),
       recipe_(std::move(recipe)),
+      stored_(StoredForms::of(plain, StoredForms::Plain::dropped)),
       origin_(origin.storage().getWeakStorageImpl()),
       plain_(std::move(plain)),
       saved_(c10::intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>()) {}
@@ -105,6 +106,7 @@ const BlockedWeight* PackedWeight::blocked(Pack pack) const {
     TORCH_CHECK(plain_.defined(), lost);
   }
   // A weight that stays plain is copied: others may hold it, and write to it.
+  if (!blocked_) stored_.check_plain();
   plain_ =
       blocked_ ? at::Tensor() : empty_weight(sizes_, at::TensorOptions(dtype_).memory_format(format_)).copy_(plain_);
   is_settled_.store(true, std::memory_order_release);

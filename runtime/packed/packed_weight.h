@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "aot/stored_forms.h"
 #include "onednn/blocked_weight.h"
 #include "threads/fork_safe_mutex.h"
 
@@ -41,6 +42,8 @@ class PackedWeight {
   const std::vector<int64_t>& sizes() const { return sizes_; }
   // Of the plain weight.
   at::MemoryFormat format() const { return format_; }
+  // Whoever makes another form of it asks these first.
+  const StoredForms& stored() const { return stored_; }
 
   // The first call packs, while others wait. Null where oneDNN can't on this CPU: then the weight stays plain.
   //
@@ -84,6 +87,7 @@ class PackedWeight {
   const std::vector<int64_t> sizes_;
   const at::MemoryFormat format_;
   const Recipe recipe_;
+  const StoredForms stored_;
   // The memory that the weight came from. While it is referred to, no other gets its address.
   const c10::weak_intrusive_ptr<c10::StorageImpl> origin_;
 

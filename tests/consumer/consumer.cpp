@@ -1,8 +1,10 @@
 // What a C++ user does with libipex, each as a test of its own: consumer TEST.
 #include <ATen/Parallel.h>
+#include <ipex/aot.h>
 #include <ipex/isa.h>
 #include <ipex/jit_optimize.h>
 #include <ipex/load.h>
+#include <ipex/memory.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/script.h>
 
@@ -198,6 +200,39 @@ void parallel_region() {
   }
 }
 
+// A file with packed weights is written and loaded, and one that is cut short is refused.
+void ahead_of_time() {
+  const torch::NoGradGuard no_gradients;
+  torch::jit::Module optimized = ipex::jit_optimize(linear_relu());
+  const at::Tensor x = torch::randn({3, 6}), expected = optimized.forward({x}).toTensor();
+  ipex::AotSaveOptions options;
+  options.example_inputs = {{x}};
+  options.isa = ipex::isa::current();
+  ipex::aot_save(optimized, "model.ipex", options);
+  const ipex::AotFile file = ipex::aot_describe("model.ipex");
+  require(file.packed_weights == 1 && file.packed_again.empty(), "the file does not hold the weight");
+
+  const int64_t mapped = ipex::mapped_bytes(), allocated = ipex::memory_allocated();
+  {
+    torch::jit::Module loaded = ipex::aot_load("model.ipex");
+    require(ipex::mapped_bytes() > mapped, "nothing is mapped");
+    require(loaded.forward({x}).toTensor().equal(expected), "wrong values");
+    require(ipex::memory_allocated() == allocated, "something was packed");
+  }
+  require(ipex::mapped_bytes() == mapped, "the file is still mapped");
+
+  std::ifstream whole("model.ipex", std::ios::binary);
+  const std::string content((std::istreambuf_iterator<char>(whole)), std::istreambuf_iterator<char>());
+  std::ofstream("short.ipex", std::ios::binary) << content.substr(0, content.size() - 1);
+  try {
+    ipex::aot_load("short.ipex");
+  } catch (const c10::Error& error) {
+    require(std::string(error.what()).find("The file is damaged") != std::string::npos, error.what());
+    return;
+  }
+  throw std::runtime_error("a file that is cut short was accepted");
+}
+
 bool executed_with_ipex() {
   torch::jit::Module module = linear_relu();
   module.register_attribute("training", c10::BoolType::get(), false);
@@ -221,7 +256,8 @@ int main(int argc, char** argv) {
   const std::map<std::string, void (*)()> tests{{"optimise", optimise},   {"training", training},
                                                 {"bad_file", bad_file},   {"limit", limit},
                                                 {"math_mode", math_mode}, {"register", register_passes},
-                                                {"residual", residual},   {"parallel_region", parallel_region}};
+                                                {"residual", residual},   {"parallel_region", parallel_region},
+                                                {"aot", ahead_of_time}};
   try {
     require(argc == 2 && tests.count(argv[1]), "usage: consumer TEST");
     tests.at(argv[1])();

@@ -49,6 +49,10 @@ IPEX_API std::string memory_summary(MemoryDevice device = {}, bool abbreviated =
 // Of CPUs alone.
 IPEX_API std::vector<MemorySegment> memory_snapshot(MemoryDevice device = {});
 
+// Bytes of files that aot_load has mapped (ipex/aot.h). In no other figure: processes share them, and what nobody uses is not
+// in memory.
+IPEX_API int64_t mapped_bytes();
+
 // In bytes.
 IPEX_API int64_t memory_allocated(MemoryDevice device = {});
 IPEX_API int64_t max_memory_allocated(MemoryDevice device = {});

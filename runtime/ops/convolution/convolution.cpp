@@ -168,7 +168,10 @@ Tensor ConvolutionContext::run_own_kernel(const Tensor& input, const std::vector
       !Winograd::is_worth_it(input_channels(), output_channels(), kernel_result_sizes(batched(input).sizes()))) {
     return rounds_windows(input) ? run_rounded(input, operands, eager_layout, done) : Tensor();
   }
-  const auto& winograd = weight().derived<Winograd>([&] { return std::make_unique<const Winograd>(plain_weight()); });
+  const auto& winograd = weight().derived<Winograd>([&] {
+    return std::make_unique<const Winograd>([&] { return plain_weight(); }, input_channels(), output_channels(),
+                                            stored_forms());
+  });
   const FusedPostOps fused = fuse_into_result(input, operands, eager_layout, KernelSteps::applies);
   const Tensor source = kernel_view(input), result = allocate(source);
   KernelSteps::Room room;
@@ -197,11 +200,14 @@ Tensor ConvolutionContext::run_rounded(const Tensor& input, const std::vector<Te
     auto desc = convolution_desc(image.sizes().vec(), weight, fused, FP32MathMode::FP32, memory::data_type::bf16);
     return desc && skip_reference_implementations(desc) ? desc : dnnl::primitive_desc();
   };
+  constexpr const char* kind = "bfloat16";
   const auto make = [&] {
     const dnnl::primitive_desc desc = desc_of({weight_dims(), memory::data_type::bf16, memory::format_tag::any});
-    Tensor plain = plain_weight().to(at::kBFloat16);
+    if (!desc) return std::make_unique<const RoundedWeight>(nullptr);
+    Tensor plain = at::empty(weight_sizes(), at::TensorOptions(at::kBFloat16).memory_format(weight_format()));
+    if (!is_stored_in_layout(stored_forms(), kind, desc.weights_desc())) plain.copy_(plain_weight());
     return std::make_unique<const RoundedWeight>(
-        desc ? std::make_unique<BlockedWeight>(plain, plain_weight_desc(plain), desc.weights_desc()) : nullptr);
+        std::make_unique<BlockedWeight>(plain, plain_weight_desc(plain), desc.weights_desc(), stored_forms(), kind));
   };
   const BlockedWeight* rounded = weight().derived<RoundedWeight>(make).blocked.get();
   if (!rounded) return {};
@@ -232,8 +238,9 @@ Tensor ConvolutionContext::run_product(const Tensor& input, const std::vector<Te
   const InputRows rows{source.const_data_ptr<float>(), pixels, channels};
   const Panels& panels = *blocked_weight()->panels();
   if (rounds(pixels)) {
-    const Bf16Weight& copy = weight().derived<Bf16Weight>(
-        [&] { return std::make_unique<const Bf16Weight>(panels, output_channels(), channels); });
+    const Bf16Weight& copy = weight().derived<Bf16Weight>([&] {
+      return std::make_unique<const Bf16Weight>([&] { return panels; }, output_channels(), channels, stored_forms());
+    });
     copy.multiply(rows, steps, result.data_ptr<float>());
   } else {
     multiply(rows, channels, panels, steps, result.data_ptr<float>());
@@ -273,8 +280,12 @@ bool ConvolutionContext::is_depthwise() const {
 
 Tensor ConvolutionContext::depthwise_weight() const {
   const auto make = [&] {
-    const Tensor windows = plain_weight().squeeze(1).permute({1, 2, 0});
-    return std::make_unique<const DepthwiseWeight>(empty_weight(windows.sizes(), windows.options()).copy_(windows));
+    const Ints& sizes = weight_sizes();
+    const Tensor weight = stored_forms().get("depthwise", {at::kFloat, {sizes[2], sizes[3], sizes[0]}}, [&] {
+      const Tensor windows = plain_weight().squeeze(1).permute({1, 2, 0});
+      return empty_weight(windows.sizes(), windows.options()).copy_(windows);
+    });
+    return std::make_unique<const DepthwiseWeight>(weight);
   };
   return weight().derived<DepthwiseWeight>(make).weight;
 }
@@ -412,14 +423,15 @@ memory::desc ConvolutionContext::plain_weight_desc(const Tensor& weight) const {
 
 std::unique_ptr<const BlockedWeight> ConvolutionContext::pack(Tensor& weight) const {
   if (extra_channels() == 0) {
-    return std::make_unique<BlockedWeight>(weight, plain_weight_desc(weight), preferred_weight_desc(weight));
+    return std::make_unique<BlockedWeight>(weight, plain_weight_desc(weight), preferred_weight_desc(weight),
+                                           stored_forms());
   }
   // A transposed weight begins with the input channels of all groups, another one has those of a single group.
   const int64_t channels = geometry_.transposed ? 0 : 1;
   const Tensor wide = with_extra_channels(weight, channels, geometry_.transposed ? geometry_.groups : 1);
   const Tensor whole = wide.flatten(channels, channels + 1);
   Tensor part = wide.narrow(channels + 1, 0, input_channels() / geometry_.groups);
-  return std::make_unique<BlockedWeight>(part, plain_weight_desc(whole), preferred_weight_desc(whole));
+  return std::make_unique<BlockedWeight>(part, plain_weight_desc(whole), preferred_weight_desc(whole), stored_forms());
 }
 
 memory::desc ConvolutionContext::preferred_weight_desc(const Tensor& weight) const {

@@ -63,7 +63,13 @@ int64_t tile_count(at::IntArrayRef sizes) { return sizes[0] * tiles_along(sizes[
 
 }  // namespace
 
-Winograd::Winograd(const at::Tensor& weight) : transformed_(transformed_weight(weight)) {}
+Winograd::Winograd(c10::function_ref<at::Tensor()> weight, int64_t channels, int64_t columns,
+                   const StoredForms& stored) {
+  const int64_t panel = kernels().winograd.panel_columns;
+  transformed_ = stored.get(c10::str("winograd, ", panel, " columns"),
+                            {at::kFloat, {places_of_a_tile, columns / panel, channels, panel}},
+                            [&] { return transformed_weight(weight()); });
+}
 
 bool Winograd::has(int64_t channels, int64_t columns) {
   const int64_t panel = kernels().winograd.panel_columns;

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "aot/stored_forms.h"
 #include "kernels/elementwise.h"
 
 namespace ipex::runtime {
@@ -11,8 +12,9 @@ namespace ipex::runtime {
 // A transformed weight, four times as large as the plain one.
 class Winograd {
  public:
-  // `weight` is [columns, channels, 3, 3] of float32, with numbers of channels that the kernel has.
-  explicit Winograd(const at::Tensor& weight);
+  // `weight` gives one of [columns, channels, 3, 3] of float32, with numbers of channels that the kernel has. It is asked
+  // where `stored` does not have the transformed one.
+  Winograd(c10::function_ref<at::Tensor()> weight, int64_t channels, int64_t columns, const StoredForms& stored);
 
   // Whether the kernel has these numbers of channels.
   static bool has(int64_t channels, int64_t columns);

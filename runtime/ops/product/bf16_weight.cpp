@@ -21,16 +21,21 @@ int64_t panel_columns_for(int64_t outputs) {
 
 }  // namespace
 
-Bf16Weight::Bf16Weight(const Panels& weight, int64_t outputs, int64_t inputs)
+Bf16Weight::Bf16Weight(c10::function_ref<Panels()> weight, int64_t outputs, int64_t inputs, const StoredForms& stored)
     : inputs_(inputs),
       panel_columns_(panel_columns_for(outputs)),
       panel_size_(at::divup(inputs, 2) * panel_columns_),
       panels_(at::divup(outputs, panel_columns_)),
-      words_(zero_weight({panels_ * panel_size_}, at::kInt)) {  // the last panel need not be full
+      words_(stored.get(c10::str("bfloat16 pairs, ", panel_columns_, " columns"), {at::kInt, {panels_ * panel_size_}},
+                        [&] { return rounded(weight(), outputs); })) {}
+
+at::Tensor Bf16Weight::rounded(const Panels& weight, int64_t outputs) const {
+  at::Tensor result = zero_weight({panels_ * panel_size_}, at::kInt);  // the last panel need not be full
+  auto* const words = static_cast<uint32_t*>(result.data_ptr());
   constexpr int64_t rows_in_cache = 256;
   const auto round = [&](int64_t output, int64_t first, int64_t last) {
     const float* from = weight.data + output / weight.columns * weight.size + output % weight.columns;
-    uint32_t* to = words() + output / panel_columns_ * panel_size_ + output % panel_columns_;
+    uint32_t* to = words + output / panel_columns_ * panel_size_ + output % panel_columns_;
     for (int64_t k = first; k < last; k += 2) {
       const float second = k + 1 < inputs_ ? from[(k + 1) * weight.columns] : 0.f;
       to[k / 2 * panel_columns_] = pair_of(from[k * weight.columns], second);
@@ -44,6 +49,7 @@ Bf16Weight::Bf16Weight(const Panels& weight, int64_t outputs, int64_t inputs)
       }
     }
   });
+  return result;
 }
 
 bool Bf16Weight::is_worth_it(int64_t rows, int64_t elements, size_t post_ops) {
@@ -65,7 +71,7 @@ void Bf16Weight::multiply(const InputRows& rows, const ElementwiseSteps& steps, 
   runtime::multiply({.rows = rows.first,
                      .row_stride = rows.stride,
                      .row_count = rows.count,
-                     .matrix = {NumberFormat::pairs, words(), inputs_},
+                     .matrix = {NumberFormat::pairs, static_cast<const uint32_t*>(words_.const_data_ptr()), inputs_},
                      .panel_columns = panel_columns_,
                      .panel_size = panel_size_,
                      .steps = steps,

@@ -10,8 +10,9 @@ namespace ipex::runtime {
 
 class Bf16Weight {
  public:
-  // Rounds a weight whose columns are the outputs. A dense [outputs, inputs] one has panels of a single column.
-  Bf16Weight(const Panels& weight, int64_t outputs, int64_t inputs);
+  // Rounds a weight whose columns are the outputs. A dense [outputs, inputs] one has panels of a single column. `weight`
+  // gives it, where `stored` does not have the copy.
+  Bf16Weight(c10::function_ref<Panels()> weight, int64_t outputs, int64_t inputs, const StoredForms& stored);
 
   // Whether a product with this copy is faster than one in float32, for so many rows and a weight of so many elements.
   // `post_ops` are those that no kernel of ours applies, and that aten then has to.
@@ -27,7 +28,7 @@ class Bf16Weight {
   size_t bytes() const { return sizeof(uint32_t) * panel_size_ * panels_; }
 
  private:
-  uint32_t* words() const { return static_cast<uint32_t*>(words_.data_ptr()); }
+  at::Tensor rounded(const Panels& weight, int64_t outputs) const;
 
   int64_t inputs_, panel_columns_, panel_size_, panels_;
   at::Tensor words_;  // of 32 bits each

@@ -26,27 +26,19 @@ constexpr const char* op_name = "ipex::dynamic_linear_run";
 // As kernels/bytes_product.h wants them.
 class PackedBytes final : public PackedCodes {
  public:
-  PackedBytes(const at::Tensor& codes, const at::Tensor& scales)
+  PackedBytes(const at::Tensor& codes, const at::Tensor& scales, const StoredForms& stored)
       : outputs_(codes.size(0)),
         inputs_(codes.size(1)),
         panel_columns_(kernels().bytes_product.panel_columns),
         depth_(at::divup(inputs_, bytes_of_a_word)),
         panels_(at::divup(outputs_, panel_columns_)),
-        bytes_(zero_weight({bytes_of_a_word * panels_ * depth_ * panel_columns_}, at::kChar)),
-        sums_(zero_weight({panels_ * panel_columns_}, at::kInt)),
+        bytes_(stored.get(c10::str("int8, ", panel_columns_, " columns"),
+                          {at::kChar, {bytes_of_a_word * panels_ * depth_ * panel_columns_}},
+                          [&] { return in_panels(codes); })),
+        sums_(stored.get(c10::str("int8 sums, ", panel_columns_, " columns"), {at::kInt, {panels_ * panel_columns_}},
+                         [&] { return sums_of(codes); })),
         scales_(zero_weight({panels_ * panel_columns_}, at::kFloat)) {
     std::copy_n(scales.const_data_ptr<float>(), outputs_, scales_.mutable_data_ptr<float>());
-    const auto* from = codes.const_data_ptr<int8_t>();
-    auto* bytes = bytes_.mutable_data_ptr<int8_t>();
-    auto* sums = sums_.mutable_data_ptr<int32_t>();
-    at::parallel_for(0, outputs_, panel_columns_, [&](int64_t first, int64_t last) {
-      for (int64_t output = first; output < last; ++output) {
-        for (int64_t k = 0; k < inputs_; ++k) {
-          bytes[place(output, k)] = from[output * inputs_ + k];
-          sums[output] += from[output * inputs_ + k];
-        }
-      }
-    });
   }
 
   at::Tensor codes() const override {
@@ -89,6 +81,26 @@ class PackedBytes final : public PackedCodes {
   }
 
  private:
+  at::Tensor in_panels(const at::Tensor& codes) const {
+    at::Tensor result = zero_weight({bytes_of_a_word * panels_ * depth_ * panel_columns_}, at::kChar);
+    const auto* from = codes.const_data_ptr<int8_t>();
+    auto* bytes = result.mutable_data_ptr<int8_t>();
+    at::parallel_for(0, outputs_, panel_columns_, [&](int64_t first, int64_t last) {
+      for (int64_t output = first; output < last; ++output) {
+        for (int64_t k = 0; k < inputs_; ++k) bytes[place(output, k)] = from[output * inputs_ + k];
+      }
+    });
+    return result;
+  }
+
+  at::Tensor sums_of(const at::Tensor& codes) const {
+    at::Tensor result = zero_weight({panels_ * panel_columns_}, at::kInt);
+    const auto* from = codes.const_data_ptr<int8_t>();
+    auto* sums = result.mutable_data_ptr<int32_t>();
+    for (int64_t i = 0; i < outputs_ * inputs_; ++i) sums[i / inputs_] += from[i];
+    return result;
+  }
+
   int64_t place(int64_t output, int64_t k) const {
     const int64_t panel = output / panel_columns_, column = output % panel_columns_;
     return ((panel * depth_ + k / bytes_of_a_word) * panel_columns_ + column) * bytes_of_a_word + k % bytes_of_a_word;
@@ -113,7 +125,7 @@ class DynamicLinearContext final : public LowBitLinear {
 
  private:
   std::unique_ptr<const PackedCodes> pack(const at::Tensor& codes) const override {
-    return std::make_unique<const PackedBytes>(codes, spec().scales);
+    return std::make_unique<const PackedBytes>(codes, spec().scales, stored_forms());
   }
   void multiply(const InputRows& rows, const ElementwiseSteps& steps, float* result) const override {
     static_cast<const PackedBytes&>(packed()).multiply(rows, steps, result);

@@ -77,10 +77,10 @@ at::DimVector LinearContext::result_sizes(const at::Tensor& input) const {
 
 std::unique_ptr<const BlockedWeight> LinearContext::pack(at::Tensor& weight) const {
   if (kernel_width() == input_width()) {
-    return std::make_unique<BlockedWeight>(weight, plain_weight_desc(), preferred_weight_desc());
+    return std::make_unique<BlockedWeight>(weight, plain_weight_desc(), preferred_weight_desc(), stored_forms());
   }
   at::Tensor part = at::constant_pad_nd(weight, {0, 1}).narrow(1, 0, input_width());
-  return std::make_unique<BlockedWeight>(part, plain_weight_desc(), preferred_weight_desc());
+  return std::make_unique<BlockedWeight>(part, plain_weight_desc(), preferred_weight_desc(), stored_forms());
 }
 
 at::Tensor LinearContext::embed(const at::Tensor& indices) const {
@@ -89,7 +89,11 @@ at::Tensor LinearContext::embed(const at::Tensor& indices) const {
       is_plain_cpu(indices) && (indices.scalar_type() == at::kLong || indices.scalar_type() == at::kInt);
   if (!is_plain) return at::embedding(plain_weight(), indices);
   if (!packed || !packed->panels()) {
-    const auto make = [&] { return std::make_unique<EmbeddingRows>(EmbeddingRows{plain_weight()}); };
+    const auto make = [&] {
+      const at::Tensor rows = stored_forms().get("embedding rows", {dtype(), at::DimVector(weight_sizes())},
+                                                 [&] { return plain_weight(); });
+      return std::make_unique<EmbeddingRows>(EmbeddingRows{rows});
+    };
     return at::embedding(weight().derived<EmbeddingRows>(make).weight, indices);
   }
   const Panels& panels = *packed->panels();
@@ -138,10 +142,13 @@ void LinearContext::multiply(const InputRows& rows, const FusedPostOps& fused, c
 
 const Bf16Weight& LinearContext::rounded_weight() const {
   return weight().derived<Bf16Weight>([&] {
-    const auto& panels = blocked_weight()->panels();
-    const at::Tensor plain = panels ? at::Tensor() : plain_weight();
-    const Panels source = panels ? *panels : Panels{plain.const_data_ptr<float>(), 1, input_width()};
-    return std::make_unique<const Bf16Weight>(source, output_width(), input_width());
+    at::Tensor plain;
+    const auto source = [&] {
+      if (const auto& panels = blocked_weight()->panels()) return *panels;
+      plain = plain_weight();
+      return Panels{plain.const_data_ptr<float>(), 1, input_width()};
+    };
+    return std::make_unique<const Bf16Weight>(source, output_width(), input_width(), stored_forms());
   });
 }
 

@@ -145,7 +145,8 @@ LowBitLinear::LowBitLinear(LowBitSpec spec)
       outputs_(spec_.outputs()),
       bits_(spec_.bits()),
       steps_(post_ops()),
-      unpacked_codes_(std::move(spec_.codes)) {}
+      unpacked_codes_(std::move(spec_.codes)),
+      stored_(StoredForms::of(unpacked_codes_, StoredForms::Plain::dropped)) {}
 
 const PackedCodes& LowBitLinear::packed() const {
   return *packed_.get([&] {
@@ -253,7 +254,7 @@ std::string LowBitLinear::describe() const {
   return c10::str(name(), "(weight=[", outputs_, ", ", inputs(), "], weight_format=int", bits_, ", group=", group,
                   ", symmetric=", !spec_.offsets.defined(), ", scales=", spec_.scales.min().item<float>(), "..",
                   spec_.scales.max().item<float>(), ", rows=", rows_are(), ", bias=", spec_.bias.defined(),
-                  ", post_ops=", post_op_texts(), ")");
+                  ", post_ops=", post_op_texts(), stored_.describe(), ")");
 }
 
 }  // namespace ipex::runtime

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "aot/stored_forms.h"
 #include "ops/product/product.h"
 #include "packed/kernel_steps.h"
 #include "packed/lazy.h"
@@ -73,6 +74,7 @@ class LowBitLinear : public FusedOp {
   int64_t outputs() const { return outputs_; }
   // Without the codes.
   const LowBitSpec& spec() const { return spec_; }
+  const StoredForms& stored_forms() const { return stored_; }
   int64_t bits() const { return bits_; }
   const PackedCodes& packed() const;
 
@@ -88,6 +90,7 @@ class LowBitLinear : public FusedOp {
   const int64_t outputs_, bits_;
   const KernelSteps steps_;
   mutable at::Tensor unpacked_codes_;  // until they are packed
+  const StoredForms stored_;
   Lazy<PackedCodes> packed_;
 };
 

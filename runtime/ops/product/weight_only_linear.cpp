@@ -29,7 +29,7 @@ int64_t rounded_up(int64_t count, int64_t size) { return at::divup(count, size) 
 // As kernels/codes_product.h wants them.
 class PanelsOfCodes final : public PackedCodes {
  public:
-  PanelsOfCodes(const at::Tensor& codes, const LowBitSpec& spec)
+  PanelsOfCodes(const at::Tensor& codes, const LowBitSpec& spec, const StoredForms& stored)
       : outputs_(codes.size(0)),
         inputs_(spec.inputs),
         is_4_bit_(codes.scalar_type() == at::kByte),
@@ -40,23 +40,15 @@ class PanelsOfCodes final : public PackedCodes {
     const bool is_one_group = spec.groups() == 1;
     group_size_ = is_one_group ? std::min(most_at_once, rounded_up(inputs_, codes_of_a_word)) : spec.group_size;
     groups_ = at::divup(inputs_, group_size_);
-    bytes_ = zero_weight({panels_ * groups_ * group_size_ * panel_columns_ / (is_4_bit_ ? 2 : 1)}, at::kByte);
-    auto* bytes = bytes_.mutable_data_ptr<uint8_t>();
-    const auto* from = static_cast<const uint8_t*>(codes.const_data_ptr());
-    at::parallel_for(0, panels_, 1, [&](int64_t first, int64_t last) {
-      for (int64_t output = first * panel_columns_; output < std::min(outputs_, last * panel_columns_); ++output) {
-        for (int64_t k = 0; k < inputs_; ++k) {
-          if (is_4_bit_) {
-            const int code = from[output * at::divup(inputs_, 2) + k / 2] >> (k % 2 * 4) & 15;
-            bytes[place(output, k)] |= static_cast<uint8_t>(code << (k % 2 * 4));
-          } else {
-            bytes[place(output, k)] = from[output * inputs_ + k];
-          }
-        }
-      }
-    });
-    scales_ = in_panels(spec.scales, is_one_group);
-    if (spec.offsets.defined()) offsets_ = in_panels(spec.offsets, is_one_group);
+    const auto get = [&](const char* what, const FormShape& shape, StoredForms::Make make) {
+      return stored.get(c10::str(what, ", ", panel_columns_, " columns, groups of ", group_size_), shape, make);
+    };
+    const FormShape of_groups{at::kFloat, {panels_ * groups_ * panel_columns_}};
+    bytes_ = get(is_4_bit_ ? "int4" : "int8", {at::kByte, {byte_count()}}, [&] { return codes_in_panels(codes); });
+    scales_ = get("scales", of_groups, [&] { return in_panels(spec.scales, is_one_group); });
+    if (spec.offsets.defined()) {
+      offsets_ = get("offsets", of_groups, [&] { return in_panels(spec.offsets, is_one_group); });
+    }
   }
 
   at::Tensor codes() const override {
@@ -84,6 +76,7 @@ class PanelsOfCodes final : public PackedCodes {
 
  private:
   int64_t depth() const { return groups_ * group_size_; }
+  int64_t byte_count() const { return panels_ * depth() * panel_columns_ / (is_4_bit_ ? 2 : 1); }
 
   CodesMatrix matrix() const {
     return {is_4_bit_ ? CodeFormat::int4 : CodeFormat::int8,
@@ -101,6 +94,25 @@ class PanelsOfCodes final : public PackedCodes {
     if (!is_4_bit_) return number * panel_columns_ + column;
     constexpr int64_t bytes = codes_of_a_word / 2;
     return (number / codes_of_a_word * panel_columns_ + column) * bytes + number % codes_of_a_word / 2;
+  }
+
+  at::Tensor codes_in_panels(const at::Tensor& codes) const {
+    at::Tensor result = zero_weight({byte_count()}, at::kByte);
+    auto* bytes = result.mutable_data_ptr<uint8_t>();
+    const auto* from = static_cast<const uint8_t*>(codes.const_data_ptr());
+    at::parallel_for(0, panels_, 1, [&](int64_t first, int64_t last) {
+      for (int64_t output = first * panel_columns_; output < std::min(outputs_, last * panel_columns_); ++output) {
+        for (int64_t k = 0; k < inputs_; ++k) {
+          if (is_4_bit_) {
+            const int code = from[output * at::divup(inputs_, 2) + k / 2] >> (k % 2 * 4) & 15;
+            bytes[place(output, k)] |= static_cast<uint8_t>(code << (k % 2 * 4));
+          } else {
+            bytes[place(output, k)] = from[output * inputs_ + k];
+          }
+        }
+      }
+    });
+    return result;
   }
 
   at::Tensor in_panels(const at::Tensor& of_groups, bool is_one_group) const {
@@ -183,7 +195,7 @@ class WeightOnlyLinearContext final : public LowBitLinear {
 
  private:
   std::unique_ptr<const PackedCodes> pack(const at::Tensor& codes) const override {
-    return std::make_unique<const PanelsOfCodes>(codes, spec());
+    return std::make_unique<const PanelsOfCodes>(codes, spec(), stored_forms());
   }
   void multiply(const InputRows& rows, const ElementwiseSteps& steps, float* result) const override {
     static_cast<const PanelsOfCodes&>(packed()).multiply(rows, steps, result);

@@ -365,7 +365,7 @@ std::string QuantizedOp::describe() const {
   for (const auto& affine : spec_.operands) operands += (operands.empty() ? "" : ", ") + text(affine);
   return c10::str(name(), "(weight=", plain_weight().sizes(), ", dtype=int8, bias=", bias().defined(),
                   ", post_ops=", post_op_texts(), ", input=", text(spec_.input), ", result=", text(spec_.result),
-                  ", operands=[", operands, "])");
+                  ", operands=[", operands, "]", weight_.stored().describe(), ")");
 }
 
 }  // namespace ipex::runtime

@@ -11,11 +11,14 @@ namespace ipex::runtime {
 at::Tensor QuantizedWeight::in_layout(const dnnl::memory::desc& wanted,
                                       c10::function_ref<dnnl::memory::desc()> plain_desc) const {
   const auto make = [&] {
-    const Making making;
-    const at::Tensor bytes = empty_weight({static_cast<int64_t>(wanted.get_size())}, at::kByte);
-    dnnl::memory from(plain_desc(), engine(), plain_.data_ptr()), to(wanted, engine(), bytes.data_ptr());
-    dnnl::reorder(from, to).execute(stream(), from, to);
-    stream().wait();
+    const at::Tensor bytes = stored_in_layout(stored_, "int8", wanted, [&] {
+      const Making making;
+      const at::Tensor packed = empty_weight({static_cast<int64_t>(wanted.get_size())}, at::kByte);
+      dnnl::memory from(plain_desc(), engine(), plain_.data_ptr()), to(wanted, engine(), packed.data_ptr());
+      dnnl::reorder(from, to).execute(stream(), from, to);
+      stream().wait();
+      return packed;
+    });
     return Packed{wanted, bytes};
   };
   return packed_.get(wanted, make)->bytes;

@@ -7,6 +7,7 @@
 
 #include <vector>
 
+#include "onednn/blocked_weight.h"
 #include "onednn/dnnl.h"
 #include "onednn/lru_cache.h"
 
@@ -14,9 +15,11 @@ namespace ipex::runtime {
 
 class QuantizedWeight {
  public:
-  explicit QuantizedWeight(at::Tensor plain) : plain_(std::move(plain)) {}
+  explicit QuantizedWeight(at::Tensor plain)
+      : plain_(std::move(plain)), stored_(StoredForms::of(plain_, StoredForms::Plain::kept)) {}
 
   const at::Tensor& plain() const { return plain_; }
+  const StoredForms& stored() const { return stored_; }
   // `plain_desc()` gives the plain weight's, as the primitive sees it.
   at::Tensor in_layout(const dnnl::memory::desc& wanted, c10::function_ref<dnnl::memory::desc()> plain_desc) const;
   // The layouts that there are, the last used first.
@@ -29,6 +32,7 @@ class QuantizedWeight {
   };
 
   at::Tensor plain_;
+  StoredForms stored_;
   // One for the usual inputs, one for those that its kernel does not take.
   mutable LruCache<dnnl::memory::desc, Packed> packed_{2};
 };

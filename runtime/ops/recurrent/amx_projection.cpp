@@ -16,14 +16,15 @@ bool AmxProjection::is_worth_it(int64_t rows, int64_t elements) {
   return rows >= many_rows && rows * elements >= multiplications_of_a_call && isa::is_in_use(isa::Level::AMX);
 }
 
-AmxProjection::AmxProjection(at::Tensor weight, at::Tensor bias)
+AmxProjection::AmxProjection(at::Tensor weight, at::Tensor bias, const StoredForms& stored)
     : columns_(weight.size(0)), depth_(weight.size(1)), bias_(std::move(bias)) {
   constexpr int64_t ordinary_rows = 1024;
   try {
     const Making making;
     const memory::desc plain({depth_, columns_}, memory::data_type::f32, memory::format_tag::ba);
     auto desc = describe(ordinary_rows, any_weight_desc());
-    if (desc && skip_reference_implementations(desc)) weight_.emplace(weight, plain, desc.weights_desc());
+    if (desc && skip_reference_implementations(desc))
+      weight_.emplace(weight, plain, desc.weights_desc(), stored, "for AMX");
   } catch (const dnnl::error&) {  // it has no reorder
   }
 }

@@ -19,7 +19,7 @@ class AmxProjection {
   static bool is_worth_it(int64_t rows, int64_t elements);
 
   // A dense weight of [columns, depth], which is gone afterwards if nobody else holds it, and a bias.
-  AmxProjection(at::Tensor weight, at::Tensor bias);
+  AmxProjection(at::Tensor weight, at::Tensor bias, const StoredForms& stored);
 
   // input . weight^T + bias, for a dense input of [rows, depth]. Undefined where oneDNN has nothing for it.
   at::Tensor run(const at::Tensor& input) const;

@@ -79,7 +79,8 @@ RecurrentOp::RecurrentOp(RecurrentSpec spec)
       layers_(spec.layers()),
       directions_(spec.directions()),
       has_biases_(spec.has_biases()),
-      is_batch_first_(spec.is_batch_first) {
+      is_batch_first_(spec.is_batch_first),
+      stored_(StoredForms::of(spec.weights[0].input, StoredForms::Plain::dropped)) {
   for (const at::Tensor& weight : to_parameters(spec)) {
     TORCH_CHECK(has_all_its_memory(weight), cell_.name, ": expected weights with their memory, got one of ",
                 weight.sizes(), " whose storage has ", weight.storage().nbytes(), " bytes. Don't resize storages.");
@@ -287,7 +288,7 @@ std::vector<std::string> RecurrentOp::primitive_math_modes() const {
 std::string RecurrentOp::describe() const {
   return c10::str(cell_.name, "(input=", input_width_, ", hidden=", units_, ", state=", width_, ", layers=", layers_,
                   ", directions=", directions_, ", biases=", has_biases_, ", batch_first=", is_batch_first_,
-                  ", math_mode=", runtime::describe(math_mode_), ")");
+                  ", math_mode=", runtime::describe(math_mode_), stored_.describe(), ")");
 }
 
 }  // namespace ipex::runtime

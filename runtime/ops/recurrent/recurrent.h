@@ -52,6 +52,7 @@ class RecurrentOp : public torch::CustomClassHolder {
   PinnedMathMode math_mode_;
   int64_t input_width_, units_, width_, layers_, directions_;
   bool has_biases_, is_batch_first_;
+  StoredForms stored_;  // of the first weight, to tell for all
 
   // A context that is loaded packs when it first runs: see PackedOp.
   mutable std::once_flag packed_once_;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "aot/checksum.h"
 #include "memory/weight_memory.h"
 #include "ops/product/pairs.h"
 
@@ -165,17 +166,30 @@ RecurrentSpec load(const Cell& cell, const State& state) {
 }
 
 PackedColumns::PackedColumns(const at::Tensor& plain, std::vector<int64_t> order, TileShape tile)
-    : order_(std::move(order)), depth_(plain.size(1)), rows_(plain.size(0)) {
-  const int64_t width = kernels().recurrent.width;
-  const int64_t tiles = at::divup(static_cast<int64_t>(order_.size()), tile.vectors * width);
-  data_ = zero_weight({tiles, tile.vectors / tile.in_panel, depth_, tile.in_panel * width}, at::kFloat);
+    : order_(std::move(order)),
+      depth_(plain.size(1)),
+      rows_(plain.size(0)),
+      panel_columns_(tile.in_panel * kernels().recurrent.width),
+      stored_(plain.is_contiguous() ? StoredForms::of(plain, StoredForms::Plain::dropped) : StoredForms()),
+      kind_(c10::str("columns, ", panel_columns_, " in a panel, ", tile.vectors, " vectors in a tile, order ",
+                     checksum(order_.data(), order_.size() * sizeof(order_[0])))),
+      data_(stored_.get(kind_, {at::kFloat, sizes(tile)}, [&] { return packed(plain, tile); })) {}
+
+at::DimVector PackedColumns::sizes(TileShape tile) const {
+  const int64_t tiles = at::divup(static_cast<int64_t>(order_.size()), tile.vectors * kernels().recurrent.width);
+  return {tiles, tile.vectors / tile.in_panel, depth_, panel_columns_};
+}
+
+at::Tensor PackedColumns::packed(const at::Tensor& plain, TileShape tile) const {
+  at::Tensor result = zero_weight(sizes(tile), at::kFloat);
   const at::Tensor dense = plain.contiguous();
   for (size_t column = 0; column < order_.size(); ++column) {
     if (order_[column] < 0) continue;
     const float* from = dense.const_data_ptr<float>() + order_[column] * depth_;
-    float* to = data_.data_ptr<float>() + offset(column);
-    for (int64_t k = 0; k < depth_; ++k) to[k * panel_columns()] = from[k];
+    float* to = result.data_ptr<float>() + offset(column);
+    for (int64_t k = 0; k < depth_; ++k) to[k * panel_columns_] = from[k];
   }
+  return result;
 }
 
 at::Tensor PackedColumns::unpack() const {
@@ -184,7 +198,7 @@ at::Tensor PackedColumns::unpack() const {
     if (order_[column] < 0) continue;
     const float* from = data_.const_data_ptr<float>() + offset(column);
     float* to = plain.data_ptr<float>() + order_[column] * depth_;
-    for (int64_t k = 0; k < depth_; ++k) to[k] = from[k * panel_columns()];
+    for (int64_t k = 0; k < depth_; ++k) to[k] = from[k * panel_columns_];
   }
   return plain;
 }
@@ -193,24 +207,30 @@ at::Tensor PackedColumns::in_order() const { return data_.transpose(2, 3).reshap
 
 PackedMatrix PackedColumns::rounded_matrix() const {
   const at::Tensor* rounded = pairs_.get([&] {
-    const int64_t panels = data_.size(0) * data_.size(1), size = panel_columns(), words = at::divup(depth_, 2);
-    const at::Tensor copy = empty_weight({panels * words * size}, at::kInt);
-    auto* const pairs = static_cast<uint32_t*>(copy.data_ptr());
-    at::parallel_for(0, panels * words, at::divup(words, 2), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t k = i % words * 2;
-        const float* from = data_.const_data_ptr<float>() + (i / words * depth_ + k) * size;
-        for (int64_t j = 0; j < size; ++j) pairs[i * size + j] = pair_of(from[j], k + 1 < depth_ ? from[size + j] : 0);
-      }
-    });
-    return std::make_unique<const at::Tensor>(copy);
+    const FormShape shape{at::kInt, {data_.size(0) * data_.size(1) * at::divup(depth_, 2) * panel_columns_}};
+    return std::make_unique<const at::Tensor>(
+        stored_.get("bfloat16 pairs of " + kind_, shape, [&] { return in_pairs(); }));
   });
   return {NumberFormat::pairs, rounded->const_data_ptr(), depth_};
 }
 
+at::Tensor PackedColumns::in_pairs() const {
+  const int64_t panels = data_.size(0) * data_.size(1), size = panel_columns_, words = at::divup(depth_, 2);
+  const at::Tensor copy = empty_weight({panels * words * size}, at::kInt);
+  auto* const pairs = static_cast<uint32_t*>(copy.data_ptr());
+  at::parallel_for(0, panels * words, at::divup(words, 2), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t k = i % words * 2;
+      const float* from = data_.const_data_ptr<float>() + (i / words * depth_ + k) * size;
+      for (int64_t j = 0; j < size; ++j) pairs[i * size + j] = pair_of(from[j], k + 1 < depth_ ? from[size + j] : 0);
+    }
+  });
+  return copy;
+}
+
 int64_t PackedColumns::offset(size_t column) const {
-  const auto panel = static_cast<int64_t>(column) / panel_columns();
-  return panel * depth_ * panel_columns() + static_cast<int64_t>(column) % panel_columns();
+  const auto panel = static_cast<int64_t>(column) / panel_columns_;
+  return panel * depth_ * panel_columns_ + static_cast<int64_t>(column) % panel_columns_;
 }
 
 PackedDirection::PackedDirection(const Cell& cell, const DirectionWeights& weights)
@@ -241,7 +261,8 @@ PackedDirection::PackedDirection(const Cell& cell, const DirectionWeights& weigh
 }
 
 at::Tensor PackedDirection::project_by_amx(const at::Tensor& rows) const {
-  return amx_projection.get([&] { return std::make_unique<AmxProjection>(input.in_order(), start); })->run(rows);
+  const auto make = [&] { return std::make_unique<AmxProjection>(input.in_order(), start, input.stored()); };
+  return amx_projection.get(make)->run(rows);
 }
 
 DirectionWeights PackedDirection::unpack() const {

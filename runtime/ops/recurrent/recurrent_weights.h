@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "aot/stored_forms.h"
 #include "kernels/kernels.h"
 #include "ops/recurrent/amx_projection.h"
 #include "packed/lazy.h"
@@ -69,16 +70,24 @@ class PackedColumns {
   // Columns with those that fill the last tile.
   int64_t columns() const { return data_.numel() / depth_; }
   int64_t depth() const { return depth_; }
+  const StoredForms& stored() const { return stored_; }
 
  private:
   // Where the first element of the column is; the next ones are `panel_columns` apart.
   int64_t offset(size_t column) const;
-  int64_t panel_columns() const { return data_.size(3); }
+
+  // Of data_.
+  at::DimVector sizes(TileShape tile) const;
+  at::Tensor packed(const at::Tensor& plain, TileShape tile) const;
+  at::Tensor in_pairs() const;
 
   std::vector<int64_t> order_;
   int64_t depth_ = 0;
   int64_t rows_ = 0;
-  at::Tensor data_;  // [tiles, panels of a tile, depth, columns of a panel]
+  int64_t panel_columns_ = 0;
+  StoredForms stored_;
+  std::string kind_;  // of form
+  at::Tensor data_;   // [tiles, panels of a tile, depth, columns of a panel]
   Lazy<at::Tensor> pairs_;
 };
 
