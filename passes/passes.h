@@ -40,6 +40,7 @@ Pass fuse_batch_norm();
 Pass fuse_cat_batch_norm();
 Pass rewrite_cat();
 Pass rewrite_attention();
+Pass rewrite_group_norm();
 Pass rewrite_layer_norm();
 Pass rewrite_softmax();
 Pass rewrite_pooling();

@@ -174,8 +174,9 @@ std::vector<Op> rows() {
   // Norms.
   table.ops("batch_norm", fresh, keeps_dtype | any_layout | writes_in_training).weight(3).left(not_foldable);
   table.ops("layer_norm", fresh, keeps_dtype).weight(2).left(not_foldable);
-  table.ops("group_norm", fresh, keeps_dtype | any_layout).weight(2).left(not_foldable);
-  table.ops("native_layer_norm rms_norm", fresh).left(not_foldable);
+  // aten's loses digits of channels-last images: it gets none that are not so in eager.
+  table.ops("group_norm", fresh, keeps_dtype).weight(2).left(not_foldable);
+  table.ops("native_layer_norm native_group_norm rms_norm", fresh).left(not_foldable);
   table.ops("instance_norm", fresh, writes_in_training).left(not_foldable);
   table.ops("softmax.int _softmax log_softmax.int", fresh).left(alone);
 
@@ -298,6 +299,8 @@ std::vector<Op> rows() {
   table.ops("ipex::attention ipex::attention.in_mode ipex::add_layer_norm ipex::rms_norm", fresh, float32_only);
   table.ops("ipex::batch_norm", fresh, keeps_dtype | any_layout);
   table.ops("ipex::cat_batch_norm", fresh, any_layout);
+  table.ops("ipex::group_norm ipex::native_group_norm", fresh, keeps_dtype | any_layout | trait::takes_post_ops);
+  table.ops("ipex::instance_norm", fresh, keeps_dtype | contiguous_in_eager | trait::takes_post_ops);
   table.ops("ipex::add_like ipex::sub_like ipex::mul_like ipex::div_like", fresh, keeps_dtype | any_layout)
       .left(not_taken);
   table.ops("ipex::cat", fresh, chooses | joins | any_layout);
@@ -307,7 +310,8 @@ std::vector<Op> rows() {
       "ipex::softmax ipex::layer_norm ipex::scaled_dot_product_attention ipex::scaled_dot_product_attention.in_mode "
       "ipex::embedding ipex::embedding_bag",
       fresh);
-  table.ops("ipex::baddbmm_term ipex::channel_shuffle ipex::einsum_factor", maybe_view);
+  table.ops("ipex::baddbmm_term ipex::einsum_factor", maybe_view);
+  table.ops("ipex::channel_shuffle", maybe_view, contiguous_in_eager);
   table.ops("ipex::to_channels_last ipex::restore_layout", maybe_view, chooses);
   table.ops("ipex::is_channels_last ipex::has_version_of ipex::set_version_of", no_tensor);
   table.ops("ipex::split_weight ipex::join_weight", fresh);
