@@ -47,6 +47,7 @@ Pass rewrite_pooling();
 
 // layout
 Pass separate_arithmetic();
+Pass keep_streams_contiguous();
 Pass keep_channels_last();
 
 // quantization

@@ -62,8 +62,9 @@ const std::vector<Phase>& phases() {
       // Post-ops are appended in the order of the graph: add then relu needs another round after the first add. The rules
       // are independent of one another (fusion_rule.h).
       {fusions(), /*until_stable=*/true},
-      // After the fusions: whether a residual decides the layout depends on where it was added.
-      {{separate_arithmetic(), keep_channels_last()}},
+      // After the fusions: whether a residual decides the layout depends on where it was added. A stream of tokens that
+      // is made contiguous asks for no layout of the image that it comes from.
+      {{separate_arithmetic(), keep_streams_contiguous(), keep_channels_last()}},
       // What the user asked for, after all folding in float32. It leaves pairs of casts between neighbours.
       {{observe(), quantize()}},
       {{lower_precision(), fold_casts(), pin_math_mode(), quantize_linears()}},

@@ -19,6 +19,7 @@
 // it would get. So does a cast: where there is nothing to convert it is the tensor itself, also to readers outside.
 // Where channels are shuffled, and at an instance_norm, a stretch ends and another begins: whatever the layout was before,
 // eager's result is contiguous.
+// What only moves dimensions on the way to a tensor that is made contiguous takes a member as it is: contiguous is contiguous.
 // A value stays outside when somebody writes to it (the copy would not see that), or when the weight itself is
 // channels-last (then eager's result is too, and there is nothing to convert). A graph in which memory is overwritten
 // that others may share (aliasing.h) is left alone.
@@ -32,6 +33,7 @@
 #include "aliasing.h"
 #include "anchor.h"
 #include "casts.h"
+#include "constants.h"
 #include "graph_walk.h"
 #include "passes.h"
 
@@ -173,6 +175,19 @@ class Stretches {
     return root;
   }
 
+  // Whether all that this reader gives is made contiguous, and so the same in any layout.
+  static bool ends_contiguous(const Use& use) {
+    static const OpName contiguous("aten::contiguous");
+    const Node* node = use.user;
+    if (contiguous.is_of(node)) return number(node->input(1)) == static_cast<int>(at::MemoryFormat::Contiguous);
+    const Op* op = op_of(node);
+    const bool moves_dimensions = op && op->has(trait::chooses) && !op->has(trait::needs_strides) &&
+                                  (op->memory == Memory::view || op->memory == Memory::maybe_view);
+    if (!moves_dimensions) return false;
+    const auto& readers = node->output()->uses();
+    return !readers.empty() && std::all_of(readers.begin(), readers.end(), ends_contiguous);
+  }
+
   // Whether this reader of a member takes it in any layout: it is in a stretch itself, only adds it, or does not look.
   bool takes_any_layout(const Use& use) const {
     const Node* node = use.user;
@@ -181,7 +196,7 @@ class Stretches {
     };
     const bool makes_list =
         node->outputs().size() == 1 && node->output()->type()->isSubtypeOf(*c10::ListType::ofTensors());
-    if (!makes_list) return asks_for_sizes(node) || is_member(node);
+    if (!makes_list) return asks_for_sizes(node) || is_member(node) || ends_contiguous(use);
     const auto& readers = node->output()->uses();
     return std::all_of(readers.begin(), readers.end(), [&](const Use& reader) { return is_member(reader.user); });
   }

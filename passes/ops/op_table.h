@@ -77,6 +77,10 @@ inline constexpr Traits cuts = 1 << 18;
 inline constexpr Traits takes_post_ops = 1 << 19;
 // Contiguous in eager, whatever layout its input has. Where its argument eager_layout is false it may have another one.
 inline constexpr Traits contiguous_in_eager = 1 << 20;
+// The strides of the result don't depend on those of its inputs, a run op's operands left out.
+inline constexpr Traits hides_strides = 1 << 21;
+// Gives something else, or an error, for other strides of the same elements.
+inline constexpr Traits needs_strides = 1 << 22;
 // Packs weights into a context.
 inline constexpr Traits makes_context = 1 << 17;
 }  // namespace trait
