@@ -23,6 +23,11 @@ std::optional<Anchor> Anchor::producing(const Value* value) {
   return Anchor(prepack, run);
 }
 
+std::optional<Anchor> Anchor::taking_post_ops(const Value* value) {
+  Node* node = const_cast<Node*>(value->node());
+  return has_trait(node, trait::takes_post_ops) ? Anchor(node, node) : producing(value);
+}
+
 Anchor Anchor::insert_before(Node* node, const std::string& op, at::ArrayRef<Value*> inputs, Value* x) {
   Graph* graph = node->owningGraph();
   const WithInsertPoint guard(node);

@@ -22,6 +22,11 @@ class Anchor {
   // The anchor that computes `value`, if one does.
   static std::optional<Anchor> producing(const Value* value);
 
+  // The same, or an op that holds post-ops but packs nothing, which is its own prepack node. Such a one has a run node,
+  // post-ops and no operands; it is not asked for anything else.
+  static std::optional<Anchor> taking_post_ops(const Value* value);
+  bool takes_operands() const { return prepack_ != run_; }
+
   // Puts the pair of nodes before `node`. `inputs` are the prepack op's, up to and excluding post_ops.
   static Anchor insert_before(Node* node, const std::string& op, at::ArrayRef<Value*> inputs, Value* x);
 

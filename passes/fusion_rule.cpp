@@ -68,8 +68,9 @@ bool FusionRule::apply(const Form& form, Node* node, Context& context) {
   if (!line.fits(node)) return false;
   const Value* y = line.input(node, "y");
   Value* operand = form.operand.empty() ? nullptr : line.input(node, form.operand);
-  const auto anchor = Anchor::producing(y);
+  const auto anchor = Anchor::taking_post_ops(y);
   if (!anchor || anchor->run()->owningBlock() != node->owningBlock()) return false;
+  if (operand && !anchor->takes_operands()) return false;
   const auto failed = std::find_if(form.requirements.begin(), form.requirements.end(),
                                    [&](const auto& r) { return !r.condition(line.input(node, r.value)); });
   const bool has_failed = failed != form.requirements.end();

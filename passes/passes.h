@@ -40,12 +40,14 @@ Pass fuse_batch_norm();
 Pass fuse_cat_batch_norm();
 Pass rewrite_cat();
 Pass rewrite_attention();
+Pass rewrite_group_norm();
 Pass rewrite_layer_norm();
 Pass rewrite_softmax();
 Pass rewrite_pooling();
 
 // layout
 Pass separate_arithmetic();
+Pass keep_streams_contiguous();
 Pass keep_channels_last();
 
 // quantization

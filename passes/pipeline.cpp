@@ -54,16 +54,17 @@ const std::vector<Phase>& phases() {
       {{fold_constants(), fold_batch_norm()}, /*until_stable=*/true},
       // fuse_add_layer_norm before fuse_add: a packed op that took the addition would leave the norm to read the sum
       // once more. fuse_batch_norm takes those that were not folded,
-      // and fuse_cat_batch_norm what it has made.
+      // and fuse_cat_batch_norm what it has made. rewrite_group_norm before the fusions: ours takes post-ops.
       {{fuse_attention(), fuse_rms_norm(), fuse_add_layer_norm(), fuse_batch_norm(), fuse_cat_batch_norm(),
-        fuse_channel_shuffle()}},
+        rewrite_group_norm(), fuse_channel_shuffle()}},
       // What is left of the products and of softmax when attention has its own.
       {{prepack_matmul(), rewrite_softmax()}},
       // Post-ops are appended in the order of the graph: add then relu needs another round after the first add. The rules
       // are independent of one another (fusion_rule.h).
       {fusions(), /*until_stable=*/true},
-      // After the fusions: whether a residual decides the layout depends on where it was added.
-      {{separate_arithmetic(), keep_channels_last()}},
+      // After the fusions: whether a residual decides the layout depends on where it was added. A stream of tokens that
+      // is made contiguous asks for no layout of the image that it comes from.
+      {{separate_arithmetic(), keep_streams_contiguous(), keep_channels_last()}},
       // What the user asked for, after all folding in float32. It leaves pairs of casts between neighbours.
       {{observe(), quantize()}},
       {{lower_precision(), fold_casts(), pin_math_mode(), quantize_linears()}},

@@ -17,8 +17,9 @@
 // is nothing to save, and each convolution does as eager does.
 // A piece of channels or of the image stays in the stretch; the one that a reader outside gets is cut from the tensor that
 // it would get. So does a cast: where there is nothing to convert it is the tensor itself, also to readers outside.
-// Where channels are shuffled, a stretch ends and another begins: whatever the layout was before, eager's result is
-// contiguous.
+// Where channels are shuffled, and at an instance_norm, a stretch ends and another begins: whatever the layout was before,
+// eager's result is contiguous.
+// What only moves dimensions on the way to a tensor that is made contiguous takes a member as it is: contiguous is contiguous.
 // A value stays outside when somebody writes to it (the copy would not see that), or when the weight itself is
 // channels-last (then eager's result is too, and there is nothing to convert). A graph in which memory is overwritten
 // that others may share (aliasing.h) is left alone.
@@ -32,6 +33,7 @@
 #include "aliasing.h"
 #include "anchor.h"
 #include "casts.h"
+#include "constants.h"
 #include "graph_walk.h"
 #include "passes.h"
 
@@ -46,9 +48,16 @@ bool hands_layout_on(const Node* node) { return has_trait(node, trait::any_layou
 // A piece is a member of the stretch; what a reader outside gets is cut from the tensor that it would get.
 bool is_piece(const Node* node) { return has_trait(node, trait::cuts); }
 
-bool is_shuffle(const Node* node) {
+// Whether a stretch of images of this rank can begin at the node.
+bool begins_stretch(const Node* node, int64_t spatial_rank) {
   static const OpName shuffle("ipex::channel_shuffle");
-  return shuffle.is_of(node);
+  return has_trait(node, trait::contiguous_in_eager) &&
+         (spatial_rank == 2 || (spatial_rank == 3 && !shuffle.is_of(node)));
+}
+
+void set_argument_if_there(Node* node, const char* name, Value* value) {
+  const auto index = node->schema().argumentIndexWithName(name);
+  if (index) node->replaceInput(static_cast<size_t>(*index), value);
 }
 
 // The op that cuts a tensor into the slices that this node names.
@@ -93,7 +102,7 @@ class Stretches {
   void convert(Context& context) {
     for (Value* member : members_) {
       if (const auto anchor = Anchor::producing(member)) enter(*anchor, context);
-      if (is_shuffle(member->node())) enter_after_shuffle(member, context);
+      if (has_trait(member->node(), trait::contiguous_in_eager)) begin(member, context);
     }
     for (Value* member : members_) leave(member);
   }
@@ -112,7 +121,10 @@ class Stretches {
     if (std::any_of(node->outputs().begin(), node->outputs().end(), is_written)) return {};
     if (Node* slicing = slicing_of(node)) return root_of(slicing->input(0));
     if (node->outputs().size() != 1) return {};
-    if (is_shuffle(node)) return root_of(node->input(0)).spatial_rank == 2 ? Root{node->output(), 2} : Root();
+    if (has_trait(node, trait::contiguous_in_eager)) {
+      const int64_t rank = root_of(node->input(0)).spatial_rank;
+      return begins_stretch(node, rank) ? Root{node->output(), rank} : Root();
+    }
     if (const auto anchor = Anchor::producing(node->output())) return root_of_convolution(*anchor);
     if (!hands_layout_on(node) && !is_piece(node)) return {};
     const Root root = common_root(node->inputs());
@@ -163,6 +175,19 @@ class Stretches {
     return root;
   }
 
+  // Whether all that this reader gives is made contiguous, and so the same in any layout.
+  static bool ends_contiguous(const Use& use) {
+    static const OpName contiguous("aten::contiguous");
+    const Node* node = use.user;
+    if (contiguous.is_of(node)) return number(node->input(1)) == static_cast<int>(at::MemoryFormat::Contiguous);
+    const Op* op = op_of(node);
+    const bool moves_dimensions = op && op->has(trait::chooses) && !op->has(trait::needs_strides) &&
+                                  (op->memory == Memory::view || op->memory == Memory::maybe_view);
+    if (!moves_dimensions) return false;
+    const auto& readers = node->output()->uses();
+    return !readers.empty() && std::all_of(readers.begin(), readers.end(), ends_contiguous);
+  }
+
   // Whether this reader of a member takes it in any layout: it is in a stretch itself, only adds it, or does not look.
   bool takes_any_layout(const Use& use) const {
     const Node* node = use.user;
@@ -171,7 +196,7 @@ class Stretches {
     };
     const bool makes_list =
         node->outputs().size() == 1 && node->output()->type()->isSubtypeOf(*c10::ListType::ofTensors());
-    if (!makes_list) return asks_for_sizes(node) || is_member(node);
+    if (!makes_list) return asks_for_sizes(node) || is_member(node) || ends_contiguous(use);
     const auto& readers = node->output()->uses();
     return std::all_of(readers.begin(), readers.end(), [&](const Use& reader) { return is_member(reader.user); });
   }
@@ -192,14 +217,14 @@ class Stretches {
     if (anchor.input() == root.value) anchor.run()->replaceInput(0, entry.converted);
   }
 
-  void enter_after_shuffle(Value* shuffled, Context& context) {
-    Node* node = shuffled->node();
+  void begin(Value* first, Context& context) {
+    Node* node = first->node();
     context.applied(node, "stays channels-last");
     const WithInsertPoint guard(node);
     Value* no = block_->owningGraph()->insertConstant(false);
-    node->replaceInput(4, entries_.at(root_of(node->input(0))).is_channels_last);
-    node->replaceInput(5, no);
-    entries_[root_of(shuffled)] = {shuffled, no};
+    set_argument_if_there(node, "eager_input", entries_.at(root_of(node->input(0))).is_channels_last);
+    set_argument_if_there(node, "eager_layout", no);
+    entries_[root_of(first)] = {first, no};
   }
 
   void leave(Value* member) {

@@ -148,7 +148,7 @@ std::vector<Op> rows() {
   table.ops("floor_divide floor_divide.Scalar", fresh);
 
   // Products.
-  table.ops("linear", fresh).weight(1).left(no_prepacked_form);
+  table.ops("linear", fresh, hides_strides).weight(1).left(no_prepacked_form);
   table.ops("addmm", fresh).weight(2).left(no_prepacked_form);
   table.ops("matmul", fresh, multiplies).weight(1).left(no_prepacked_form);
   table.ops("mm", fresh).weight(1).left(no_prepacked_form);
@@ -173,9 +173,10 @@ std::vector<Op> rows() {
 
   // Norms.
   table.ops("batch_norm", fresh, keeps_dtype | any_layout | writes_in_training).weight(3).left(not_foldable);
-  table.ops("layer_norm", fresh, keeps_dtype).weight(2).left(not_foldable);
-  table.ops("group_norm", fresh, keeps_dtype | any_layout).weight(2).left(not_foldable);
-  table.ops("native_layer_norm rms_norm", fresh).left(not_foldable);
+  table.ops("layer_norm", fresh, keeps_dtype | hides_strides).weight(2).left(not_foldable);
+  // aten's loses digits of channels-last images: it gets none that are not so in eager.
+  table.ops("group_norm", fresh, keeps_dtype).weight(2).left(not_foldable);
+  table.ops("native_layer_norm native_group_norm rms_norm", fresh).left(not_foldable);
   table.ops("instance_norm", fresh, writes_in_training).left(not_foldable);
   table.ops("softmax.int _softmax log_softmax.int", fresh).left(alone);
 
@@ -214,14 +215,15 @@ std::vector<Op> rows() {
       "scatter_add index_add index_copy index_put im2col col2im grid_sampler cdist outer cross native_dropout",
       fresh);
   table.ops("clone", fresh, keeps_dtype);
+  table.ops("rand_like randn_like", fresh, needs_strides);
   table.ops(
       "arange arange.start arange.start_step zeros ones full empty.memory_format zeros_like ones_like full_like "
-      "empty_like new_zeros new_ones new_full new_empty linspace eye rand randn rand_like randn_like tensor "
+      "empty_like new_zeros new_ones new_full new_empty linspace eye rand randn tensor "
       "tensor.float tensor.int tensor.bool scalar_tensor prim::NumToTensor.Scalar _shape_as_tensor",
       fresh);
 
   // Views.
-  table.ops("view", view, chooses | keeps_dtype | keeps_contiguous | reshapes);
+  table.ops("view", view, chooses | keeps_dtype | keeps_contiguous | reshapes | needs_strides);
   table.ops("unsqueeze squeeze squeeze.dim squeeze.dims", view, chooses | keeps_dtype | keeps_contiguous | reshapes);
   table.ops("unflatten.int", view, reshapes);
   table.ops("transpose.int permute", view, chooses | keeps_dtype);
@@ -231,10 +233,10 @@ std::vector<Op> rows() {
   table.ops("select.int expand", view, keeps_dtype);
   table.ops("split.Tensor split.sizes split_with_sizes chunk", view, slices | keeps_dtype);
   table.ops(
-      "view.dtype expand_as view_as unbind.int unfold diagonal as_strided alias detach movedim.int "
-      "movedim.intlist swapaxes swapdims tensor_split.sections view_as_real "
-      "view_as_complex real imag",
+      "expand_as unbind.int unfold diagonal alias detach movedim.int movedim.intlist swapaxes swapdims "
+      "tensor_split.sections real imag",
       view);
+  table.ops("view.dtype view_as as_strided view_as_real view_as_complex", view, needs_strides);
   table.ops("reshape flatten.using_ints", maybe_view, chooses | keeps_dtype | keeps_contiguous | reshapes);
   table.ops("contiguous", maybe_view, chooses | keeps_dtype);
   table.ops(
@@ -287,7 +289,7 @@ std::vector<Op> rows() {
 
   // Ops of ours.
   table.packed("convolution", with_operands);
-  table.packed("linear", with_operands);
+  table.packed("linear", with_operands).also(hides_strides);
   table.packed("dynamic_linear", with_operands).also(float32_only);
   table.packed("weight_only_linear", with_operands).also(float32_only);
   table.packed("matmul", with_operands).without(floating).also(multiplies | float32_only);
@@ -295,19 +297,24 @@ std::vector<Op> rows() {
   table.packed("gru", after_a_state).also(float32_only);
   table.packed("convolution_chain", of_a_chain);
   table.packed("linear_chain", of_a_chain);
-  table.ops("ipex::attention ipex::attention.in_mode ipex::add_layer_norm ipex::rms_norm", fresh, float32_only);
+  table.ops("ipex::attention ipex::attention.in_mode ipex::rms_norm", fresh, float32_only);
+  table.ops("ipex::add_layer_norm", fresh, float32_only | hides_strides);
   table.ops("ipex::batch_norm", fresh, keeps_dtype | any_layout);
   table.ops("ipex::cat_batch_norm", fresh, any_layout);
+  table.ops("ipex::group_norm ipex::native_group_norm", fresh, keeps_dtype | any_layout | trait::takes_post_ops);
+  table.ops("ipex::instance_norm", fresh, keeps_dtype | contiguous_in_eager | trait::takes_post_ops);
   table.ops("ipex::add_like ipex::sub_like ipex::mul_like ipex::div_like", fresh, keeps_dtype | any_layout)
       .left(not_taken);
   table.ops("ipex::cat", fresh, chooses | joins | any_layout);
   table.ops("ipex::max_pool2d", fresh, chooses | keeps_dtype | any_layout);
   table.ops("ipex::adaptive_avg_pool2d", fresh, keeps_dtype | any_layout);
   table.ops(
-      "ipex::softmax ipex::layer_norm ipex::scaled_dot_product_attention ipex::scaled_dot_product_attention.in_mode "
+      "ipex::softmax ipex::scaled_dot_product_attention ipex::scaled_dot_product_attention.in_mode "
       "ipex::embedding ipex::embedding_bag",
       fresh);
-  table.ops("ipex::baddbmm_term ipex::channel_shuffle ipex::einsum_factor", maybe_view);
+  table.ops("ipex::layer_norm", fresh, hides_strides);
+  table.ops("ipex::baddbmm_term ipex::einsum_factor", maybe_view);
+  table.ops("ipex::channel_shuffle", maybe_view, contiguous_in_eager);
   table.ops("ipex::to_channels_last ipex::restore_layout", maybe_view, chooses);
   table.ops("ipex::is_channels_last ipex::has_version_of ipex::set_version_of", no_tensor);
   table.ops("ipex::split_weight ipex::join_weight", fresh);

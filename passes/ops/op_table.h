@@ -73,6 +73,14 @@ inline constexpr Traits convolves = 1 << 15;
 inline constexpr Traits floating = 1 << 16;
 // Cuts one piece out of its first input, a view.
 inline constexpr Traits cuts = 1 << 18;
+// Applies post-ops itself: those that its argument post_ops names.
+inline constexpr Traits takes_post_ops = 1 << 19;
+// Contiguous in eager, whatever layout its input has. Where its argument eager_layout is false it may have another one.
+inline constexpr Traits contiguous_in_eager = 1 << 20;
+// The strides of the result don't depend on those of its inputs, a run op's operands left out.
+inline constexpr Traits hides_strides = 1 << 21;
+// Gives something else, or an error, for other strides of the same elements.
+inline constexpr Traits needs_strides = 1 << 22;
 // Packs weights into a context.
 inline constexpr Traits makes_context = 1 << 17;
 }  // namespace trait

@@ -8,6 +8,7 @@
 #include "kernels/depthwise.h"
 #include "kernels/embedding_bag.h"
 #include "kernels/few_rows.h"
+#include "kernels/group_norm.h"
 #include "kernels/many_rows.h"
 #include "kernels/norms.h"
 #include "kernels/pairs_product.h"
@@ -37,6 +38,7 @@ struct Kernels {
   ManyRowsKernels many_rows;
   DepthwiseKernels depthwise;
   ChannelKernels channels;
+  GroupNormFormats group_norm;
   SoftmaxKernels softmax;
   WinogradKernels winograd;
   PoolingKernels pooling;

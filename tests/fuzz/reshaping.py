@@ -153,11 +153,23 @@ def normalize(p: Program, v: Value) -> Value | None:
         dimension = p.choose.pick((-1, 0, len(v.shape) - 1))
         return p.let(f"F.{kind}({n}, {dimension})", v.shape)
     if kind == "group_norm":
-        return p.let(f"F.group_norm({n}, 1)", v.shape) if len(v.shape) > 2 else None
+        return normalize_groups(p, v)
     text = f"{n} + {p.choose.pick(p.like(v)).name}" if kind == "add_layer_norm" else n
     over = list(v.shape[-2:]) if kind == "layer_norm_2" and len(v.shape) > 1 else [width]
     affine = p.choose.pick((f", {p.parameter(over)}, {p.parameter(over)}", "", f", {p.parameter(over)}"))
     return p.let(f"F.layer_norm({text}, {over}{affine})", v.shape)
+
+
+def normalize_groups(p: Program, v: Value) -> Value | None:
+    """group_norm or instance_norm, of any rank that they take."""
+    if len(v.shape) < 3 or 0 in v.shape:
+        return None
+    channels, pixels = v.shape[1], math.prod(v.shape[2:])
+    affine = p.choose.pick((f"{p.parameter((channels,))}, {p.parameter((channels,))}", "None, None"))
+    if p.choose.chance(40) and pixels > 1:
+        return p.let(f"F.instance_norm({v.name}, None, None, {affine})", v.shape)
+    groups = p.choose.pick([g for g in range(1, channels + 1) if channels % g == 0])
+    return p.let(f"F.group_norm({v.name}, {groups}, {affine})", v.shape)
 
 
 @other(1)

@@ -30,6 +30,18 @@ def test_restores_for_every_reader_outside_once():
     assert assert_rewrites(NAME, ir).count("ipex::restore_layout") == 1
 
 
+@pytest.mark.parametrize("returns", ["%c", "%t"])
+def test_restores_nothing_for_what_is_made_contiguous(returns):
+    lines = (
+        "%three : int = prim::Constant[value=3]()",
+        "%f : Tensor = aten::flatten(%y, %three, %three)",
+        "%t : Tensor = aten::transpose(%f, %zero, %one)",
+        "%c : Tensor = aten::contiguous(%t, %zero)",
+    )
+    result = assert_rewrites(NAME, graph_ir("%x : Tensor", *PACKED, *lines, returns=returns))
+    assert result.count("ipex::restore_layout") == (returns == "%t")
+
+
 def test_two_convolutions_share_one_converted_input():
     ir = graph_ir("%x : Tensor", *PACKED, *packed("x", "y2", "2"), returns="%y, %y2")
     assert assert_rewrites(NAME, ir).count("ipex::to_channels_last") == 1

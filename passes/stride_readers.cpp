@@ -1,0 +1,59 @@
+#include "stride_readers.h"
+
+#include <algorithm>
+
+#include "ops/op_table.h"
+
+namespace ipex::passes {
+namespace {
+
+// Whether this reader looks at strides itself, or is not known well enough.
+bool sees_strides(const Node* reader, const Op* op) {
+  if (!op || !reader->blocks().empty()) return true;
+  const bool is_list = reader->kind() == c10::prim::ListConstruct || reader->kind() == c10::prim::ListUnpack;
+  if (is_list) return false;
+  return op->memory == Memory::no_tensor || op->memory == Memory::unknown || op->memory == Memory::itself ||
+         op->writes != Writes::nothing || op->has(trait::needs_strides);
+}
+
+// The number of the first result whose strides may depend on those of what is used.
+size_t first_that_follows(const Use& use, const Op& op) {
+  const bool is_operand = op.packed && op.packed->operands == static_cast<int>(use.offset);
+  return op.has(trait::hides_strides) && !is_operand ? 1 : 0;
+}
+
+bool is_layer_norm(const Node* node) {
+  static const OpName names[] = {OpName("aten::layer_norm"), OpName("ipex::layer_norm"),
+                                 OpName("ipex::add_layer_norm")};
+  return std::any_of(std::begin(names), std::end(names), [&](const OpName& name) { return name.is_of(node); });
+}
+
+}  // namespace
+
+void StrideReaders::look_at(const Value* value) {
+  for (const Use& use : value->uses()) {
+    const Node* reader = use.user;
+    const Op* op = op_of(reader);
+    if (op && op->has(trait::asks_for_sizes)) continue;
+    if (sees_strides(reader, op)) {
+      seen_.insert(value);
+      continue;
+    }
+    if (is_layer_norm(reader)) normalized_.insert(value);
+    for (size_t i = first_that_follows(use, *op); i < reader->outputs().size(); ++i) {
+      if (see(reader->output(i))) seen_.insert(value);
+      if (i == 0 && normalize(reader->output(i))) normalized_.insert(value);
+    }
+  }
+}
+
+// From the end, so that what is said of a value's readers is known before it.
+void StrideReaders::look_at(const Block* block) {
+  for (const Node* node : block->nodes().reverse()) {
+    for (const Block* inner : node->blocks()) look_at(inner);
+    for (const Value* output : node->outputs()) look_at(output);
+  }
+  for (const Value* input : block->inputs()) look_at(input);
+}
+
+}  // namespace ipex::passes

@@ -1,0 +1,128 @@
+import pytest
+import torch
+from torch import Tensor, nn
+
+from support import assert_rewrites, assert_round_trip, assert_unchanged, check_against_eager, graph_ir, kinds, why_aten
+
+NAME = "keep_streams_contiguous"
+CONSTANTS = (
+    "%one : int = prim::Constant[value=1]()",
+    "%two : int = prim::Constant[value=2]()",
+    "%eps : float = prim::Constant[value=1e-05]()",
+    "%none : NoneType = prim::Constant()",
+    "%shape : int[] = prim::Constant[value=[8]]()",
+    "%true : bool = prim::Constant[value=1]()",
+    "%false : bool = prim::Constant[value=0]()",
+)
+TRANSPOSED = "%t : Tensor = aten::transpose(%x, %one, %two)"
+NORM = "%y : Tensor = aten::layer_norm({}, %shape, %none, %none, %eps, %false)"
+ADD_NORM = "%y : Tensor, %sum : Tensor = ipex::add_layer_norm(%t, %b, %shape, %none, %none, %eps, %true, %false)"
+
+
+def ir(*lines: str, returns: str = "%y") -> str:
+    return graph_ir("%x : Tensor, %b : Tensor", *CONSTANTS, *lines, returns=returns)
+
+
+@pytest.mark.parametrize("moved", [TRANSPOSED, "%t : Tensor = aten::permute(%x, %shape)"])
+def test_fires_before_a_norm(moved):
+    assert assert_rewrites(NAME, ir(moved, NORM.format("%t"))).count("aten::contiguous") == 1
+
+
+def test_fires_where_a_sum_goes_on_as_a_stream():
+    second = "%z : Tensor, %s : Tensor = ipex::add_layer_norm(%sum, %y, %shape, %none, %none, %eps, %false, %false)"
+    result = assert_rewrites(NAME, ir(TRANSPOSED, ADD_NORM, second, returns="%z"))
+    assert result.count("aten::contiguous") == 1
+
+
+def test_fires_before_elementwise_ops_lists_and_slices():
+    lines = (
+        "%a : Tensor = aten::add(%t, %b, %one)",
+        "%list : Tensor[] = prim::ListConstruct(%a, %b)",
+        "%joined : Tensor = aten::cat(%list, %one)",
+        "%piece : Tensor = aten::slice(%joined, %one, %one, %two, %one)",
+        "%size : int = aten::size(%piece, %one)",
+    )
+    result = assert_rewrites(NAME, ir(TRANSPOSED, *lines, NORM.format("%piece"), returns="%y, %size"))
+    assert result.count("aten::contiguous") == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "returns"),
+    [
+        ("%r : Tensor = aten::relu(%t)", "%y, %r"),
+        ("%r : (Tensor, Tensor) = prim::TupleConstruct(%t, %y)", "%r"),
+        ("%r : Tensor = aten::view(%t, %shape)", "%y, %r"),
+        ("%r : int[] = aten::stride(%t)", "%y, %r"),
+        ("%r : Tensor = aten::logcumsumexp(%t, %one)", "%y"),  # has no row
+    ],
+)
+def test_declines_strides_that_somebody_sees(line, returns):
+    assert_unchanged(
+        NAME, ir(TRANSPOSED, NORM.format("%t"), line, returns=returns), reason="the strides of a result depend on it"
+    )
+
+
+def test_declines_a_sum_that_is_returned():
+    assert_unchanged(NAME, ir(TRANSPOSED, ADD_NORM, returns="%y, %sum"), reason="the strides of a result depend on it")
+
+
+def test_declines_a_source_that_is_overwritten():
+    made = "%c : Tensor = aten::relu(%x)", TRANSPOSED.replace("%x", "%c")
+    assert_unchanged(
+        NAME, ir(*made, NORM.format("%t"), "%w : Tensor = aten::exp_(%c)"), reason="something is overwritten"
+    )
+
+
+def test_leaves_what_is_not_normalised_alone():
+    assert_unchanged(NAME, ir(TRANSPOSED, "%y : Tensor = aten::relu(%t)"), reason=None)
+    assert_unchanged(NAME, ir(TRANSPOSED, "%y : Tensor = aten::softmax(%t, %one, %none)"), reason=None)
+
+
+class Block(nn.Module):
+    """Norm, mix, add; norm, linear, add."""
+
+    def __init__(self, width: int, tokens: int) -> None:
+        super().__init__()
+        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.mix, self.linear = nn.Linear(tokens, tokens), nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.mix(self.first(x).transpose(1, 2)).transpose(1, 2)
+        return x + torch.relu(self.linear(self.second(x)))
+
+
+class Patches(nn.Module):
+    """A transformer without a class token: its stream lies transposed in eager."""
+
+    def __init__(self, *, returns_stream: bool = False) -> None:
+        super().__init__()
+        self.embed, self.position = nn.Conv2d(3, 24, 4, stride=4), nn.Parameter(torch.randn(1, 16, 24))
+        self.blocks = nn.Sequential(Block(24, 16), Block(24, 16), Block(24, 16))
+        self.norm, self.head = nn.LayerNorm(24), nn.Linear(24, 5)
+        self.returns_stream = returns_stream
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        tokens = self.blocks(self.embed(x).flatten(2).transpose(1, 2) + self.position)
+        y = self.head(self.norm(tokens).mean(1))
+        return y, (tokens if self.returns_stream else y)
+
+
+@pytest.mark.parametrize("script", [False, True])
+def test_matches_eager(tmp_path, script):
+    x = torch.randn(2, 3, 16, 16)
+    also = (x.to(memory_format=torch.channels_last), x[:1], x.transpose(2, 3))
+    optimized = check_against_eager(Patches(), x, script=script, also=also)
+    assert kinds(optimized)["aten::contiguous"] >= 1
+    assert kinds(optimized)["ipex::to_channels_last"] == 1
+    assert kinds(optimized)["ipex::restore_layout"] == 0
+    assert_round_trip(optimized, tmp_path, x)
+
+
+def test_no_norm_of_the_stream_is_left_to_aten():
+    x = torch.randn(2, 3, 16, 16)
+    assert why_aten(lambda: check_against_eager(Patches(), x)(x)) is None
+
+
+def test_a_stream_that_is_returned_has_eagers_strides():
+    optimized = check_against_eager(Patches(returns_stream=True), torch.randn(2, 3, 16, 16))
+    assert "the strides of a result depend on it" in str(optimized.ipex_report)
