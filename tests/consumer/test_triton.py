@@ -1,4 +1,4 @@
-"""examples/triton, as far as it can be checked without Triton: the layout, and the model in a host of backends."""
+"""examples/triton_server, as far as it can be checked without Triton: the layout, and the model in a host of backends."""
 
 import importlib.util
 import os
@@ -14,7 +14,7 @@ import ipex
 from build_cpp import load_tensor, save_tensor
 from by_hand import TORCH
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "triton"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "triton_server"
 RUNTIME = Path(ipex.cmake_prefix_path).parents[1] / "lib" / "libipex_runtime.so"
 
 
