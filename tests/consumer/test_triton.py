@@ -1,4 +1,4 @@
-"""examples/triton_server, as far as it can be checked without Triton: the layout, and the model in a host of backends."""
+"""examples/triton_server, as far as it can be checked without Triton: layout, and the model in a host of backends."""
 
 import importlib.util
 import os
