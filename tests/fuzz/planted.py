@@ -206,8 +206,10 @@ class autocast_forgotten(Wrapper):
 
 class given_dtype_too_coarse(Wrapper):
     def change(self, result, arguments):
-        coarse = self.dtype is not None and result.dtype == torch.float32 and not result.requires_grad
-        return (result * (1 + 2**-4)) if coarse else result
+        if self.dtype is None or result.dtype != torch.float32 or result.requires_grad:
+            return result
+        coarse = result * (1 + 2**-4)
+        return coarse if coarse.stride() == result.stride() else result  # another bug, where it differs
 
 
 class given_dtype_returned(Wrapper):
