@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -98,6 +98,17 @@ HARD = torch.tensor(
     ],
     dtype=torch.int64,
 )
+
+
+def step_alike(models: Sequence[nn.Module], optimizers: Iterable[torch.optim.Optimizer], steps: int) -> None:
+    """Train models on the same gradients, which float16 holds too: it has fewer exponents than bfloat16."""
+    for _ in range(steps):
+        set_gradients(models)
+        for model in models:
+            for p in model.parameters():
+                p.grad = p.grad.half().to(p.dtype)
+        for optimizer in optimizers:
+            optimizer.step()
 
 
 def hard_floats() -> torch.Tensor:

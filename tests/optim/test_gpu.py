@@ -18,6 +18,7 @@ from optimizer_cases import (
     prepared,
     same_bits,
     set_gradients,
+    step_alike,
 )
 from support import assert_same
 
@@ -68,13 +69,7 @@ def test_16_bit_weights_are_those_of_float32(name, dtype, split):
     one, two = prepared(CASES[name], first, other, split=False), prepared(CASES[name], second, dtype, split=split)
     assert second[0].weight.dtype == dtype
     assert second[1].weight.dtype == torch.float32
-    for _ in range(10):
-        set_gradients([first, second])
-        for model in (first, second):  # float16 has fewer exponents
-            for p in model.parameters():
-                p.grad = p.grad.half().to(p.dtype)
-        one.step()
-        two.step()
+    step_alike([first, second], [one, two], steps=10)
     assert_same_weights(first, second)
 
 

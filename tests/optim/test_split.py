@@ -21,6 +21,7 @@ from optimizer_cases import (
     prepared,
     same_bits,
     set_gradients,
+    step_alike,
 )
 
 LOW = [(torch.bfloat16, True), (torch.bfloat16, False), (torch.float16, False)]
@@ -55,13 +56,7 @@ def test_weights_are_those_of_float32(name, dtype, split):
     one, two = prepared(CASES[name], first), prepared(CASES[name], second, dtype, split=split)
     assert second[0].weight.dtype == dtype
     assert second[1].weight.dtype == torch.float32
-    for _ in range(30):
-        set_gradients([first, second])
-        for model in (first, second):  # float16 has fewer exponents
-            for p in model.parameters():
-                p.grad = p.grad.half().to(p.dtype)
-        one.step()
-        two.step()
+    step_alike([first, second], [one, two], steps=30)
     assert_same_weights(first, second)
     expected = first[0].weight.to(dtype)
     ties = (first[0].weight.view(torch.int32) & 0xFFFF) == 0x8000 if split else torch.zeros_like(expected, dtype=bool)

@@ -120,8 +120,8 @@ class Call {
         pixels_ >= many_pixels ? groups_ : std::clamp<int64_t>(channels_of_part / width_, 1, groups_);
     groups_of_part_ = by_pixels_ ? groups_side_by_side : 1;
     piece_ = by_pixels_ ? pixels_of_piece : elements_of_piece;
-    pieces_ = divide_up(by_pixels_ ? pixels_ : pixels_ * width_, piece_);
-    parts_ = divide_up(groups_, groups_of_part_);
+    pieces_ = at::divup(by_pixels_ ? pixels_ : pixels_ * width_, piece_);
+    parts_ = at::divup(groups_, groups_of_part_);
   }
 
   // False where a group is not finite.
@@ -140,8 +140,6 @@ class Call {
   }
 
  private:
-  static int64_t divide_up(int64_t count, int64_t size) { return (count + size - 1) / size; }
-
   template <typename Do>
   static void in_parallel(int64_t count, int64_t elements, Do&& act) {
     constexpr int64_t elements_worth_a_thread = 16384;
