@@ -20,6 +20,9 @@
 // Where channels are shuffled, and at an instance_norm, a stretch ends and another begins: whatever the layout was before,
 // eager's result is contiguous.
 // What only moves dimensions on the way to a tensor that is made contiguous takes a member as it is: contiguous is contiguous.
+// Where nobody sees the strides (stride_readers.h), eager's layout does not matter: all such members are of one stretch
+// without a root, which sums and products with tensors from outside join, and what leaves it is only made contiguous for
+// readers that gain by it.
 // A value stays outside when somebody writes to it (the copy would not see that), or when the weight itself is
 // channels-last (then eager's result is too, and there is nothing to convert). A graph in which memory is overwritten
 // that others may share (aliasing.h) is left alone.
@@ -36,6 +39,7 @@
 #include "constants.h"
 #include "graph_walk.h"
 #include "passes.h"
+#include "stride_readers.h"
 
 namespace ipex::passes {
 namespace {
@@ -43,7 +47,17 @@ namespace {
 using torch::jit::AliasDb;
 using torch::jit::WithInsertPoint;
 
-bool hands_layout_on(const Node* node) { return has_trait(node, trait::any_layout) || cast_of(node->output()); }
+// Modes of padding other than "constant" copy as they like.
+bool pads_with_a_constant(const Node* node) {
+  static const OpName pad("aten::pad");
+  if (!pad.is_of(node)) return false;
+  const auto mode = torch::jit::toIValue(node->input(2));
+  return mode && mode->isString() && mode->toStringRef() == "constant";
+}
+
+bool hands_layout_on(const Node* node) {
+  return has_trait(node, trait::any_layout) || cast_of(node->output()) || pads_with_a_constant(node);
+}
 
 // A piece is a member of the stretch; what a reader outside gets is cut from the tensor that it would get.
 bool is_piece(const Node* node) { return has_trait(node, trait::cuts); }
@@ -70,13 +84,14 @@ Node* slicing_of(Node* node) {
              : nullptr;
 }
 
-// What every convolution in a stretch has in common: the tensor that it begins with, and the rank of its images.
+// What every convolution in a stretch has in common: the tensor that it begins with, and the rank of its images. Without
+// a tensor, nobody sees the strides of what is in the stretch.
 struct Root {
   Value* value = nullptr;
   int64_t spatial_rank = 0;
 
   auto operator<=>(const Root&) const = default;
-  explicit operator bool() const { return value; }
+  explicit operator bool() const { return spatial_rank > 0; }
 };
 
 // What was put before the first convolution of a stretch.
@@ -87,7 +102,8 @@ struct Entry {
 
 class Stretches {
  public:
-  Stretches(Block* block, const AliasDb& aliases) : block_(block), aliases_(aliases) {}
+  Stretches(Block* block, const AliasDb& aliases, const StrideReaders& readers)
+      : block_(block), aliases_(aliases), readers_(readers) {}
 
   void find() {
     for (Node* node : block_->nodes()) {
@@ -102,6 +118,7 @@ class Stretches {
   void convert(Context& context) {
     for (Value* member : members_) {
       if (const auto anchor = Anchor::producing(member)) enter(*anchor, context);
+      if (joins_tensors_from_outside(member->node())) take_in(member->node(), member);
       if (has_trait(member->node(), trait::contiguous_in_eager)) begin(member, context);
     }
     for (Value* member : members_) leave(member);
@@ -127,23 +144,46 @@ class Stretches {
     }
     if (const auto anchor = Anchor::producing(node->output())) return root_of_convolution(*anchor);
     if (!hands_layout_on(node) && !is_piece(node)) return {};
-    const Root root = common_root(node->inputs());
+    const Root root = joins_tensors_from_outside(node) ? root_of_any(node->inputs()) : common_root(node);
     // An image that has no batch is no volume.
     static const OpName max_pool3d("aten::max_pool3d"), avg_pool3d("aten::avg_pool3d");
     const bool is_of_volumes = max_pool3d.is_of(node) || avg_pool3d.is_of(node);
     return is_of_volumes && root.spatial_rank != 3 ? Root() : root;
   }
 
-  // The root that these tensors, in lists too, have in common. Contiguous constants have any.
-  Root common_root(at::ArrayRef<Value*> values) const {
+  bool is_unseen(const Node* node) const { return node->outputs().size() == 1 && !readers_.see(node->output()); }
+
+  // Whether the node computes element by element of a member and of tensors that are none, and nobody sees the strides.
+  bool joins_tensors_from_outside(const Node* node) const {
+    const auto may_be_copied = [&](const Value* value) {
+      return !value->type()->isSubtypeOf(*c10::ListType::ofTensors()) && !aliases_.hasWriters(value);
+    };
+    return has_trait(node, trait::promotes | trait::any_layout) && is_unseen(node) &&
+           std::all_of(node->inputs().begin(), node->inputs().end(), may_be_copied);
+  }
+
+  // The stretch without a root that a member among these tensors leads to.
+  Root root_of_any(at::ArrayRef<Value*> values) const {
+    for (const Value* value : values) {
+      if (const Root root = root_of(value)) return {nullptr, root.spatial_rank};
+    }
+    return {};
+  }
+
+  // The root that the tensors which a node reads, in lists too, have in common.
+  Root common_root(Node* node) const { return common_root(node->inputs(), is_unseen(node)); }
+
+  // Contiguous constants have any. Different ones do where nobody sees the strides.
+  Root common_root(at::ArrayRef<Value*> values, bool unseen) const {
     Root root;
     for (Value* value : values) {
       const bool is_list = value->type()->isSubtypeOf(*c10::ListType::ofTensors());
       if (!is_list && (!has_tensor_type(value) || is_contiguous_constant(value))) continue;
       if (is_list && value->node()->kind() != c10::prim::ListConstruct) return {};
-      const Root own = is_list ? common_root(value->node()->inputs()) : root_of(value);
-      if (!own || (root && root != own)) return {};
-      root = own;
+      const Root own = is_list ? common_root(value->node()->inputs(), unseen) : root_of(value);
+      if (!own || (root && root.spatial_rank != own.spatial_rank)) return {};
+      if (root && root != own && !unseen) return {};
+      root = root && root != own ? Root{nullptr, own.spatial_rank} : own;
     }
     return root;
   }
@@ -156,6 +196,10 @@ class Stretches {
   Root root_of_convolution(const Anchor& anchor) const {
     const int64_t rank = anchor.spatial_rank();
     if (rank == 0) return {};
+    if (is_unseen(anchor.run())) {
+      const bool may_be_copied = root_of(anchor.input()) || !aliases_.hasWriters(anchor.input());
+      return may_be_copied ? Root{nullptr, rank} : Root();
+    }
     const at::Tensor weight = torch::jit::toIValue(anchor.argument("weight"))->toTensor();
     if (weight.suggest_memory_format() != at::MemoryFormat::Contiguous) return {};
     Value* x = anchor.input();
@@ -196,14 +240,70 @@ class Stretches {
     };
     const bool makes_list =
         node->outputs().size() == 1 && node->output()->type()->isSubtypeOf(*c10::ListType::ofTensors());
-    if (!makes_list) return asks_for_sizes(node) || is_member(node) || ends_contiguous(use);
+    if (!makes_list) {
+      return asks_for_sizes(node) || is_member(node) || ends_contiguous(use) ||
+             (!root_of(use_value(use)).value && reads_as_fast(use));
+    }
     const auto& readers = node->output()->uses();
     return std::all_of(readers.begin(), readers.end(), [&](const Use& reader) { return is_member(reader.user); });
+  }
+
+  static Value* use_value(const Use& use) { return use.user->input(use.offset); }
+
+  // Whether this reader, for which any strides give the same, takes channels-last as well as contiguous: it sums over
+  // dimensions, or moves the channels to where they are in memory.
+  static bool reads_as_fast(const Use& use) {
+    static const OpName sum("aten::sum.dim_IntList"), transpose("aten::transpose.int"), permute("aten::permute"),
+        flatten("aten::flatten.using_ints"), reshape("aten::reshape");
+    const Node* node = use.user;
+    if (sum.is_of(node) || transpose.is_of(node) || permute.is_of(node)) return true;
+    const auto moves = [&](const Use& reader) {
+      return transpose.is_of(reader.user) || permute.is_of(reader.user) || asks_for_sizes(reader.user);
+    };
+    const bool merges = flatten.is_of(node) || reshape.is_of(node);
+    return merges && std::all_of(node->output()->uses().begin(), node->output()->uses().end(), moves);
+  }
+
+  // The value channels-last, for the readers from `before` on.
+  Value* converted(Value* value, int64_t spatial_rank, Node* before) {
+    Value*& known = converted_[{value, spatial_rank}];
+    if (known) return known;
+    const WithInsertPoint guard(before);
+    static const Symbol convert = Symbol::fromQualString("ipex::to_channels_last");
+    return known = block_->owningGraph()->insert(convert, {value, spatial_rank});
+  }
+
+  // No tensor of the stretch without a root is as eager would have it.
+  Value* no() {
+    const WithInsertPoint guard(*block_->nodes().begin());
+    if (!no_) no_ = block_->owningGraph()->insertConstant(false);
+    return no_;
+  }
+
+  // Converts what a member of the stretch without a root reads from outside. What is spread over an image is no
+  // larger for it.
+  void take_in(Node* reader, const Value* member) {
+    static const OpName expand("aten::expand"), expand_as("aten::expand_as");
+    for (size_t i = 0; i < reader->inputs().size(); ++i) {
+      Value* value = reader->input(i);
+      const bool is_spread = expand.is_of(value->node()) || expand_as.is_of(value->node());
+      const bool stays = is_spread || is_contiguous_constant(value) || aliases_.hasWriters(value);
+      if (!has_tensor_type(value) || root_of(value) || stays) continue;
+      reader->replaceInput(i, converted(value, root_of(member).spatial_rank, reader));
+    }
   }
 
   void enter(const Anchor& anchor, Context& context) {
     context.applied(anchor.run(), "stays channels-last");
     const Root root = root_of(anchor.output());
+    if (!root.value) {
+      anchor.set_eager_layout(no());
+      if (!root_of(anchor.input())) {
+        anchor.run()->replaceInput(0, converted(anchor.input(), root.spatial_rank, anchor.run()));
+      }
+      take_in(anchor.run()->input(2)->node(), anchor.output());
+      return;
+    }
     Entry& entry = entries_[root];
     if (!entry.converted) {
       const WithInsertPoint guard(anchor.run());
@@ -221,10 +321,11 @@ class Stretches {
     Node* node = first->node();
     context.applied(node, "stays channels-last");
     const WithInsertPoint guard(node);
-    Value* no = block_->owningGraph()->insertConstant(false);
-    set_argument_if_there(node, "eager_input", entries_.at(root_of(node->input(0))).is_channels_last);
-    set_argument_if_there(node, "eager_layout", no);
-    entries_[root_of(first)] = {first, no};
+    Value* not_eager = no();
+    const Root before = root_of(node->input(0));
+    set_argument_if_there(node, "eager_input", before.value ? entries_.at(before).is_channels_last : no());
+    set_argument_if_there(node, "eager_layout", not_eager);
+    entries_[root_of(first)] = {first, not_eager};
   }
 
   void leave(Value* member) {
@@ -241,16 +342,18 @@ class Stretches {
   Value* restored(Value* member) {
     Value*& known = restored_[member];
     if (known) return known;
-    if (Node* slicing = slicing_of(member->node())) {
+    const Root root = root_of(member);
+    Node* slicing = root.value ? slicing_of(member->node()) : nullptr;
+    if (slicing) {
       return known = slice_of(restored(slicing->input(0)), slicing, member);
     }
     const WithInsertPoint guard(member->node()->next());
-    if (cast_of(member) || is_piece(member->node())) {
+    if (root.value && (cast_of(member) || is_piece(member->node()))) {
       Value* whole = restored(member->node()->input(0));
       return known = copy_for(member->node(), member->node()->input(0), whole)->output();
     }
-    known = block_->owningGraph()->insert(Symbol::fromQualString("ipex::restore_layout"),
-                                          {member, entries_.at(root_of(member)).is_channels_last});
+    Value* is_channels_last = root.value ? entries_.at(root).is_channels_last : no();
+    known = block_->owningGraph()->insert(Symbol::fromQualString("ipex::restore_layout"), {member, is_channels_last});
     known->node()->setSourceRange(member->node()->sourceRange());
     return known;
   }
@@ -271,15 +374,19 @@ class Stretches {
 
   Block* block_;
   const AliasDb& aliases_;
+  const StrideReaders& readers_;
   std::unordered_map<const Value*, Root> root_of_;
   std::vector<Value*> members_;  // in the order of the graph
   std::map<Root, Entry> entries_;
+  std::map<std::pair<Value*, int64_t>, Value*> converted_;
+  Value* no_ = nullptr;
   std::unordered_map<const Value*, Value*> restored_;
 };
 
 bool run(Context& context) {
   if (writes_to_shared_memory(context.graph)) return false;
   const AliasDb aliases(context.graph);
+  const StrideReaders readers(context.graph);
   std::vector<Block*> blocks;
   std::unordered_set<const Block*> known;
   for_each_node(context.graph->block(), [&](Node* node) {
@@ -287,7 +394,7 @@ bool run(Context& context) {
   });
   bool changed = false;
   for (Block* block : blocks) {
-    Stretches stretches(block, aliases);
+    Stretches stretches(block, aliases, readers);
     stretches.find();
     stretches.convert(context);
     changed |= !stretches.empty();

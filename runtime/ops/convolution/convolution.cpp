@@ -119,18 +119,25 @@ Tensor ConvolutionContext::out_of_the_corner(const Tensor& input, const Tensor& 
     const Tensor wide = bias.defined() ? bias.to(at::kFloat) : bias;
     return out_of_the_corner(input.to(at::kFloat), weight.to(at::kFloat), wide).to(input.scalar_type());
   }
-  const Ints result = kernel_result_sizes(batched(input).sizes());
+  const Ints sizes = batched(input).sizes().vec(), result = kernel_result_sizes(sizes);
   const auto dimension_of = [&](size_t i) { return input.dim() - static_cast<int64_t>(kernel_rank() - i); };
   const size_t first = kernel_rank() - static_cast<size_t>(geometry_.spatial_rank);
-  Tensor image = geometry_.transposed ? input : padded(input);
-  Ints stride = geometry_.stride;
+  Tensor image = input, taps = weight;
+  Ints stride = geometry_.stride, widths;
+  for (size_t i = kernel_rank(); i-- > first && !geometry_.transposed;) {
+    const auto [begin, end, from, count] = geometry_.without_dead_taps(i, sizes, weight_sizes());
+    taps = taps.narrow(taps.dim() - static_cast<int64_t>(kernel_rank() - i), from, count);
+    widths.insert(widths.end(), {begin, end});  // negative: the image is cut
+  }
+  if (!geometry_.transposed) image = at::constant_pad_nd(image, widths);
   for (size_t i = first; i < kernel_rank() && !geometry_.transposed; ++i) {
     if (result[2 + i] != 1) continue;
-    image = image.narrow(dimension_of(i), 0, window(i));
+    const int64_t count = taps.size(taps.dim() - static_cast<int64_t>(kernel_rank() - i));
+    image = image.narrow(dimension_of(i), 0, geometry_.dilation[i] * (count - 1) + 1);
     stride[i] = 1;
   }
   const auto plain = at::MemoryFormat::Contiguous;
-  Tensor y = anchor_in_aten(with_format(image, plain), with_format(weight, plain), bias, no_padding(), stride);
+  Tensor y = anchor_in_aten(with_format(image, plain), with_format(taps, plain), bias, no_padding(), stride);
   for (size_t i = first; i < kernel_rank() && geometry_.transposed; ++i) {
     y = y.narrow(dimension_of(i), geometry_.begin[i], result[2 + i]);
   }

@@ -57,4 +57,25 @@ bool ConvolutionGeometry::is_brgemm_at_fault(c10::IntArrayRef image, c10::IntArr
   return false;
 }
 
+LiveTaps ConvolutionGeometry::without_dead_taps(size_t i, c10::IntArrayRef image, c10::IntArrayRef weight) const {
+  const int64_t taps = weight[2 + i], size = image[2 + i], last = result_sizes(image, weight)[2 + i] - 1;
+  LiveTaps live{begin[i], end[i], 0, taps};
+  // The pixel that the first, and the last, result reads with tap `k`.
+  const auto is_dead = [&](int64_t k) {
+    const int64_t of_first = k * dilation[i] - begin[i], of_last = of_first + last * stride[i];
+    return of_last < 0 || of_first >= size;
+  };
+  while (live.count > 1 && is_dead(live.from)) {
+    ++live.from;
+    --live.count;
+    live.begin -= dilation[i];
+  }
+  while (live.count > 1 && is_dead(live.from + live.count - 1)) {
+    --live.count;
+    live.end -= dilation[i];
+  }
+  if (is_dead(live.from)) return {begin[i], end[i], 0, taps};
+  return live;
+}
+
 }  // namespace ipex::runtime

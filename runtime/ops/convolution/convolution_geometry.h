@@ -8,6 +8,12 @@
 
 namespace ipex::runtime {
 
+// A dimension of a convolution whose outermost taps were left out: the first tap and their number, and what to pad with,
+// less than 0 where the image is cut.
+struct LiveTaps {
+  int64_t begin, end, from, count;
+};
+
 // Of the kernel: two or three dimensions.
 struct ConvolutionGeometry {
   int64_t spatial_rank;  // the model's, which may be 1
@@ -27,6 +33,9 @@ struct ConvolutionGeometry {
   // Where all pixels of a window may lie in the padding, and where a kernel that would move by more than one has no room
   // to: then brgemm reads memory that is not the image's (oneDNN 3.7.2 and the one in torch; found by fuzzing).
   bool is_brgemm_at_fault(c10::IntArrayRef image, c10::IntArrayRef weight) const;
+  // The same convolution, not transposed, without the taps at either end that meet padding alone, as those of a dilation
+  // that is wider than the image do. Where all do, they stay.
+  LiveTaps without_dead_taps(size_t i, c10::IntArrayRef image, c10::IntArrayRef weight) const;
 };
 
 }  // namespace ipex::runtime

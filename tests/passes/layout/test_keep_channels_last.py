@@ -60,6 +60,132 @@ def test_does_not_mix_stretches_with_different_roots():
     assert result.graph.index("ipex::restore_layout") < result.graph.index("aten::add")
 
 
+# A linear's result has no strides from its input, so nobody sees those of the images before it.
+UNSEEN = "%v : Tensor = aten::linear(%{}, %w, %none)"
+
+
+def test_stretches_of_which_nobody_sees_the_strides_are_one():
+    ir = graph_ir(
+        "%x : Tensor, %x2 : Tensor",
+        *PACKED,
+        *packed("x2", "y2", "2"),
+        "%z : Tensor = aten::add(%y, %y2, %one)",
+        UNSEEN.format("z"),
+        returns="%v",
+    )
+    result = assert_rewrites(NAME, ir)
+    assert result.count("ipex::restore_layout") == 1
+    assert result.graph.index("aten::add") < result.graph.index("ipex::restore_layout")
+    assert result.count("ipex::is_channels_last") == 0
+
+
+def test_one_stretch_is_seen_and_the_other_is_not():
+    ir = graph_ir(
+        "%x : Tensor, %x2 : Tensor",
+        *PACKED,
+        *packed("x2", "y2", "2"),
+        "%z : Tensor = aten::add(%y, %y2, %one)",
+        UNSEEN.format("z"),
+        returns="%v, %y",
+    )
+    result = assert_rewrites(NAME, ir)
+    assert result.count("ipex::is_channels_last") == 1
+    assert result.count("ipex::restore_layout") == 2  # of %y, as a result, and of %z
+    assert result.graph.index("aten::add") < result.graph.index("aten::linear")
+
+
+def test_a_sum_takes_in_a_tensor_from_outside():
+    sum_and_more = ("%z : Tensor = aten::add(%y, %b, %one)", *packed("z", "y2", "2"), UNSEEN.format("y2"))
+    result = assert_rewrites(NAME, graph_ir("%x : Tensor, %b : Tensor", *PACKED, *sum_and_more, returns="%v"))
+    assert result.count("ipex::to_channels_last") == 2
+    assert result.count("ipex::restore_layout") == 1
+    seen = assert_rewrites(NAME, graph_ir("%x : Tensor, %b : Tensor", *PACKED, *sum_and_more, returns="%v, %z"))
+    assert seen.count("ipex::restore_layout") == 2  # of %y, before the sum
+
+
+def test_what_is_spread_over_an_image_is_not_copied():
+    lines = ("%b : Tensor = aten::expand_as(%c, %y)", "%z : Tensor = aten::mul(%y, %b)", UNSEEN.format("z"))
+    result = assert_rewrites(NAME, graph_ir("%x : Tensor, %c : Tensor", *PACKED, *lines, returns="%v"))
+    assert result.count("ipex::to_channels_last") == 1
+
+
+def test_a_sum_does_not_take_in_what_is_overwritten():
+    lines = ("%z : Tensor = aten::add(%y, %b, %one)", UNSEEN.format("z"), "%w2 : Tensor = aten::exp_(%b)")
+    assert_unchanged(NAME, graph_ir("%x : Tensor, %b : Tensor", *PACKED, *lines, returns="%v, %w2"), reason=None)
+
+
+@pytest.mark.parametrize(
+    ("line", "restored"),
+    [
+        ("%r : Tensor = aten::permute(%y, %ones)", 0),
+        ("%r : Tensor = aten::transpose(%y, %one, %zero)", 0),
+        ("%r : Tensor = aten::sum(%y, %ones, %false, %none)", 0),
+        ("%r : Tensor = aten::flatten(%y, %one, %one)", 1),
+        ("%r : Tensor = aten::flip(%y, %ones)", 1),
+    ],
+)
+def test_restores_where_nobody_sees_strides_only_for_readers_that_gain(line, restored):
+    result = assert_rewrites(NAME, graph_ir("%x : Tensor", *PACKED, line, UNSEEN.format("r"), returns="%v"))
+    assert result.count("ipex::restore_layout") == restored
+
+
+@pytest.mark.parametrize(("mode", "restored"), [("constant", 0), ("reflect", 1)])
+def test_padding_with_a_constant_stays_in_the_stretch(mode, restored):
+    lines = (
+        f'%mode : str = prim::Constant[value="{mode}"]()',
+        "%b : Tensor = aten::pad(%y, %ones, %mode, %none)",
+        *packed("b", "y2", "2"),
+        UNSEEN.format("y2"),
+    )
+    result = assert_rewrites(NAME, graph_ir("%x : Tensor", *PACKED, *lines, returns="%v"))
+    assert result.count("ipex::restore_layout") == 1 + restored
+
+
+class TokensAndImages(nn.Module):
+    """A block of PVT's and SegFormer's kind: a depthwise convolution between two linears, over tokens as an image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.narrow, self.norm = nn.Linear(8, 32), nn.Linear(32, 8), nn.LayerNorm(8)
+        self.convolution = nn.Conv2d(32, 32, 3, padding=1, groups=32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        image = self.wide(x).transpose(1, 2).view(x.size(0), 32, 6, 6)
+        tokens = self.convolution(image).flatten(2).transpose(1, 2)
+        return self.norm(x + self.narrow(nn.functional.gelu(tokens)))
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_tokens_as_images_are_not_converted(tmp_path, batch):
+    x = torch.randn(batch, 36, 8)
+    optimized = check_against_eager(TokensAndImages(), x, also=(torch.randn(8, 36, batch).permute(2, 1, 0),))
+    assert kinds(optimized)["ipex::restore_layout"] == 0
+    assert_round_trip(optimized, tmp_path, x)
+
+
+class AttentionOfImages(nn.Module):
+    """A block of MobileViT v2's kind: the residual comes first, and a piece is weighed by another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.split = nn.GroupNorm(1, 8), nn.Conv2d(8, 17, 1)
+        self.joined, self.head = nn.Conv2d(8, 8, 1), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(2):
+            query, key, value = self.split(self.norm(x)).split([1, 8, 8], dim=1)
+            context = (key * query.softmax(-1)).sum(-1, keepdim=True)
+            x = x + self.joined(torch.relu(value) * context.expand_as(value))
+        return self.head(x.mean((2, 3)))
+
+
+def test_images_of_unseen_strides_match_eager(tmp_path):
+    x = torch.randn(2, 8, 4, 9)
+    also = (x.to(memory_format=torch.channels_last), x[:1], x[:, :, :, ::2], x.transpose(2, 3))
+    optimized = check_against_eager(AttentionOfImages(), x, script=True, also=also)
+    assert_round_trip(optimized, tmp_path, x)
+
+
 def test_declines_a_value_that_is_overwritten():
     ir = graph_ir("%x : Tensor", *PACKED, "%z : Tensor = aten::exp_(%y)", returns="%z")
     assert_unchanged(NAME, ir, reason=None)

@@ -126,3 +126,20 @@ def test_no_norm_of_the_stream_is_left_to_aten():
 def test_a_stream_that_is_returned_has_eagers_strides():
     optimized = check_against_eager(Patches(returns_stream=True), torch.randn(2, 3, 16, 16))
     assert "the strides of a result depend on it" in str(optimized.ipex_report)
+
+
+def test_leaves_what_a_convolution_reads_alone():
+    """Where a norm over channels follows it, it had better stay channels-last: ConvNeXt's blocks."""
+    lines = (
+        "%ones : int[] = prim::Constant[value=[1, 1]]()",
+        "%y0 : Tensor = aten::layer_norm(%x, %shape, %none, %none, %eps, %false)",
+        "%t : Tensor = aten::permute(%y0, %shape)",
+        "%c : Tensor = aten::conv2d(%t, %b, %none, %ones, %ones, %ones, %one)",
+        "%y : Tensor = aten::layer_norm(%c, %shape, %none, %none, %eps, %false)",
+    )
+    assert_unchanged(NAME, ir(*lines), reason=None)
+
+
+def test_what_moves_twice_is_made_contiguous_once():
+    again = "%t2 : Tensor = aten::transpose(%t, %one, %two)"
+    assert assert_rewrites(NAME, ir(TRANSPOSED, again, NORM.format("%t2"))).count("aten::contiguous") == 1

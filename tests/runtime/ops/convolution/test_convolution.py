@@ -165,6 +165,10 @@ CORNERS = {
     "transposed, no batch": (nn.ConvTranspose2d(3, 4, 2, 3, 2, 1), (3, 4, 5)),
     "transposed, 1-d": (nn.ConvTranspose1d(3, 4, 1, 2, 1, 1), (2, 3, 6)),
     "the image in a hole of the window": (nn.Conv2d(1, 4, 2, 3, (0, 1), 2), (2, 1, 4, 1)),
+    "taps that meet padding alone": (nn.Conv2d(4, 8, 3, padding=9, dilation=9), (2, 4, 5, 6)),
+    "such taps at one end": (nn.Conv2d(4, 8, (2, 5), 2, (3, 12), 6), (2, 4, 5, 7)),
+    "such taps alone": (nn.Conv1d(4, 8, 2, 12, 4, 8), (2, 4, 3)),
+    "such taps, 3-d": (nn.Conv3d(2, 4, (1, 3, 5), 1, (0, 7, 8), (1, 7, 4)), (2, 2, 3, 6, 5)),
 }
 
 
@@ -181,6 +185,16 @@ def test_corners(name, layout):
     for _ in range(3):
         torch.testing.assert_close(optimized(x).double(), exact, rtol=1e-5, atol=1e-5)
     assert any("corner" in reason for reason in fallback_reasons(optimized))
+
+
+def test_taps_that_meet_padding_alone_are_left_out():
+    """As of DeepLab's widest dilation on small images."""
+    x = torch.randn(1, 4, 8, 8)
+    optimized = check_against_eager(nn.Sequential(nn.Conv2d(4, 8, 3, padding=9, dilation=9)), x)
+    with torch.no_grad(), torch.profiler.profile(record_shapes=True) as profile:
+        optimized(x)
+    (shapes,) = (event.input_shapes for event in profile.events() if event.name == "aten::conv2d")
+    assert shapes[:2] == [[1, 4, 8, 8], [8, 4, 1, 1]]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
