@@ -8,6 +8,7 @@ namespace ipex::passes {
 // canonicalize
 Pass spell_out_encoder_layers();
 Pass share_subexpressions();
+Pass simplify_sizes();
 Pass rewrite_as_linear();
 Pass remove_in_place_activations();
 Pass simplify_embedding_bag();

@@ -32,10 +32,12 @@ const std::vector<Phase>& phases() {
       // Canonicalize: one spelling for each op, so that the patterns below stay short.
       {{
           spell_out_encoder_layers(),
-          share_subexpressions(),
+          simplify_sizes(),
           // Dropout stands between ops that belong together, and hides that its result is its input: see aliasing.h.
           remove_dropout(),
           remove_in_place_activations(),
+          // After them: neither dropout nor what overwrites is computed now, as in the tables of relative positions.
+          share_subexpressions(),
           simplify_transposes(),
           simplify_views(),
           remove_idle_conversions(),

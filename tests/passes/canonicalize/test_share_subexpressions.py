@@ -1,7 +1,7 @@
 import torch
 from torch import Tensor, nn
 
-from support import assert_rewrites, assert_unchanged, check_against_eager, graph_ir
+from support import assert_rewrites, assert_unchanged, check_against_eager, graph_ir, kinds
 
 
 def test_computes_once_what_is_computed_twice():
@@ -46,3 +46,20 @@ def test_matches_eager():
     check_against_eager(Twice(), torch.randn(4, 4))
     first, second = check_against_eager(BothReturned(), torch.randn(4, 4))(torch.randn(4, 4))
     assert first.data_ptr() != second.data_ptr()
+
+
+class RelativePositions(nn.Module):
+    """Weighs by a table that a small network makes of constants, as Swin v2 does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Sequential(nn.Linear(2, 8), nn.ReLU(inplace=True), nn.Dropout(0.1), nn.Linear(8, 4))
+        self.register_buffer("coordinates", torch.randn(4, 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + 16 * torch.sigmoid(self.table(self.coordinates))
+
+
+def test_a_network_of_constants_is_computed_once():
+    optimized = check_against_eager(RelativePositions(), torch.randn(4, 4))
+    assert not [kind for kind in kinds(optimized) if kind.startswith("ipex::") or kind == "aten::sigmoid"]
