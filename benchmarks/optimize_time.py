@@ -1,12 +1,16 @@
-"""How long jit_optimize takes for graphs of 800 to 16,500 nodes, and per node: python benchmarks/optimize_time.py.
+"""What jit_optimize takes, and per node, as a graph grows: python benchmarks/optimize_time.py.
 
-The model is a stack of x + relu(linear(x)), all of which is packed or fused. With `--diamonds` each layer reads its
-input through two branches that meet again.
+The time per node is that of the CPU, which other work on the machine disturbs less.
+
+Each kind of graph is a model whose forward repeats a step: `stack` adds what a linear gives; `diamonds` reads through
+two branches that meet again; `dense` concatenates like a DenseNet; `repeated` calls the same 300 blocks in turn;
+`blocks` is scripted, with an `if` and a loop in each step; `writes` changes a buffer and its values in place.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import time
 import warnings
 
@@ -19,43 +23,150 @@ import ipex
 class Stack(nn.Module):
     """Layers that add to what they read."""
 
-    def __init__(self, layers: int, diamonds: bool) -> None:
+    def __init__(self, steps: int) -> None:
         super().__init__()
-        self.linears = nn.ModuleList(nn.Linear(8, 8) for _ in range(layers))
-        self.diamonds = diamonds
+        self.linears = nn.ModuleList(nn.Linear(8, 8) for _ in range(steps))
 
     def forward(self, x: Tensor) -> Tensor:
         """Go through all layers."""
         for linear in self.linears:
-            x = x + torch.relu(linear(x))
-            if self.diamonds:
-                x = torch.cat([x.to(torch.bfloat16).to(torch.float32), x], dim=-1)[..., :8]
+            x = self.step(linear, x)
+        return x
+
+    def step(self, linear: nn.Module, x: Tensor) -> Tensor:
+        """What one layer does."""
+        return x + torch.relu(linear(x))
+
+
+class Diamonds(Stack):
+    """Each layer reads its input through two branches."""
+
+    def step(self, linear: nn.Module, x: Tensor) -> Tensor:
+        """What one layer does."""
+        x = super().step(linear, x)
+        return torch.cat([x.to(torch.bfloat16).to(torch.float32), x], dim=-1)[..., :8]
+
+
+class Writes(Stack):
+    """A buffer and activations are changed in place."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__(steps)
+        self.register_buffer("calls", torch.zeros(8))
+
+    def step(self, linear: nn.Module, x: Tensor) -> Tensor:
+        """What one layer does."""
+        self.calls += 1
+        return linear(x).relu_().add_(self.calls)
+
+
+class Dense(nn.Module):
+    """Convolutions that read a concatenation of the last eight results."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList(nn.BatchNorm2d(4 * min(i + 1, 8)) for i in range(steps))
+        self.convolutions = nn.ModuleList(nn.Conv2d(4 * min(i + 1, 8), 4, 1) for i in range(steps))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Go through all layers."""
+        parts = [x.flatten(1)[:, :4, None, None]]
+        for norm, convolution in zip(self.norms, self.convolutions):
+            parts.append(convolution(torch.relu(norm(torch.cat(parts[-8:], dim=1)))))
+        return parts[-1]
+
+
+class Block(nn.Module):
+    """A block of a mixer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(8), nn.Linear(8, 16), nn.Linear(16, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Go through the block."""
+        return x + self.down(nn.functional.gelu(self.up(self.norm(x))))
+
+
+class Repeated(nn.Module):
+    """300 blocks, called in turn."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self.steps, self.blocks = steps, nn.ModuleList(Block() for _ in range(min(steps, 300)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Call them until there were enough steps."""
+        for i in range(self.steps):
+            x = self.blocks[i % len(self.blocks)](x)
         return x
 
 
-def node_count(module: torch.jit.ScriptModule) -> int:
-    """Count what freezing hands to the passes."""
-    return sum(1 for _ in torch.jit.freeze(module).graph.nodes())
+class Branch(nn.Module):
+    """An `if` and a loop that stay in the graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.other = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Go through one of the two, and then through the second a few times."""
+        x = torch.relu(self.linear(x)) if x.size(0) > 1 else self.other(x)
+        for _ in range(x.size(0)):
+            x = x + torch.relu(self.other(x))
+        return x
+
+
+def scripted_blocks(steps: int) -> torch.jit.ScriptModule:
+    """Give a scripted model with a branch per step."""
+    return torch.jit.script(nn.Sequential(*(Branch() for _ in range(steps))).eval())
+
+
+def traced(model: nn.Module) -> torch.jit.ScriptModule:
+    """Trace it."""
+    with torch.no_grad():
+        return torch.jit.trace(model.eval(), torch.randn(2, 8), check_trace=False)
+
+
+# A model of so many steps, and the steps to try.
+KINDS = {
+    "stack": (lambda steps: traced(Stack(steps)), [200, 1000, 2500, 4000]),
+    "diamonds": (lambda steps: traced(Diamonds(steps)), [80, 400, 1000, 1600]),
+    "writes": (lambda steps: traced(Writes(steps)), [140, 700, 1800, 2800]),
+    "dense": (lambda steps: traced(Dense(steps)), [100, 500, 1250, 2000]),
+    "repeated": (lambda steps: traced(Repeated(steps)), [100, 500, 1250, 2000]),
+    "blocks": (scripted_blocks, [40, 200, 500, 800]),
+}
+
+
+def node_count(block: torch._C.Block) -> int:
+    """Count nodes, those of inner blocks included."""
+    return sum(1 + sum(node_count(inner) for inner in node.blocks()) for node in block.nodes())
 
 
 def main() -> None:
-    """Print a line per size."""
+    """Print a line per kind and size."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--layers", type=int, nargs="+", default=[165, 500, 1000, 2000, 3300])
-    parser.add_argument("--diamonds", action="store_true")
+    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
+    parser.add_argument("--steps", type=int, nargs="+", help="instead of those of each kind")
+    parser.add_argument("--rounds", type=int, default=1, help="the median of so many")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    print(f"{'nodes':>7} {'freeze, s':>10} {'jit_optimize, s':>16} {'ms a node':>10}")
-    for layers in arguments.layers:
-        with torch.no_grad():
-            traced = torch.jit.trace(Stack(layers, arguments.diamonds).eval(), torch.randn(2, 8), check_trace=False)
-        start = time.perf_counter()
-        nodes = node_count(traced)
-        frozen = time.perf_counter() - start
-        start = time.perf_counter()
-        ipex.jit_optimize(traced)
-        seconds = time.perf_counter() - start
-        print(f"{nodes:7} {frozen:10.2f} {seconds:16.2f} {seconds / nodes * 1e3:10.3f}", flush=True)
+    print(f"{'kind':>9} {'steps':>6} {'nodes':>6} {'seconds':>8} {'CPU seconds':>12} {'CPU ms a node':>14}")
+    for kind in arguments.kinds:
+        make, sizes = KINDS[kind]
+        for steps in arguments.steps or sizes:
+            model = make(steps)
+            nodes = node_count(model.inlined_graph)
+            wall, cpu = [], []
+            for _ in range(arguments.rounds):
+                start, used = time.perf_counter(), time.process_time()
+                ipex.jit_optimize(model)
+                wall.append(time.perf_counter() - start)
+                cpu.append(time.process_time() - used)
+            seconds, used = statistics.median(wall), statistics.median(cpu)
+            per_node = used / nodes * 1e3
+            print(f"{kind:>9} {steps:6} {nodes:6} {seconds:8.2f} {used:12.2f} {per_node:14.3f}", flush=True)
 
 
 if __name__ == "__main__":

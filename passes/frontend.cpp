@@ -4,8 +4,14 @@
 #include <torch/csrc/jit/passes/freeze_module.h>
 #include <torch/csrc/jit/passes/inliner.h>
 
+#include <algorithm>
 #include <map>
+#include <set>
+#include <string>
 #include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
 
 #include "aliasing.h"
 #include "graph_walk.h"
@@ -57,20 +63,97 @@ void restore_plain_attributes(const Module& from, Module& to) {
   }
 }
 
-using Lifted = std::map<std::string, LiftedTensors>;
+bool is_submodule(const Value* value) {
+  const auto type = value->type()->cast<c10::ClassType>();
+  return type && type->is_module();
+}
 
-// Takes the module's tensors out of the graph of a method, where they can be found by name alone.
-void lift_attributes(Graph& graph, const Module& module, LiftedTensors& lifted) {
-  std::unordered_map<const Value*, Module> modules{{graph.inputs().at(0), module}};
+// Reads each submodule once. A trace reads a list of n modules n times; torch's alias analysis visits all n children at
+// each read, and freezing runs it more than once.
+void share_submodules(Graph& graph) {
+  std::set<std::string> written;
+  std::vector<Node*> reads;
   for_each_node(graph.block(), [&](Node* node) {
-    if (node->kind() != c10::prim::GetAttr) return;
-    const auto owner = modules.find(node->input());
+    if (node->kind() == c10::prim::SetAttr) written.insert(node->s(c10::attr::name));
+    if (node->kind() == c10::prim::GetAttr && is_submodule(node->output())) reads.push_back(node);
+  });
+  std::map<std::pair<const Value*, std::string>, Value*> known;
+  for (Node* read : reads) {
+    const std::string& name = read->s(c10::attr::name);
+    // One that is read inside an `if` is there for that block only.
+    if (written.count(name) || read->owningBlock() != graph.block()) continue;
+    const auto [first, is_new] = known.try_emplace({read->input(), name}, read->output());
+    if (is_new) continue;
+    read->output()->replaceAllUsesWith(first->second);
+    read->destroy();
+  }
+}
+
+using Lifted = std::map<std::string, LiftedTensors>;
+using Storages = std::unordered_set<const c10::StorageImpl*>;
+
+// Calls visit(node, value) for every attribute that the graph reads by name alone: of the module, of its submodules, ...
+// Returns whether that is all that the graph does with modules.
+template <typename Visit>
+bool for_each_attribute(Graph& graph, const Module& module, Visit&& visit) {
+  std::unordered_map<const Value*, Module> modules{{graph.inputs().at(0), module}};
+  bool is_all = true;
+  for_each_node(graph.block(), [&](Node* node) {
+    for (size_t i = 0; i < node->inputs().size(); ++i) {
+      const bool names_it = i == 0 && (node->kind() == c10::prim::GetAttr || node->kind() == c10::prim::SetAttr);
+      is_all &= names_it ? modules.count(node->input(0)) > 0 : modules.count(node->input(i)) == 0;
+    }
+    const auto owner = node->kind() == c10::prim::GetAttr ? modules.find(node->input()) : modules.end();
     if (owner == modules.end()) return;
     const c10::IValue value = owner->second.attr(node->s(c10::attr::name));
     if (value.isModule()) modules.emplace(node->output(), value.toModule());
-    if (!value.isTensor() || !value.toTensor().defined()) return;
-    node->output()->replaceAllUsesWith(lifted.lift(value.toTensor(), graph));
+    visit(node, value);
   });
+  return is_all;
+}
+
+// Whether whoever reads the value makes something fresh of it.
+bool is_only_read(const Value* value) {
+  return std::all_of(value->uses().begin(), value->uses().end(), [](const Use& use) {
+    const Op* op = op_of(use.user);
+    const bool keeps_nothing = op && (op->memory == Memory::fresh || op->memory == Memory::no_tensor);
+    return keeps_nothing && !op->has(trait::carries) && !may_write(use.user);
+  });
+}
+
+// Adds the memory that the graph may write to, or let others have. False where that is not known.
+bool find_shared(Graph& graph, const Module& module, Storages& shared) {
+  std::unordered_set<std::string> set;
+  for_each_node(graph.block(), [&](Node* node) {
+    if (node->kind() == c10::prim::SetAttr) set.insert(node->s(c10::attr::name));
+  });
+  return for_each_attribute(graph, module, [&](Node* node, const c10::IValue& value) {
+    if (value.isModule() || (value.isTensor() && is_only_read(node->output()) && !set.count(node->s(c10::attr::name))))
+      return;
+    c10::IValue::HashAliasedIValues parts;
+    value.getSubValues(parts);
+    for (const c10::IValue& part : parts) {
+      if (part.isTensor() && part.toTensor().has_storage()) {
+        shared.insert(part.toTensor().storage().unsafeGetStorageImpl());
+      }
+    }
+  });
+}
+
+// Takes the module's tensors out of the graph of a method, where they can be found by name alone and share no memory with
+// those in `shared`, and with them what reads the submodules that they come from.
+void lift_attributes(Graph& graph, const Module& module, const Storages& shared, LiftedTensors& lifted) {
+  std::vector<Node*> reads;
+  for_each_attribute(graph, module, [&](Node* node, const c10::IValue& value) {
+    reads.push_back(node);
+    if (!value.isTensor() || !value.toTensor().defined()) return;
+    const at::Tensor& tensor = value.toTensor();
+    if (!shared.empty() && (!tensor.has_storage() || shared.count(tensor.storage().unsafeGetStorageImpl()))) return;
+    node->output()->replaceAllUsesWith(lifted.lift(tensor, graph));
+  });
+  for (size_t i = reads.size(); i-- > 0;) {
+    if (!reads[i]->hasUses()) reads[i]->destroy();
+  }
 }
 
 // Freezing takes detach away: what then changes the shape of its result would change its input's. An alias stays.
@@ -89,13 +172,13 @@ bool may_write_weights(const std::shared_ptr<Graph>& graph) {
   return writes;
 }
 
-// The frozen module without a look at its weights: see lifted_tensors.h. Nothing may write to them.
-Module frozen_past_weights(const Module& copy, std::vector<std::string> other_methods) {
+// The frozen module without a look at its weights: see lifted_tensors.h. All but those in `shared` are only read.
+Module frozen_past_weights(const Module& copy, const Storages& shared, std::vector<std::string> other_methods) {
   Lifted lifted;
   for (const auto& method : copy.get_methods()) {
     const auto graph = torch::jit::toGraphFunction(method.function()).graph();
     LiftedTensors& own = lifted.emplace(method.name(), LiftedTensors(*graph)).first->second;
-    lift_attributes(*graph, copy, own);
+    lift_attributes(*graph, copy, shared, own);
   }
   Module frozen = torch::jit::freeze_module(copy, std::move(other_methods));
   for (const auto& method : frozen.get_methods()) {
@@ -118,15 +201,19 @@ Module frozen_copy(const Module& module) {
     if (method.name() != "forward") other_methods.push_back(method.name());
   }
   const Module copy = module.clone(/*inplace=*/true);
-  bool writes = false;
+  bool writes = false, is_known = true;
+  Storages shared;
   for (const auto& method : copy.get_methods()) {
     const auto graph = torch::jit::toGraphFunction(method.function()).graph();
     torch::jit::Inline(*graph);
+    share_submodules(*graph);
     keep_detached_apart(graph);
     writes |= may_write_weights(graph);
+    is_known &= find_shared(*graph, copy, shared);
   }
-  Module frozen =
-      writes ? torch::jit::freeze_module(copy, other_methods) : frozen_past_weights(copy, std::move(other_methods));
+  if (!writes) shared.clear();
+  Module frozen = writes && !is_known ? torch::jit::freeze_module(copy, other_methods)
+                                      : frozen_past_weights(copy, shared, std::move(other_methods));
   restore_plain_attributes(module, frozen);
   unshare(frozen);
   return frozen;

@@ -3,7 +3,7 @@ import torch
 from torch import Tensor, nn
 
 import ipex
-from support import assert_same, canonical_graph, check_against_eager
+from support import assert_same, canonical_graph, check_against_eager, kinds
 
 
 def small() -> nn.Module:
@@ -150,3 +150,74 @@ class Detached(nn.Module):
 @pytest.mark.parametrize("script", [True, False])
 def test_what_is_detached_changes_its_own_shape(script):
     check_against_eager(Detached(), torch.randn(1, 4), script=script)
+
+
+class WritesItsWeight(nn.Module):
+    """A buffer that is written lies in the memory of a weight; another weight does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.other = nn.Linear(4, 3), nn.Linear(3, 5)
+        self.register_buffer("flat", self.linear.weight.detach().view(-1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.flat.mul_(0.5)
+        return self.other(self.linear(x))
+
+
+@pytest.mark.parametrize("script", [True, False])
+def test_a_weight_that_is_written_through_a_buffer_is_no_constant(script):
+    model, x = WritesItsWeight().eval(), torch.randn(2, 4)
+    with torch.no_grad():
+        optimized = ipex.jit_optimize(
+            torch.jit.script(model) if script else torch.jit.trace(model, x, check_trace=False)
+        )
+    assert (kinds(optimized)["aten::linear"], kinds(optimized)["ipex::linear_run"]) == (1, 1)
+
+
+class SetsItsWeight(nn.Module):
+    """An attribute is another tensor at the next call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.register_buffer("scale", torch.ones(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.linear(x) * self.scale
+        self.scale = self.scale + 1
+        return y
+
+
+def test_an_attribute_that_is_set_is_no_constant():
+    scripted, eager, x = torch.jit.script(SetsItsWeight().eval()), SetsItsWeight().eval(), torch.randn(2, 3)
+    with torch.no_grad():
+        eager.linear = scripted.linear
+        optimized = ipex.jit_optimize(scripted)
+        for _ in range(3):
+            assert_same(optimized(x), eager(x))
+
+
+class SharesBlocks(nn.Module):
+    """The same submodules, read again and again, in branches too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.size(0) > 1:
+            x = torch.relu(self.blocks[0](x))
+        for block in self.blocks:
+            x = block(x)
+        return self.blocks[0](x) + self.blocks[1](x)
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_submodules_that_are_read_more_than_once(rows):
+    model = SharesBlocks().eval()
+    with torch.no_grad():
+        optimized = ipex.jit_optimize(torch.jit.script(model))
+        x = torch.randn(rows, 4)
+        assert_same(optimized(x), model(x))
+    assert kinds(optimized)["aten::linear"] == 0

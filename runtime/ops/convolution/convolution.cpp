@@ -13,9 +13,12 @@
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
+#include <string_view>
+
 #include "isa/isa.h"
 #include "memory/result_memory.h"
 #include "memory/weight_memory.h"
+#include "onednn/row_width.h"
 #include "ops/product/product.h"
 #include "packed/dead_operand.h"
 
@@ -47,6 +50,18 @@ Ints numbers_of(const ConvolutionGeometry& geometry) {
     numbers.insert(numbers.end(), list->begin(), list->end());
   }
   return numbers;
+}
+
+// Kernels for AMX from before brgemm fill rows up to whole tiles with what lies behind them. oneDNN has them where brgemm
+// declines: for small images and wide padding.
+dnnl::primitive_desc without_older_tiles(dnnl::primitive_desc desc) {
+  const auto is_older = [](std::string_view name) {
+    return name.starts_with("jit") && name.find("amx") != std::string_view::npos;
+  };
+  while (desc && is_older(desc.impl_info_str())) {
+    if (!desc.next_impl()) return {};
+  }
+  return desc;
 }
 
 }  // namespace
@@ -108,6 +123,12 @@ void ConvolutionContext::check_input(const Tensor& input) const {
 
 Tensor ConvolutionContext::reference(const Tensor& input, const Tensor& weight, const Tensor& bias) const {
   if (is_brgemm_at_fault(input)) return out_of_the_corner(input, weight, bias);
+  // aten's kernels for 16 bits pair an odd channel with the next pixel too.
+  const bool is_odd = extra_channels() > 0 && input_channels() / geometry_.groups % 2 == 1;
+  if (is_odd && input.scalar_type() == dtype() && weight.scalar_type() == dtype() && !wants_gradient(input)) {
+    const Tensor wide = bias.defined() ? bias.to(at::kFloat) : bias;
+    return reference(input.to(at::kFloat), weight.to(at::kFloat), wide).to(dtype());
+  }
   if (geometry_.begin == geometry_.end) {
     return anchor_in_aten(input, weight, bias, geometry_.begin, geometry_.stride);
   }
@@ -353,7 +374,30 @@ Tensor ConvolutionContext::kernel_source(const Tensor& input) const {
 int64_t ConvolutionContext::extra_channels() const {
   const bool is_depthwise = geometry_.groups > 1 && geometry_.groups == input_channels() &&
                             geometry_.groups == output_channels();  // runs on another kernel
-  return dtype() == at::kFloat || is_depthwise ? 0 : input_channels() / geometry_.groups % 2;
+  if (dtype() == at::kFloat || is_depthwise) return 0;
+  const int64_t channels = input_channels() / geometry_.groups;
+  int64_t read = channels + channels % 2;
+  while (multiplies_in_tiles(dtype()) && !are_whole_tiles(read)) read += 2;
+  return read - channels;
+}
+
+// Windows of single pixels are rows of a product. Of larger ones each pixel is read by itself, filled up with zeros, unless
+// there are few channels: then oneDNN takes a row of the window, or all of it, for one row of a product.
+bool ConvolutionContext::are_whole_tiles(int64_t channels) const {
+  constexpr int64_t enough = 16;
+  const auto is_whole = [](int64_t width) { return whole_tiles(width) == width; };
+  const auto side = [&](size_t i) { return weight_sizes()[2 + i]; };
+  const size_t last = kernel_rank() - 1;
+  int64_t pixels = 1;
+  for (size_t i = 0; i <= last; ++i) pixels *= side(i);
+  if (pixels == 1) return is_whole(channels);
+  if (channels >= enough || geometry_.transposed) return true;
+  const int64_t row = side(last) * channels, whole = side(last - 1) * row;
+  const bool takes_row = geometry_.dilation[last] == 1;
+  // Where less of the tiles is empty than with rows. Volumes are never taken so.
+  const bool takes_whole = takes_row && geometry_.dilation[last - 1] == 1 && geometry_.spatial_rank < 3 &&
+                           whole * filled_up(row, tile_width) > row * filled_up(whole, tile_width);
+  return (!takes_row || is_whole(row)) && (!takes_whole || is_whole(whole));
 }
 
 Tensor ConvolutionContext::with_extra_channels(const Tensor& x, int64_t d, int64_t groups) const {
@@ -465,18 +509,16 @@ dnnl::primitive_desc ConvolutionContext::convolution_desc(const Ints& source_siz
   memory::dims dilation = geometry_.dilation, end = geometry_.end;
   for (auto& d : dilation) --d;  // oneDNN counts the holes
   if (!geometry_.transposed) {
-    return dnnl::convolution_forward::primitive_desc(engine(), dnnl::prop_kind::forward_inference,
-                                                     dnnl::algorithm::convolution_direct, source, weight_desc,
-                                                     bias_desc, result, geometry_.stride, dilation, geometry_.begin,
-                                                     end, attributes(mode, fused, result, /*channel=*/1),
-                                                     /*allow_empty=*/true);
+    return without_older_tiles(dnnl::convolution_forward::primitive_desc(
+        engine(), dnnl::prop_kind::forward_inference, dnnl::algorithm::convolution_direct, source, weight_desc,
+        bias_desc, result, geometry_.stride, dilation, geometry_.begin, end,
+        attributes(mode, fused, result, /*channel=*/1), /*allow_empty=*/true));
   }
   for (size_t i = 0; i < end.size(); ++i) end[i] -= geometry_.output_padding[i];
-  return dnnl::deconvolution_forward::primitive_desc(engine(), dnnl::prop_kind::forward_inference,
-                                                     dnnl::algorithm::deconvolution_direct, source, weight_desc,
-                                                     bias_desc, result, geometry_.stride, dilation, geometry_.begin,
-                                                     end, attributes(mode, fused, result, /*channel=*/1),
-                                                     /*allow_empty=*/true);
+  return without_older_tiles(dnnl::deconvolution_forward::primitive_desc(
+      engine(), dnnl::prop_kind::forward_inference, dnnl::algorithm::deconvolution_direct, source, weight_desc,
+      bias_desc, result, geometry_.stride, dilation, geometry_.begin, end,
+      attributes(mode, fused, result, /*channel=*/1), /*allow_empty=*/true));
 }
 
 namespace {

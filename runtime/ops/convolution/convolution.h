@@ -117,11 +117,11 @@ class ConvolutionContext final : public PackedOp {
   bool is_winograds() const { return has_windows_of(3) && Winograd::has(input_channels(), output_channels()); }
 
   // oneDNN's primitives.
-  // In 16 bits brgemm reads the channels of a group in pairs. The last of an odd number is paired with what lies behind
-  // it, times a weight of 0: with a NaN of the next pixel, or past the end of the image. Such a group gets one more channel,
-  // of zeros.
+  // How many channels of zeros each group gets, so that kernels for 16 bits read no other pixel (onednn/row_width.h).
   int64_t extra_channels() const;
-  // Of images and of weights: `x` with that channel in each group along dimension `d`.
+  // Whether kernels that multiply in tiles read nothing but a window's pixels, with so many channels in a group.
+  bool are_whole_tiles(int64_t channels) const;
+  // Of images and of weights: `x` with those channels in each group along dimension `d`.
   at::Tensor with_extra_channels(const at::Tensor& x, int64_t d, int64_t groups) const;
   // Its order is [groups,] output channels, input channels, kernel.
   dnnl::memory::dims weight_dims() const;

@@ -18,6 +18,7 @@
 
 #include "isa/isa.h"
 #include "memory/result_memory.h"
+#include "onednn/row_width.h"
 #include "ops/product/product.h"
 #include "packed/dead_operand.h"
 
@@ -56,6 +57,7 @@ at::Tensor LinearContext::divided(const at::Tensor& weight, const at::Tensor& di
 }
 
 int64_t LinearContext::kernel_width() const {
+  if (multiplies_in_tiles(dtype())) return whole_tiles(input_width());
   const bool in_pairs = dtype() != at::kFloat && isa::is_in_use(isa::Level::AMX);
   return input_width() + (in_pairs ? input_width() % 2 : 0);
 }
@@ -79,7 +81,8 @@ std::unique_ptr<const BlockedWeight> LinearContext::pack(at::Tensor& weight) con
   if (kernel_width() == input_width()) {
     return std::make_unique<BlockedWeight>(weight, plain_weight_desc(), preferred_weight_desc(), stored_forms());
   }
-  at::Tensor part = at::constant_pad_nd(weight, {0, 1}).narrow(1, 0, input_width());
+  const int64_t more = kernel_width() - input_width();
+  at::Tensor part = at::constant_pad_nd(weight, {0, more}).narrow(1, 0, input_width());
   return std::make_unique<BlockedWeight>(part, plain_weight_desc(), preferred_weight_desc(), stored_forms());
 }
 

@@ -41,8 +41,7 @@ class LinearContext final : public PackedOp {
 
   at::Tensor kernel_view(const at::Tensor& tensor) const override { return contiguous_result(tensor); }
   at::Tensor kernel_source(const at::Tensor& input) const override;
-  // The width of what kernel_source gives. With AMX, oneDNN reads numbers of 16 bits in pairs. The last of an odd number is
-  // paired with what lies behind it, times a weight of 0: with a NaN of the next row. So there is one more, a zero.
+  // The width of what kernel_source gives: more than the input's where kernels would read the next row (row_width.h).
   int64_t kernel_width() const;
   // All leading dimensions are one to it.
   at::DimVector kernel_sizes(const at::Tensor& source) const override {

@@ -14,6 +14,7 @@
 #include <atomic>
 
 #include "memory/result_memory.h"
+#include "onednn/row_width.h"
 #include "packed/fused_op.h"
 #include "packed/memory_format.h"
 #include "packed/packed_op.h"
@@ -83,7 +84,9 @@ class MatmulContext final : public FusedOp {
     const Product product(a, b);
     FusedPostOps fused = fuse(operands, product);
     Tensor result = empty_result(product.sizes(), a.options());
-    const Tensor left = readable(a), right = readable(b);
+    const int64_t more = extra_width(a);
+    const Tensor left = more == 0 ? readable(a) : at::constant_pad_nd(a, {0, more}).contiguous();
+    const Tensor right = more == 0 ? readable(b) : at::constant_pad_nd(b, {0, 0, 0, more}).contiguous();
     std::shared_ptr<const Prepared> primitive = prepare(left, right, result, fused);
     if (!primitive && fused.count > 0) {
       fused = {};
@@ -143,6 +146,14 @@ class MatmulContext final : public FusedOp {
     }
     if (a.numel() == 0 || b.numel() == 0) return "there is nothing to compute";
     return nullptr;
+  }
+
+  // How many zeros go behind each row of `a`, so that kernels read no other row (row_width.h). Of a product that fits into
+  // one row of tiles they copy the rows themselves.
+  static int64_t extra_width(const Tensor& a) {
+    constexpr int64_t rows_of_a_tile = 16;
+    const bool reads_beyond = multiplies_in_tiles(a.scalar_type()) && a.size(-2) > rows_of_a_tile;
+    return reads_beyond ? whole_tiles(a.size(-1)) - a.size(-1) : 0;
   }
 
   // A model that decodes token by token never comes back to a size. Making a primitive for each takes longer than aten
