@@ -1,6 +1,8 @@
-// Prints how products are cut: "few|many rows columns panel_columns threads efficiency", a line for each, after checking that
+// Prints how products are cut: "few|many|winograd rows columns panel_columns threads efficiency", a line for each, after checking that
 // every column and row has one thread. Read by test_product_cut.py, which compiles it with ops/product/product_cut.cpp.
 #include "ops/product/product_cut.h"
+
+#include "ops/convolution/winograd_cut.h"
 
 #include <cstdio>
 
@@ -43,6 +45,19 @@ int main() {
           std::printf("many %ld %ld %ld %ld %.4f\n", rows, columns, panel_columns, threads,
                       efficiency(size, parts, threads));
         }
+      }
+    }
+  }
+  constexpr int64_t panel_columns = 32;
+  for (const int64_t side : {14, 28, 56}) {
+    for (const int64_t columns : {64, 128, 256, 512}) {
+      for (int64_t threads = 1; threads <= 64; ++threads) {
+        const int64_t along = tiles_along(side), tiles = along * along, panels = columns / panel_columns;
+        const ProductParts parts = winograd_parts(tiles, columns, panel_columns, threads);
+        if (parts.rows * parts.panels > threads || parts.rows > tiles || parts.panels > panels) return 5;
+        const int64_t share = parts_that_cover(tiles, parts.rows) * parts_that_cover(panels, parts.panels);
+        const double busy = static_cast<double>(tiles * panels) / static_cast<double>(share * threads);
+        std::printf("winograd %ld %ld %ld %ld %.4f\n", side, columns, panel_columns, threads, busy);
       }
     }
   }

@@ -58,3 +58,9 @@ def test_many_rows_leave_no_thread_idle(cuts):
             seen += 1
             assert efficiency >= (0.85 if threads in ORDINARY_THREADS else 0.7), (rows, columns, threads)
     assert seen > 5000
+
+
+def test_winograd_has_work_for_all_threads(cuts):
+    found = {(side, columns): e for kind, side, columns, _, threads, e in cuts if kind == "winograd" and threads == 16}
+    assert len(found) == 12
+    assert min(found.values()) >= 0.85  # with tiles alone, 0.77 at 28x28
