@@ -12,8 +12,8 @@ constexpr int64_t most_vectors_of_a_panel = 4;
 // With more, many_rows.h is faster, which fetches a panel ahead.
 constexpr int64_t most_few_rows = 6;
 
-// Memory answers several streams faster than one. With more rows than two there are no registers for panels side by side.
-constexpr int panels_side_by_side(int64_t rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
+// Of whole panels, so many are computed as a group.
+constexpr int64_t panels_of_a_group(int64_t rows) { return rows == 1 ? 4 : 2; }
 
 struct FewRowsKernels {
   int64_t width;

@@ -14,16 +14,17 @@ ProductSize size_of(const RowsProduct& work) {
 }
 
 void share_columns(const RowsProduct& work) {
-  // Below, one thread has read the matrix before the others have woken up. A parallel region wakes all of them, so that
-  // there is no use in some.
-  constexpr int64_t elements_worth_all_threads = 1 << 16;
+  // Below, one thread has read the matrix before the others have woken up.
+  constexpr int64_t elements_worth_waking = 1 << 16;
   const auto multiply = kernels().few_rows.multiply;
   const int64_t width = kernels().few_rows.width;
-  const bool is_small = work.matrix.depth * work.steps.columns <= elements_worth_all_threads;
-  const ColumnCut cut = column_cut(size_of(work), width, is_small ? 1 : thread_count());
-  if (cut.threads == 1) return multiply(work, 0, cut.vectors);
-  at::parallel_for(0, cut.threads, /*grain_size=*/1,
-                   [&](int64_t first, int64_t last) { multiply(work, cut.first(first), cut.first(last)); });
+  const bool is_small = work.matrix.depth * work.steps.columns <= elements_worth_waking;
+  const int64_t threads = is_small ? 1 : thread_count();
+  if (threads == 1) return multiply(work, 0, at::divup(work.steps.columns, width));
+  const ColumnCut cut = column_cut(size_of(work), width, threads);
+  at::parallel_for(0, cut.threads, /*grain_size=*/1, [&](int64_t first, int64_t last) {
+    multiply(work, cut.first(first), cut.first(last));
+  });
 }
 
 void multiply_floats(const RowsProduct& work) {

@@ -29,7 +29,7 @@ ColumnCut column_cut(const ProductSize& size, int64_t width, int64_t threads) {
   const int64_t vectors = parts_that_cover(size.columns, width), of_a_panel = size.panel_columns / width;
   const auto cut_by = [&](int64_t unit) { return ColumnCut{vectors, unit, std::min(threads, vectors)}; };
   ColumnCut best = cut_by(1);
-  for (int64_t unit = panels_side_by_side(size.rows) * of_a_panel; unit > 1; unit /= 2) {
+  for (int64_t unit = panels_of_a_group(size.rows) * of_a_panel; unit > 1; unit /= 2) {
     const ColumnCut cut = cut_by(unit);
     if (worth_a_shorter_stream * static_cast<double>(cut.largest_share()) <=
         static_cast<double>(best.largest_share())) {

@@ -1,4 +1,4 @@
-"""What a call gives does not depend on the number of threads, bit for bit, and is right with more threads than cores."""
+"""What a call gives does not depend on the number of threads, bit for bit, and is right with more than cores."""
 
 from __future__ import annotations
 
