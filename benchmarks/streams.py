@@ -238,8 +238,7 @@ def ways_of(plans: list[Plan], names: list[str], cores: int) -> list[tuple[str, 
 def table(name: str, ways: list[tuple[str, Plan]], rounds: int, seconds: float) -> None:
     """Print a model's table."""
     running = []
-    for way, plan in ways:
-        process = start(way, name, plan)
+    for (way, plan), process in [((way, plan), start(way, name, plan)) for way, plan in ways]:
         assert process.stdout is not None
         if all(line != "ready\n" for line in iter(process.stdout.readline, "")):
             print(f"{way} {plan[0]}x{plan[1]} did not run.\n", flush=True)
