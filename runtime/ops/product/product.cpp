@@ -22,9 +22,8 @@ void share_columns(const RowsProduct& work) {
   const int64_t threads = is_small ? 1 : thread_count();
   if (threads == 1) return multiply(work, 0, at::divup(work.steps.columns, width));
   const ColumnCut cut = column_cut(size_of(work), width, threads);
-  at::parallel_for(0, cut.threads, /*grain_size=*/1, [&](int64_t first, int64_t last) {
-    multiply(work, cut.first(first), cut.first(last));
-  });
+  at::parallel_for(0, cut.threads, /*grain_size=*/1,
+                   [&](int64_t first, int64_t last) { multiply(work, cut.first(first), cut.first(last)); });
 }
 
 void multiply_floats(const RowsProduct& work) {
