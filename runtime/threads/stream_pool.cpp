@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
+#include <latch>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -58,8 +59,15 @@ class StreamPool::Streams {
       : plan_(plan_streams(options, usable_cpus(), cpu_quota())),
         most_waiting_(options.max_queue > 0 ? options.max_queue : 16 * plan_.streams),
         module_(std::move(module)),
-        forward_(module_.get_method("forward")) {
-    for (int64_t i = 0; i < plan_.streams; ++i) threads_.emplace_back([this, i] { work(i); });
+        forward_(module_.get_method("forward")),
+        not_ready_(plan_.streams) {
+    try {
+      for (int64_t i = 0; i < plan_.streams; ++i) threads_.emplace_back([this, i] { work(i); });
+    } catch (...) {  // the system has no more threads
+      close();
+      throw;
+    }
+    not_ready_.wait();
   }
 
   ~Streams() { close(); }
@@ -98,6 +106,7 @@ class StreamPool::Streams {
     pthread_setname_np(pthread_self(), ("ipex stream " + std::to_string(stream % 1000)).c_str());
     use_threads(static_cast<int>(plan_.threads_per_stream));
     if (!plan_.cpus.empty()) pin_team(plan_.cpus[stream]);
+    not_ready_.count_down();
     const at::NoGradGuard no_gradients;
     while (true) {
       Request request;
@@ -130,6 +139,7 @@ class StreamPool::Streams {
   const int64_t most_waiting_;
   const torch::jit::Module module_;
   const torch::jit::Method forward_;
+  std::latch not_ready_;  // streams that are not yet where they belong
 
   std::mutex mutex_;
   std::condition_variable has_request_, has_room_;
