@@ -16,6 +16,7 @@
 #include "aot.h"
 #include "memory.h"
 #include "quick_call.h"
+#include "stream_pool.h"
 #include "warnings.h"
 
 namespace py = pybind11;
@@ -62,6 +63,7 @@ PYBIND11_MODULE(_C, m) {
   ipex::python::define_quick_call(m);
   ipex::python::define_layer_call(m);
   ipex::python::define_memory(m);
+  ipex::python::define_stream_pool(m);
   m.def(
       "jit_optimize",
       [](const torch::jit::Module& module, std::vector<std::string> disable, const std::optional<std::string>& dtype,

@@ -39,6 +39,7 @@ from ._optimize import (
 from ._process_wide import jit_passes, register_jit_passes, unregister_jit_passes
 from ._profile import OpTime, Profile, profile
 from ._script_module import load
+from ._stream_pool import StreamPool
 from ._verify import Verification, verify
 from ._version import __version__, cmake_prefix_path
 
@@ -48,6 +49,7 @@ __all__ = [
     "OpTime",
     "Profile",
     "Report",
+    "StreamPool",
     "Verification",
     "__version__",
     "aot_describe",

@@ -6,8 +6,8 @@
 namespace ipex::runtime {
 
 struct ChannelKernels {
-  // The channels of each pixel are a table of groups x width: it is transposed.
-  void (*shuffle)(const float* x, int64_t pixels, int64_t groups, int64_t width, float* y);
+  // The channels of each pixel are a table of groups x width, whose rows lie `stride` apart: it is transposed, and dense.
+  void (*shuffle)(const float* x, int64_t pixels, int64_t groups, int64_t width, int64_t stride, float* y);
   // scale and shift such that batch_norm is x * scale + shift. `weight` and `bias` may be null. False when one is so
   // large, or not finite, that it matters in which order aten adds and multiplies.
   bool (*scales_and_shifts)(const float* weight, const float* bias, const float* mean, const float* variance, float eps,

@@ -12,13 +12,14 @@ constexpr int64_t most_vectors_of_a_panel = 4;
 // With more, many_rows.h is faster, which fetches a panel ahead.
 constexpr int64_t most_few_rows = 6;
 
-// Panels are computed in groups of this many, always in the same ones, so that threads do not change a result.
+// Of whole panels, so many are computed as a group.
 constexpr int64_t panels_of_a_group(int64_t rows) { return rows == 1 ? 4 : 2; }
 
 struct FewRowsKernels {
   int64_t width;
-  // At most most_few_rows of them.
-  void (*multiply)(const RowsProduct&, int64_t first_group, int64_t last_group);
+  // The columns of some vectors, `width` columns each, counted from the first column: [first_vector, last_vector). At most
+  // most_few_rows rows. What is computed for a column does not depend on the others.
+  void (*multiply)(const RowsProduct&, int64_t first_vector, int64_t last_vector);
 };
 
 }  // namespace ipex::runtime

@@ -21,8 +21,9 @@ struct PoolingKernels {
   void (*max_pool_row)(const float* image, const Pooling& pooling, int64_t row, float* result);
   // The same of 8-bit numbers.
   void (*max_pool_row_of_bytes)(const uint8_t* image, const Pooling& pooling, int64_t row, uint8_t* result);
-  // The mean of each channel over all pixels.
-  void (*average)(const float* image, int64_t height, int64_t image_width, int64_t channels, float* result);
+  // The mean over all pixels, of `channels` of them, of the first `count` channels.
+  void (*average)(const float* image, int64_t height, int64_t image_width, int64_t channels, int64_t count,
+                  float* result);
 };
 
 }  // namespace ipex::runtime

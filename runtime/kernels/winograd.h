@@ -38,9 +38,10 @@ struct WinogradKernels {
   int64_t panel_columns;
   // The floats that a thread needs beside image and result.
   int64_t (*scratch_size)(const WinogradConvolution&);
-  // The tiles in [first, last), of all images, row by row. False when a result before the steps is not finite: then
-  // others in its tile are not what a sum of products would give.
-  bool (*convolve)(const WinogradConvolution&, int64_t first_tile, int64_t last_tile, float* scratch);
+  // Some columns, whole panels of them, of the tiles in [first_tile, last_tile), of all images, row by row. False when a
+  // result before the steps is not finite: then others in its tile are not what a sum of products would give.
+  bool (*convolve)(const WinogradConvolution&, int64_t first_tile, int64_t last_tile, int64_t first_column,
+                   int64_t last_column, float* scratch);
 };
 
 }  // namespace ipex::runtime

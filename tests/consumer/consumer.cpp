@@ -5,6 +5,7 @@
 #include <ipex/jit_optimize.h>
 #include <ipex/load.h>
 #include <ipex/memory.h>
+#include <ipex/stream_pool.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/script.h>
 
@@ -233,6 +234,38 @@ void ahead_of_time() {
   throw std::runtime_error("a file that is cut short was accepted");
 }
 
+// Streams share one module. Errors arrive in futures, and the caller's threads stay as they are.
+void stream_pool() {
+  const torch::NoGradGuard no_gradients;
+  torch::jit::Module optimized = ipex::jit_optimize(linear_relu());
+  const int threads = at::get_num_threads();
+  ipex::StreamPool pool(optimized, {.streams = 2, .threads_per_stream = 2, .max_queue = 3});
+  require(pool.plan().streams == 2 && pool.plan().threads_per_stream == 2, "another plan than was asked for");
+  std::vector<std::pair<at::Tensor, std::future<c10::IValue>>> answers;
+  for (int64_t i = 0; i < 50; ++i) {
+    const at::Tensor x = torch::randn({1 + i % 5, 6});
+    answers.emplace_back(optimized.forward({x}).toTensor(), pool.submit({x}));
+  }
+  for (auto& [expected, answer] : answers) require(answer.get().toTensor().equal(expected), "wrong values");
+  require(at::get_num_threads() == threads, "the caller's number of threads changed");
+  try {
+    pool.submit({torch::randn({2, 7})}).get();
+    throw std::runtime_error("an input of a wrong size was accepted");
+  } catch (const std::exception& error) {
+    require(std::string(error.what()).find("expected input with last dimension 6") != std::string::npos, error.what());
+  }
+  std::future<c10::IValue> last = pool.submit({torch::randn({2, 6})});
+  pool.close();
+  require(last.get().isTensor(), "what was queued was not answered");
+  try {
+    pool.submit({torch::randn({2, 6})});
+  } catch (const c10::Error& error) {
+    require(std::string(error.what()).find("expected an open pool") != std::string::npos, error.what());
+    return;
+  }
+  throw std::runtime_error("a closed pool took a request");
+}
+
 bool executed_with_ipex() {
   torch::jit::Module module = linear_relu();
   module.register_attribute("training", c10::BoolType::get(), false);
@@ -257,7 +290,7 @@ int main(int argc, char** argv) {
                                                 {"bad_file", bad_file},   {"limit", limit},
                                                 {"math_mode", math_mode}, {"register", register_passes},
                                                 {"residual", residual},   {"parallel_region", parallel_region},
-                                                {"aot", ahead_of_time}};
+                                                {"aot", ahead_of_time},   {"stream_pool", stream_pool}};
   try {
     require(argc == 2 && tests.count(argv[1]), "usage: consumer TEST");
     tests.at(argv[1])();

@@ -39,6 +39,8 @@ def bytes_moved(node: FinalNode, inputs: Sequence[Shape], result: Shape | None) 
     if result is None:
         return None
     size = ELEMENT_BYTES.get(node.layers[0].dtype, 4) if node.layers else 4
+    if node.kind in ("ipex::embedding", "aten::embedding"):
+        return 2.0 * size * math.prod(result)  # of the table, only the rows of the result
     elements = sum(math.prod(shape) for shape in inputs if shape) + math.prod(result)
     return float(size * elements + sum(layer.weight_bytes for layer in node.layers))
 

@@ -11,7 +11,7 @@ PACKAGE = "intel_extension_for_pytorch"
 
 # By the part of the name after the package's.
 REPLACEMENTS = {
-    "cpu.runtime": "Pin cores with taskset or numactl, and set OMP_NUM_THREADS.",
+    "cpu.runtime": "Use ipex.StreamPool: docs/how_to/streams.md says which of its calls stands for which.",
     "cpu.launch": "Pin cores with taskset or numactl, and set OMP_NUM_THREADS.",
     "cpu": "Use ipex.isa for what the CPU has, and taskset or numactl to pin cores.",
     "fast_bert": "Call ipex.optimize(model), or ipex.jit_optimize(model, example_inputs): attention is fused there.",

@@ -8,6 +8,7 @@
 
 #include "kernels/kernels.h"
 #include "memory/scratch.h"
+#include "threads/grain.h"
 #include "threads/thread_count.h"
 
 namespace ipex::runtime {
@@ -68,9 +69,10 @@ bool attend(const AttentionHeads& attention, const at::Tensor& result) {
   const int64_t most_blocks = at::divup(queries, kernel.queries_at_once(keys));
   const int64_t blocks = count % threads == 0 ? 1 : std::min(most_blocks, at::divup(4 * threads, count));
   const int64_t products_of_a_block = at::divup(queries, blocks) * keys * (query.size(3) + value.size(3));
-  constexpr int64_t products_worth_a_thread = 1 << 16;
+  constexpr int64_t products_worth_waking = 1 << 16;
+  const int64_t pieces = count * blocks;
   std::atomic<bool> finite = true;
-  at::parallel_for(0, count * blocks, products_worth_a_thread / products_of_a_block + 1,
+  at::parallel_for(0, pieces, grain_of(pieces, pieces * products_of_a_block, products_worth_waking),
                    [&](int64_t first, int64_t last) {
                      const at::Tensor memory = scratch(sizeof(float) * kernel.scratch_size(describe(0)));
                      auto* floats = static_cast<float*>(memory.data_ptr());

@@ -16,6 +16,7 @@
 #include "kernels/kernels.h"
 #include "memory/result_memory.h"
 #include "packed/call_conditions.h"
+#include "threads/grain.h"
 
 namespace ipex::runtime {
 namespace {
@@ -32,13 +33,13 @@ const char* reason_for_aten(const at::Tensor& x, int64_t dim, std::optional<at::
 at::Tensor softmax(const at::Tensor& x, int64_t dim, std::optional<at::ScalarType> dtype) {
   const char* reason = reason_for_aten(x, dim, dtype);
   if (!reason) {
-    constexpr int64_t elements_worth_a_thread = 8192;
+    constexpr int64_t elements_worth_waking = 8192;
     const int64_t width = x.size(-1), rows = x.numel() / width;
     const at::Tensor y = empty_result(x.sizes(), x.options());
     const float* from = x.const_data_ptr<float>();
     float* to = y.mutable_data_ptr<float>();
     std::atomic<bool> ordinary{true};
-    const int64_t grain = std::max<int64_t>(1, elements_worth_a_thread / width);
+    const int64_t grain = grain_of(rows, x.numel(), elements_worth_waking);
     at::parallel_for(0, rows, grain, [&](int64_t begin, int64_t end) {
       const int64_t at = begin * width;
       if (!kernels().softmax.softmax_rows(from + at, end - begin, width, to + at)) ordinary = false;

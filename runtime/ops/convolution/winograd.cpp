@@ -9,6 +9,8 @@
 #include "kernels/kernels.h"
 #include "memory/scratch.h"
 #include "memory/weight_memory.h"
+#include "ops/convolution/winograd_cut.h"
+#include "threads/thread_count.h"
 
 namespace ipex::runtime {
 namespace {
@@ -100,10 +102,19 @@ bool Winograd::convolve(const at::Tensor& image, int64_t padding_top, int64_t pa
                                  .result_height = result.size(2),
                                  .result_width = result.size(3)};
   const auto& kernel = kernels().winograd;
+  const int64_t tiles = tile_count(result.sizes()), columns = steps.columns, panels = columns / kernel.panel_columns;
+  const ProductParts parts = winograd_parts(tiles, columns, kernel.panel_columns, thread_count());
   std::atomic<bool> is_finite = true;
-  at::parallel_for(0, tile_count(result.sizes()), /*grain_size=*/1, [&](int64_t first, int64_t last) {
+  at::parallel_for(0, parts.rows * parts.panels, /*grain_size=*/1, [&](int64_t first, int64_t last) {
     const at::Tensor memory = scratch(sizeof(float) * kernel.scratch_size(work));
-    if (!kernel.convolve(work, first, last, static_cast<float*>(memory.data_ptr()))) is_finite = false;
+    for (int64_t part = first; part < last; ++part) {
+      const int64_t i = part / parts.panels, j = part % parts.panels;
+      const auto column = [&](int64_t of) { return panels * of / parts.panels * kernel.panel_columns; };
+      if (!kernel.convolve(work, tiles * i / parts.rows, tiles * (i + 1) / parts.rows, column(j), column(j + 1),
+                           static_cast<float*>(memory.data_ptr()))) {
+        is_finite = false;
+      }
+    }
   });
   return is_finite;
 }

@@ -2,18 +2,23 @@
 //
 //   ipex::cat(tensors, dim) -> Tensor    as aten::cat
 //
-// The copying is aten's. What joins the keys and values of a whole text with those of a new word, a step of a
-// language model, makes large results at every call, and malloc would take their pages from the system each time.
+// What joins the keys and values of a whole text with those of a new word, a step of a language model, makes large results at
+// every call, and malloc would take their pages from the system each time. Runs of memory are copied by all threads; what has
+// none, or another layout, is aten's to copy.
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/library.h>
 
 #include <algorithm>
+#include <cstring>
+#include <vector>
 
 #include "memory/result_memory.h"
 #include "packed/call_conditions.h"
 #include "packed/memory_format.h"
+#include "threads/grain.h"
 
 namespace ipex::runtime {
 namespace {
@@ -25,6 +30,49 @@ bool fits(const at::Tensor& tensor, const at::Tensor& first, int64_t dim) {
     if (i != dim && tensor.size(i) != first.size(i)) return false;
   }
   return true;
+}
+
+// Whether what lies at each place of the dimensions before `dim` is one run of memory.
+bool has_runs(const at::Tensor& tensor, int64_t dim) {
+  int64_t run = 1;
+  for (int64_t i = tensor.dim() - 1; i >= dim; --i) {
+    if (tensor.size(i) != 1 && tensor.stride(i) != run) return false;
+    run *= tensor.size(i);
+  }
+  return true;
+}
+
+// A tensor's run, at place `index` of the dimensions before `dim`.
+const char* run_of(const at::Tensor& tensor, int64_t dim, int64_t index) {
+  int64_t offset = 0;
+  for (int64_t i = dim - 1; i >= 0; --i) {
+    offset += index % tensor.size(i) * tensor.stride(i);
+    index /= tensor.size(i);
+  }
+  return static_cast<const char*>(tensor.const_data_ptr()) + offset * static_cast<int64_t>(tensor.element_size());
+}
+
+// Into a dense result. Threads have equal shares of its bytes, wherever these begin.
+void copy_runs(at::TensorList tensors, int64_t dim, const at::Tensor& y) {
+  constexpr int64_t bytes_worth_waking = 1 << 16, bytes_of_a_line = 64;
+  std::vector<int64_t> ends;  // of each tensor's run in one of the result
+  for (const at::Tensor& tensor : tensors) {
+    const int64_t run = c10::multiply_integers(tensor.sizes().slice(dim)) * static_cast<int64_t>(tensor.element_size());
+    ends.push_back(run + (ends.empty() ? 0 : ends.back()));
+  }
+  const int64_t whole = ends.back(), bytes = static_cast<int64_t>(y.nbytes());
+  const int64_t lines = at::divup(bytes, bytes_of_a_line);
+  char* const to = static_cast<char*>(y.mutable_data_ptr());
+  at::parallel_for(0, lines, grain_of(lines, bytes, bytes_worth_waking), [&](int64_t begin, int64_t end) {
+    const int64_t last = std::min(end * bytes_of_a_line, bytes);
+    for (int64_t at = begin * bytes_of_a_line; at < last;) {
+      const int64_t index = at / whole, within = at % whole;
+      const auto i = static_cast<size_t>(std::upper_bound(ends.begin(), ends.end(), within) - ends.begin());
+      const int64_t skipped = within - (i == 0 ? 0 : ends[i - 1]), count = std::min(ends[i] - within, last - at);
+      std::memcpy(to + at, run_of(tensors[i], dim, index) + skipped, count);
+      at += count;
+    }
+  });
 }
 
 at::Tensor cat(at::TensorList tensors, int64_t dim) {
@@ -39,6 +87,12 @@ at::Tensor cat(at::TensorList tensors, int64_t dim) {
   std::vector<int64_t> sizes = first.sizes().vec();
   for (const at::Tensor& tensor : tensors.slice(1)) sizes[joined] += tensor.size(joined);
   at::Tensor y = empty_result(sizes, first.options().memory_format(common_format(tensors)));
+  const bool have_runs =
+      std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& t) { return has_runs(t, joined); });
+  if (y.is_contiguous() && y.numel() > 0 && have_runs) {
+    copy_runs(tensors, joined, y);
+    return y;
+  }
   const at::AutoDispatchBelowADInplaceOrView guard;
   return at::cat_out(y, tensors, dim);
 }

@@ -18,6 +18,7 @@
 #include "memory/result_memory.h"
 #include "packed/call_conditions.h"
 #include "packed/memory_format.h"
+#include "threads/grain.h"
 
 namespace ipex::runtime {
 namespace {
@@ -62,15 +63,14 @@ at::Tensor channel_shuffle(const at::Tensor& x, at::IntArrayRef split, at::IntAr
   }
   const at::Tensor image = contiguous_result(x, channels_last_of(spatial_rank));
   const at::Tensor y = empty_result(x.sizes(), x.options().memory_format(channels_last_of(spatial_rank)));
-  constexpr int64_t elements_worth_a_thread = 16384;
+  constexpr int64_t elements_worth_waking = 16384;
   const int64_t channels = x.size(1), pixels = x.numel() / channels;
   const float* from = image.const_data_ptr<float>();
   float* to = y.mutable_data_ptr<float>();
-  at::parallel_for(0, pixels, std::max<int64_t>(1, elements_worth_a_thread / channels),
-                   [&](int64_t begin, int64_t end) {
-                     kernels().channels.shuffle(from + begin * channels, end - begin, groups, channels / groups,
-                                                to + begin * channels);
-                   });
+  at::parallel_for(0, pixels, grain_of(pixels, x.numel(), elements_worth_waking), [&](int64_t begin, int64_t end) {
+    kernels().channels.shuffle(from + begin * channels, end - begin, groups, channels / groups, channels / groups,
+                               to + begin * channels);
+  });
   return y;
 }
 

@@ -10,9 +10,12 @@
 #include <ATen/Parallel.h>
 #include <torch/library.h>
 
+#include <algorithm>
+
 #include "kernels/kernels.h"
 #include "packed/call_conditions.h"
 #include "packed/memory_format.h"
+#include "threads/grain.h"
 
 namespace ipex::runtime {
 namespace {
@@ -31,10 +34,19 @@ at::Tensor with_channels_interleaved(const at::Tensor& image, at::MemoryFormat f
   const at::Tensor y = empty_result(image.sizes(), image.options().memory_format(format));
   const float* from = image.const_data_ptr<float>();
   float* to = y.mutable_data_ptr<float>();
-  const int64_t size = image.numel() / image.size(0), channels = image.size(1);
-  constexpr int64_t elements_worth_a_thread = 32768;
-  at::parallel_for(0, image.size(0), elements_worth_a_thread / size + 1, [&](int64_t begin, int64_t end) {
-    kernels().channels.shuffle(from + begin * size, end - begin, channels, size / channels, to + begin * size);
+  // In blocks of pixels, so that one image is enough for all threads.
+  constexpr int64_t pixels_of_a_block = 256, elements_worth_waking = 32768;
+  const int64_t channels = image.size(1), pixels = image.numel() / image.size(0) / channels;
+  const int64_t blocks = at::divup(pixels, pixels_of_a_block), pieces = image.size(0) * blocks;
+  at::parallel_for(0, pieces, grain_of(pieces, image.numel(), elements_worth_waking), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end;) {
+      // As many blocks of one image as there are.
+      const int64_t at = i / blocks, block = i % blocks, count = std::min(end - i, blocks - block);
+      const int64_t first = block * pixels_of_a_block, last = std::min(pixels, first + count * pixels_of_a_block);
+      kernels().channels.shuffle(from + at * channels * pixels + first, 1, channels, last - first, pixels,
+                                 to + (at * pixels + first) * channels);
+      i += count;
+    }
   });
   return y;
 }

@@ -17,11 +17,12 @@
 #include "kernels/kernels.h"
 #include "memory/result_memory.h"
 #include "packed/call_conditions.h"
+#include "threads/grain.h"
 
 namespace ipex::runtime {
 namespace {
 
-constexpr int64_t elements_worth_a_thread = 32768;
+constexpr int64_t elements_worth_waking = 32768;
 
 // Of dimension `i` of two, as the op spells it: one number may stand for both.
 Windows windows_of(int64_t i, int64_t pixels, at::IntArrayRef size, at::IntArrayRef stride, at::IntArrayRef padding,
@@ -87,12 +88,12 @@ at::Tensor max_pool2d(const at::Tensor& x, at::IntArrayRef kernel_size, at::IntA
   const auto pool = [&]<typename T>(void (*pool_row)(const T*, const Pooling&, int64_t, T*)) {
     const T* from = x.const_data_ptr<T>();
     T* to = y.mutable_data_ptr<T>();
-    at::parallel_for(0, x.size(0) * height, std::max<int64_t>(1, elements_worth_a_thread / work),
-                     [&](int64_t begin, int64_t end) {
-                       for (int64_t i = begin; i < end; ++i) {
-                         pool_row(from + i / height * image, pooling, i % height, to + i * row);
-                       }
-                     });
+    const int64_t rows = x.size(0) * height;
+    at::parallel_for(0, rows, grain_of(rows, rows * work, elements_worth_waking), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        pool_row(from + i / height * image, pooling, i % height, to + i * row);
+      }
+    });
   };
   if (x.scalar_type() == at::kByte) {
     pool(kernels().pooling.max_pool_row_of_bytes);
@@ -114,9 +115,14 @@ at::Tensor adaptive_avg_pool2d(const at::Tensor& x, at::IntArrayRef output_size)
       empty_result({x.size(0), channels, 1, 1}, x.options().memory_format(at::MemoryFormat::ChannelsLast));
   const float* from = x.const_data_ptr<float>();
   float* to = y.mutable_data_ptr<float>();
-  at::parallel_for(0, x.size(0), elements_worth_a_thread / image + 1, [&](int64_t begin, int64_t end) {
+  // In blocks of channels, so that one image is enough for all threads.
+  constexpr int64_t channels_of_a_block = 64;
+  const int64_t blocks = at::divup(channels, channels_of_a_block), pieces = x.size(0) * blocks;
+  at::parallel_for(0, pieces, grain_of(pieces, x.numel(), elements_worth_waking), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      kernels().pooling.average(from + i * image, x.size(2), x.size(3), channels, to + i * channels);
+      const int64_t at = i / blocks, first = i % blocks * channels_of_a_block;
+      kernels().pooling.average(from + at * image + first, x.size(2), x.size(3), channels,
+                                std::min(channels_of_a_block, channels - first), to + at * channels + first);
     }
   });
   return y;

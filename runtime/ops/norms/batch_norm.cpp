@@ -19,6 +19,7 @@
 #include "kernels/kernels.h"
 #include "memory/result_memory.h"
 #include "packed/call_conditions.h"
+#include "threads/grain.h"
 
 namespace ipex::runtime {
 namespace {
@@ -96,8 +97,8 @@ at::Tensor batch_norm(const at::Tensor& x, const BatchNorm& norm) {
   const bool is_contiguous = *format_of(x) == at::MemoryFormat::Contiguous && size > 1;
   const int64_t rows = x.numel() / (is_contiguous ? size : channels), width = x.numel() / rows;
   const ChannelKernels& kernels = runtime::kernels().channels;
-  constexpr int64_t elements_worth_a_thread = 16384;
-  at::parallel_for(0, rows, std::max<int64_t>(1, elements_worth_a_thread / width), [&](int64_t begin, int64_t end) {
+  constexpr int64_t elements_worth_waking = 16384;
+  at::parallel_for(0, rows, grain_of(rows, x.numel(), elements_worth_waking), [&](int64_t begin, int64_t end) {
     if (!is_contiguous) {
       const int64_t at = begin * channels;
       return kernels.scale_pixels(from + at, scale, shift, end - begin, channels, norm.relu, to + at, channels);

@@ -18,11 +18,12 @@
 #include "ops/norms/batch_norm.h"
 #include "packed/call_conditions.h"
 #include "packed/memory_format.h"
+#include "threads/grain.h"
 
 namespace ipex::runtime {
 namespace {
 
-constexpr int64_t elements_worth_a_thread = 16384;
+constexpr int64_t elements_worth_waking = 16384;
 
 bool differ_in_channels_only(const at::Tensor& a, const at::Tensor& b) {
   return a.dim() == b.dim() && a.size(0) == b.size(0) && a.sizes().slice(2) == b.sizes().slice(2);
@@ -48,7 +49,7 @@ void join_pixels(at::TensorList tensors, const float* scale, const float* shift,
   const int64_t channels = y.size(1), pixels = y.numel() / channels;
   float* to = y.mutable_data_ptr<float>();
   const auto kernel = kernels().channels.scale_pixels;
-  at::parallel_for(0, pixels, std::max<int64_t>(1, elements_worth_a_thread / channels),
+  at::parallel_for(0, pixels, grain_of(pixels, pixels * channels, elements_worth_waking),
                    [&](int64_t begin, int64_t end) {
                      for (int64_t pixel = begin; pixel < end; pixel += pixels_at_once) {
                        const int64_t count = std::min(pixels_at_once, end - pixel);
@@ -71,7 +72,7 @@ void join_planes(at::TensorList tensors, const float* scale, const float* shift,
   for (const at::Tensor& tensor : tensors) {
     const int64_t width = tensor.size(1);
     const float* from = tensor.const_data_ptr<float>();
-    at::parallel_for(0, tensor.size(0) * width, std::max<int64_t>(1, elements_worth_a_thread / size),
+    at::parallel_for(0, tensor.size(0) * width, grain_of(tensor.size(0) * width, tensor.numel(), elements_worth_waking),
                      [&](int64_t begin, int64_t end) {
                        for (int64_t row = begin; row < end; ++row) {
                          const int64_t channel = first + row % width;

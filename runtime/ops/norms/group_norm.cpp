@@ -28,6 +28,7 @@
 #include "packed/call_conditions.h"
 #include "packed/kernel_steps.h"
 #include "packed/memory_format.h"
+#include "threads/grain.h"
 
 namespace ipex::runtime {
 namespace {
@@ -142,8 +143,8 @@ class Call {
  private:
   template <typename Do>
   static void in_parallel(int64_t count, int64_t elements, Do&& act) {
-    constexpr int64_t elements_worth_a_thread = 16384;
-    at::parallel_for(0, count, std::max<int64_t>(1, elements_worth_a_thread / std::max<int64_t>(1, elements)),
+    constexpr int64_t elements_worth_waking = 16384;
+    at::parallel_for(0, count, grain_of(count, count * elements, elements_worth_waking),
                      [&](int64_t begin, int64_t end) {
                        for (int64_t i = begin; i < end; ++i) act(i);
                      });

@@ -23,6 +23,7 @@
 #include "kernels/kernels.h"
 #include "memory/result_memory.h"
 #include "packed/call_conditions.h"
+#include "threads/grain.h"
 
 namespace ipex::runtime {
 namespace {
@@ -31,9 +32,9 @@ namespace {
 // another order, so whether and where they overflow is for aten to say.
 template <typename Row>
 bool for_each_row(int64_t rows, int64_t width, Row&& row) {
-  constexpr int64_t elements_worth_a_thread = 16384;
+  constexpr int64_t elements_worth_waking = 16384;
   std::atomic<bool> finite{true};
-  at::parallel_for(0, rows, std::max<int64_t>(1, elements_worth_a_thread / width), [&](int64_t begin, int64_t end) {
+  at::parallel_for(0, rows, grain_of(rows, rows * width, elements_worth_waking), [&](int64_t begin, int64_t end) {
     bool all = true;
     for (int64_t i = begin; i < end; ++i) all &= std::isfinite(row(i));
     if (!all) finite = false;

@@ -17,6 +17,7 @@
 #include "kernels/kernels.h"
 #include "memory/result_memory.h"
 #include "packed/call_conditions.h"
+#include "threads/grain.h"
 
 namespace ipex::runtime {
 namespace {
@@ -53,15 +54,16 @@ at::Tensor compute(const at::Tensor& weight, const at::Tensor& indices, const at
   const at::Tensor result = empty_result({count, bags.width}, weight.options());
   bags.result = result.data_ptr<float>();
   const EmbeddingBagKernels& embedding_bag = kernels().embedding_bag;
-  constexpr int64_t elements_worth_a_thread = 1 << 15;
+  constexpr int64_t elements_worth_waking = 1 << 15;
   const int64_t elements_per_bag = std::max<int64_t>(1, bags.index_count * bags.width / count);
-  at::parallel_for(0, count, elements_worth_a_thread / elements_per_bag + 1, [&](int64_t first, int64_t last) {
-    if constexpr (std::is_same_v<Index, int32_t>) {
-      embedding_bag.reduce_int32(bags, first, last);
-    } else {
-      embedding_bag.reduce_int64(bags, first, last);
-    }
-  });
+  at::parallel_for(0, count, grain_of(count, count * elements_per_bag, elements_worth_waking),
+                   [&](int64_t first, int64_t last) {
+                     if constexpr (std::is_same_v<Index, int32_t>) {
+                       embedding_bag.reduce_int32(bags, first, last);
+                     } else {
+                       embedding_bag.reduce_int64(bags, first, last);
+                     }
+                   });
   return result;
 }
 

@@ -9,18 +9,21 @@
 namespace ipex::runtime {
 namespace {
 
-void share_groups(const RowsProduct& work) {
-  const int64_t group = work.panel_columns * panels_of_a_group(work.row_count);
-  const int64_t groups = at::divup(work.steps.columns, group);
-  constexpr int64_t elements_worth_a_thread = 1 << 15;
-  const int64_t grain = elements_worth_a_thread / (work.matrix.depth * group) + 1;
-  const auto multiply = kernels().few_rows.multiply;
-  if (groups <= grain) return multiply(work, 0, groups);
-  at::parallel_for(0, groups, grain, [&](int64_t first, int64_t last) { multiply(work, first, last); });
-}
-
 ProductSize size_of(const RowsProduct& work) {
   return {work.row_count, work.matrix.depth, work.steps.columns, work.panel_columns};
+}
+
+void share_columns(const RowsProduct& work) {
+  // Below, one thread has read the matrix before the others have woken up.
+  constexpr int64_t elements_worth_waking = 1 << 16;
+  const auto multiply = kernels().few_rows.multiply;
+  const int64_t width = kernels().few_rows.width;
+  const bool is_small = work.matrix.depth * work.steps.columns <= elements_worth_waking;
+  const int64_t threads = is_small ? 1 : thread_count();
+  if (threads == 1) return multiply(work, 0, at::divup(work.steps.columns, width));
+  const ColumnCut cut = column_cut(size_of(work), width, threads);
+  at::parallel_for(0, cut.threads, /*grain_size=*/1,
+                   [&](int64_t first, int64_t last) { multiply(work, cut.first(first), cut.first(last)); });
 }
 
 void multiply_floats(const RowsProduct& work) {
@@ -86,7 +89,7 @@ void multiply(const InputRows& rows, int64_t depth, const Panels& panels, const 
 }
 
 void multiply(const RowsProduct& work) {
-  if (work.row_count <= most_few_rows) return share_groups(work);
+  if (work.row_count <= most_few_rows) return share_columns(work);
   if (work.matrix.format == NumberFormat::pairs) return multiply_pairs(work);
   multiply_floats(work);
 }

@@ -15,6 +15,7 @@
 #include "memory/scratch.h"
 #include "memory/weight_memory.h"
 #include "ops/product/low_bit_linear.h"
+#include "threads/grain.h"
 
 namespace ipex::runtime {
 namespace {
@@ -152,8 +153,8 @@ class PanelsOfCodes final : public PackedCodes {
                                .matrix = matrix(),
                                .steps = steps,
                                .result = result};
-    constexpr int64_t elements_worth_a_thread = 1 << 15;
-    const int64_t grain = elements_worth_a_thread / (depth() * panel_columns_) + 1;
+    constexpr int64_t elements_worth_waking = 1 << 15;
+    const int64_t grain = grain_of(panels_, panels_ * depth() * panel_columns_, elements_worth_waking);
     const auto multiply = kernels().codes_product.multiply;
     at::parallel_for(0, panels_, grain, [&](int64_t first, int64_t last) { multiply(product, first, last); });
   }

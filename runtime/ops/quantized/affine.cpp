@@ -15,6 +15,7 @@
 #include "kernels/kernels.h"
 #include "memory/result_memory.h"
 #include "packed/memory_format.h"
+#include "threads/grain.h"
 
 namespace ipex::runtime {
 namespace {
@@ -89,7 +90,7 @@ at::Tensor quantize(const at::Tensor& x, const Affine& affine, const at::Tensor&
   const auto inverse = static_cast<float>(1 / affine.scale), zero = static_cast<float>(affine.zero_point);
   // Without factors the rows are pieces of any length, and the last one is shorter.
   const int64_t rows = x.numel() / columns, rest = x.numel() - rows * columns;
-  at::parallel_for(0, rows, std::max<int64_t>(1, elements_worth_a_thread / columns), [&](int64_t begin, int64_t end) {
+  at::parallel_for(0, rows, grain_of(rows, rows * columns, elements_worth_a_thread), [&](int64_t begin, int64_t end) {
     kernels().quantize.quantize(from + begin * columns, end - begin, columns, by, inverse, zero, to + begin * columns);
   });
   if (rest > 0) {

@@ -21,13 +21,14 @@
 
 #include "memory/result_memory.h"
 #include "packed/call_conditions.h"
+#include "threads/grain.h"
 #include "threads/thread_count.h"
 
 namespace ipex::runtime {
 namespace {
 
-// Work that a thread of its own is worth, in multiplications.
-constexpr int64_t worth_a_thread = 1 << 16;
+// Work that is worth waking the other threads, in multiplications.
+constexpr int64_t worth_waking = 1 << 16;
 // Sequences that a thread must have to use the kernels well.
 constexpr int64_t sequences_worth_a_thread = 8;
 // Rows that are projected at once: enough for the kernel, few enough for the result to stay in cache.
@@ -51,7 +52,7 @@ template <typename Work>
 void for_tiles(bool share, void (*kernel)(const Work&, int64_t, int64_t), const Work& work, int64_t tiles,
                int64_t multiplications) {
   if (!share) return kernel(work, 0, tiles);
-  const int64_t grain = std::max<int64_t>(1, worth_a_thread * tiles / std::max<int64_t>(1, multiplications));
+  const int64_t grain = grain_of(tiles, multiplications, worth_waking);
   at::parallel_for(0, tiles, grain, [&](int64_t first, int64_t last) { kernel(work, first, last); });
 }
 
@@ -185,7 +186,7 @@ void RecurrentOp::run_layer(const std::vector<Direction>& directions) const {
     return;
   }
   const int64_t multiplications = directions[0].source.numel() * width_ * cell_.gates();  // more or less
-  const int64_t grain = std::max<int64_t>(1, directions_ * parts * worth_a_thread / multiplications);
+  const int64_t grain = grain_of(directions_ * parts, multiplications, worth_waking);
   at::parallel_for(0, directions_ * parts, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t part = i / directions_;

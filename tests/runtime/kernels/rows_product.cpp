@@ -9,10 +9,13 @@
 #include "kernels/few_rows.inc"
 #include "kernels/many_rows.inc"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <limits>
 #include <random>
+#include <utility>
 #include <vector>
 
 namespace ipex::runtime::test {
@@ -34,8 +37,9 @@ struct Case {
   NumberFormat format;
 };
 
-// Returns how many elements of the result, and of what lies between its rows, are wrong.
-int wrong_elements(const Case& c, bool by_few_rows) {
+// Returns how many elements of the result, and of what lies between its rows, are wrong. By few rows, the result is also
+// computed in pieces of `vectors_of_a_piece`, which must give the same bits.
+int wrong_elements(const Case& c, bool by_few_rows, int64_t vectors_of_a_piece = 0) {
   const int64_t panel_columns = c.vectors * width, panels = ceil_divide(c.columns, panel_columns);
   const int64_t in_word = c.format == NumberFormat::pairs ? 2 : 1, words = ceil_divide(c.depth, in_word);
   const int64_t row_stride = c.depth + 3, result_stride = c.columns + 5;
@@ -74,12 +78,22 @@ int wrong_elements(const Case& c, bool by_few_rows) {
                          .result = result.data(),
                          .result_stride = result_stride};
   if (by_few_rows) {
-    multiply_few_rows(work, 0, ceil_divide(panels, panels_of_a_group(c.rows)));
+    multiply_few_rows(work, 0, ceil_divide(c.columns, width));
   } else {
     multiply_many_rows<FloatProducts>(work, 0, c.rows, 0, panels);
   }
 
   int wrong = 0;
+  if (vectors_of_a_piece > 0) {
+    const std::vector<float> at_once = std::exchange(result, std::vector<float>(result.size(), beside));
+    RowsProduct again = work;
+    again.result = result.data();
+    const int64_t vectors = ceil_divide(c.columns, width);
+    for (int64_t first = 0; first < vectors; first += vectors_of_a_piece) {
+      multiply_few_rows(again, first, std::min(vectors, first + vectors_of_a_piece));
+    }
+    wrong += std::memcmp(at_once.data(), result.data(), result.size() * sizeof(float)) != 0;
+  }
   for (int64_t row = 0; row < c.rows; ++row) {
     for (int64_t column = 0; column < result_stride; ++column) {
       const float actual = result[row * result_stride + column];
@@ -111,7 +125,7 @@ int main() {
         for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 20}) {
           for (const NumberFormat format : {NumberFormat::floats, NumberFormat::pairs}) {
             const test::Case c{rows, depth, columns, vectors, format};
-            if (rows <= most_few_rows) wrong += test::wrong_elements(c, true), ++cases;
+            if (rows <= most_few_rows) wrong += test::wrong_elements(c, true, 1 + cases % 7), ++cases;
             if (format == NumberFormat::floats) wrong += test::wrong_elements(c, false), ++cases;
           }
         }

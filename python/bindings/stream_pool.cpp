@@ -1,0 +1,170 @@
+// Answers of a StreamPool become results of Python's futures. That takes the GIL, which may be with somebody else for some
+// milliseconds: so a thread of its own does it, and streams compute meanwhile.
+#include "stream_pool.h"
+
+#include <ipex/stream_pool.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/jit/python/pybind_utils.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <unistd.h>
+
+#include <array>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+#include "plain_module.h"
+
+namespace py = pybind11;
+
+namespace ipex::python {
+namespace {
+
+struct Answer {
+  PyObject* future;  // owned: to be given back under the GIL
+  c10::IValue result;
+  std::exception_ptr error;
+};
+
+// Hands answers out to their futures, in the order in which they come.
+class Answers {
+ public:
+  Answers() : thread_([this] { hand_out(); }) {}
+
+  void add(Answer answer) {
+    {
+      const std::lock_guard lock(mutex_);
+      waiting_.push_back(std::move(answer));
+    }
+    has_answer_.notify_one();
+  }
+
+  // When no more come. Without the GIL.
+  void close() {
+    {
+      const std::lock_guard lock(mutex_);
+      is_closed_ = true;
+    }
+    has_answer_.notify_one();
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  void hand_out() {
+    std::deque<Answer> now;
+    while (true) {
+      {
+        std::unique_lock lock(mutex_);
+        has_answer_.wait(lock, [this] { return is_closed_ || !waiting_.empty(); });
+        if (waiting_.empty()) return;
+        now.swap(waiting_);
+      }
+      const py::gil_scoped_acquire gil;
+      for (Answer& answer : now) set(py::reinterpret_steal<py::object>(answer.future), answer);
+      now.clear();
+    }
+  }
+
+  static void set(const py::object& future, Answer& answer) {
+    try {
+      if (!answer.error) {
+        future.attr("set_result")(torch::jit::toPyObject(std::move(answer.result)));
+        return;
+      }
+      raise(answer.error);
+      throw py::error_already_set();
+    } catch (py::error_already_set& error) {
+      try {
+        future.attr("set_exception")(error.value());
+      } catch (py::error_already_set& again) {
+        again.discard_as_unraisable("ipex.StreamPool");
+      }
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable has_answer_;
+  std::deque<Answer> waiting_;
+  bool is_closed_ = false;
+  std::thread thread_;
+};
+
+class Pool {
+ public:
+  Pool(const torch::jit::Module& module, const StreamPoolOptions& options)
+      : module_(module), process_(getpid()), pool_(std::make_unique<StreamPool>(module, options)) {}
+
+  ~Pool() { close(); }
+
+  void submit(const py::object& future, const py::args& inputs) {
+    const auto& arguments = module_.get_method("forward").function().getSchema().arguments();
+    TORCH_CHECK_TYPE(inputs.size() + 1 <= arguments.size(), "ipex.StreamPool: expected at most ", arguments.size() - 1,
+                     " inputs, as forward takes, got ", inputs.size(), ".");
+    std::vector<c10::IValue> values;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      values.push_back(torch::jit::toIValue(inputs[i], arguments[i + 1].type()));
+    }
+    PyObject* const owned = py::object(future).release().ptr();
+    try {
+      const py::gil_scoped_release released;
+      pool_->submit(std::move(values), [this, owned](c10::IValue result, const std::exception_ptr& error) {
+        answers_->add({owned, std::move(result), error});
+      });
+    } catch (...) {
+      Py_DECREF(owned);
+      throw;
+    }
+  }
+
+  void close() {
+    if (process_ != getpid()) {
+      (void)answers_.release();  // after a fork: its thread is not here
+      return;
+    }
+    const py::gil_scoped_release released;
+    pool_->close();
+    answers_->close();
+  }
+
+  const StreamPlan& plan() const { return pool_->plan(); }
+
+ private:
+  const torch::jit::Module module_;
+  const pid_t process_;
+  std::unique_ptr<Answers> answers_ = std::make_unique<Answers>();
+  const std::unique_ptr<StreamPool> pool_;
+};
+
+StreamPoolOptions options_of(int64_t streams, int64_t threads_per_stream, bool pin, int64_t max_queue) {
+  return {streams, threads_per_stream, pin, max_queue};
+}
+
+}  // namespace
+
+void define_stream_pool(py::module_& m) {
+  py::class_<Pool>(m, "StreamPool")
+      .def(py::init([](const torch::jit::Module& module, int64_t streams, int64_t threads_per_stream, bool pin,
+                       int64_t max_queue) {
+             return std::make_unique<Pool>(module, options_of(streams, threads_per_stream, pin, max_queue));
+           }),
+           py::arg("module"), py::arg("streams"), py::arg("threads_per_stream"), py::arg("pin"), py::arg("max_queue"))
+      .def("submit", &Pool::submit)
+      .def("close", &Pool::close)
+      .def("plan", [](const Pool& pool) {
+        return std::tuple(pool.plan().streams, pool.plan().threads_per_stream, pool.plan().cpus);
+      });
+  m.def(
+      "plan_streams",
+      [](int64_t streams, int64_t threads_per_stream, bool pin, const std::vector<std::array<int64_t, 3>>& cpus,
+         int64_t quota) {
+        std::vector<Cpu> all;
+        for (const auto& [number, core, node] : cpus) all.push_back({number, core, node});
+        const StreamPlan plan = plan_streams(options_of(streams, threads_per_stream, pin, 0), all, quota);
+        return std::tuple(plan.streams, plan.threads_per_stream, plan.cpus);
+      },
+      py::arg("streams"), py::arg("threads_per_stream"), py::arg("pin"), py::arg("cpus"), py::arg("quota"));
+}
+
+}  // namespace ipex::python
