@@ -63,6 +63,20 @@ bool FusionRule::run(Context& context) const {
   return changed;
 }
 
+std::optional<NodeAsPostOp> FusionRule::as_post_op(Node* node) const {
+  for (const Form& form : forms_) {
+    const PatternLine& line = form.line;
+    if (!line.fits(node) || !is_tensor(line.input(node, "y"))) continue;
+    const bool meets_all = std::all_of(form.requirements.begin(), form.requirements.end(),
+                                       [&](const auto& r) { return r.condition(line.input(node, r.value)); });
+    const auto post_op = meets_all ? fill_in(form.post_op, line, node) : std::nullopt;
+    if (!post_op) continue;
+    return NodeAsPostOp{*post_op, line.input(node, "y"),
+                        form.operand.empty() ? nullptr : line.input(node, form.operand)};
+  }
+  return std::nullopt;
+}
+
 bool FusionRule::apply(const Form& form, Node* node, Context& context) {
   const PatternLine& line = form.line;
   if (!line.fits(node)) return false;

@@ -14,12 +14,20 @@
 // Rules are independent: a node fits one rule at most, so that their order is no matter (test_fusion_rule.py).
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "pattern.h"
 
 namespace ipex::passes {
+
+// A node as a post-op on one of its inputs.
+struct NodeAsPostOp {
+  std::string post_op;
+  Value* y;
+  Value* operand;  // null where it has none
+};
 
 class FusionRule {
  public:
@@ -40,6 +48,9 @@ class FusionRule {
 
   const std::string& name() const { return name_; }
   bool run(Context& context) const;
+
+  // What the node would be to a packed op whose result it reads, whether there is one or not.
+  std::optional<NodeAsPostOp> as_post_op(Node* node) const;
 
  private:
   struct Requirement {

@@ -39,6 +39,7 @@ Pass fuse_rms_norm();
 Pass fuse_channel_shuffle();
 Pass fuse_batch_norm();
 Pass fuse_cat_batch_norm();
+Pass fuse_elementwise();
 Pass rewrite_cat();
 Pass rewrite_attention();
 Pass rewrite_group_norm();

@@ -70,6 +70,9 @@ const std::vector<Phase>& phases() {
       // What the user asked for, after all folding in float32. It leaves pairs of casts between neighbours.
       {{observe(), quantize()}},
       {{lower_precision(), fold_casts(), pin_math_mode(), quantize_linears()}},
+      // What no packed op took. After the layouts are settled, for which it would be an op of many tensors; before
+      // restore_in_place, as it takes what is out of place.
+      {{fuse_elementwise()}},
       // After the last fold_casts, which stops where anything is overwritten.
       // Ops of one kind that our kernels compute for some calls: every pass before knows them by one name.
       {{restore_in_place(), rewrite_pooling(), rewrite_cat(), rewrite_attention(), rewrite_layer_norm()}},

@@ -305,6 +305,7 @@ std::vector<Op> rows() {
   table.ops("ipex::instance_norm", fresh, keeps_dtype | contiguous_in_eager | trait::takes_post_ops);
   table.ops("ipex::add_like ipex::sub_like ipex::mul_like ipex::div_like", fresh, keeps_dtype | any_layout)
       .left(not_taken);
+  table.ops("ipex::elementwise", fresh);
   table.ops("ipex::cat", fresh, chooses | joins | any_layout);
   table.ops("ipex::max_pool2d", fresh, chooses | keeps_dtype | any_layout);
   table.ops("ipex::adaptive_avg_pool2d", fresh, keeps_dtype | any_layout);

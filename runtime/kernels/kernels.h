@@ -6,6 +6,7 @@
 #include "kernels/channels.h"
 #include "kernels/codes_product.h"
 #include "kernels/depthwise.h"
+#include "kernels/elementwise_program.h"
 #include "kernels/embedding_bag.h"
 #include "kernels/few_rows.h"
 #include "kernels/group_norm.h"
@@ -43,6 +44,7 @@ struct Kernels {
   WinogradKernels winograd;
   PoolingKernels pooling;
   UpdateKernels updates;
+  ProgramKernels programs;
   QuantizeKernels quantize;
   CodesProductKernels codes_product;
   BytesProductKernels bytes_product;  // with VNNI, where the CPU has it

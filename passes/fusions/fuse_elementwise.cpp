@@ -1,0 +1,269 @@
+// fuse_elementwise: elementwise ops that follow one another, and that no packed op took, become one op, which reads and
+// writes memory once.
+//
+//   before   %s = aten::sigmoid(%g)
+//            %m = aten::mul(%x, %s)
+//            %y = aten::add(%m, %r, %alpha=1)
+//   after    %y = ipex::elementwise([%g, %x, %r], ["sigmoid 0", "mul 1 3", "add 4 2"])
+//
+// A group is a tree of ops that ends in the one whose result others need; values in between have no readers outside. The
+// steps are data: post-ops, as packed ops have them, with the numbers of what they read (runtime/ops/elementwise/steps.h).
+// The rules of the fusions say which op is which post-op, and the lines below what only this pass takes.
+//
+// Runs after all fusions and the layout passes. Declines an op that stands alone, unless ours is the faster one; what may
+// be integers (arithmetic on sizes is traced as tensors too); and leaves out what memory is overwritten after.
+#include <ipex/post_ops.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "aliasing.h"
+#include "constants.h"
+#include "floating.h"
+#include "fusion_rule.h"
+#include "graph_walk.h"
+#include "passes.h"
+#include "unseen_write.h"
+
+namespace ipex::passes {
+namespace {
+
+// The kernel holds the values of a block in the first cache.
+constexpr size_t most_steps = 32, most_inputs = 12;
+
+bool has_fused_power(const Value* exponent) {
+  const auto found = number(exponent);
+  return found == 3 || found == -1 || found == -.5;
+}
+
+const FusionRule& rule_of_our_own() {
+  static const FusionRule rule = FusionRule("fuse_elementwise")
+                                     .match("%z = aten::rsqrt(%y)")
+                                     .append("rsqrt")
+                                     .match("%z = aten::reciprocal(%y)")
+                                     .append("reciprocal")
+                                     .match("%z = aten::pow.Tensor_Scalar(%y, %exponent)")
+                                     .only_if("exponent", has_fused_power)
+                                     .append("pow(%exponent)")
+                                     .match("%z = aten::sub(%y, %other, %alpha)")
+                                     .only_if("other", is_tensor)
+                                     .append("add_scaled(-%alpha)", "other")
+                                     .match("%z = aten::rsub(%y, %other, %alpha)")
+                                     .only_if("other", is_tensor)
+                                     .only_if("alpha", is_one)
+                                     .append("rsub", "other")
+                                     .match("%z = ipex::add_like(%y, %other, %alpha)")
+                                     .only_if("alpha", is_one)
+                                     .append("add_", "other")
+                                     .match("%z = ipex::sub_like(%y, %other, %alpha)")
+                                     .only_if("alpha", is_one)
+                                     .append("sub_", "other")
+                                     .match("%z = ipex::mul_like(%y, %other)")
+                                     .append("mul_", "other")
+                                     .match("%z = ipex::div_like(%y, %other)")
+                                     .append("div_", "other");
+  return rule;
+}
+
+// An op that can be a step.
+struct Step {
+  NodeAsPostOp op;
+  int writes_before;  // how many nodes of its block before it may write
+};
+
+// What the pass knows of a graph before it changes anything.
+class Steps {
+ public:
+  explicit Steps(const std::shared_ptr<Graph>& graph) { look_at(graph->block()); }
+
+  const Step* of(const Node* node) const {
+    const auto found = steps_.find(node);
+    return found == steps_.end() ? nullptr : &found->second;
+  }
+
+ private:
+  void look_at(Block* block) {
+    int writes = 0;
+    for (Node* node : block->nodes()) {
+      for (Block* inner : node->blocks()) look_at(inner);
+      const Op* op = op_of(node);
+      if (op && op->memory == Memory::fresh && node->outputs().size() == 1) {
+        if (auto post_op = as_step(node, *op)) steps_.emplace(node, Step{std::move(*post_op), writes});
+      }
+      // What is made of floats is taken for floats too.
+      const auto inputs = node->inputs();
+      const bool gives_tensors = op && (op->memory != Memory::no_tensor || op->has(trait::carries));
+      if (gives_tensors &&
+          std::any_of(inputs.begin(), inputs.end(), [&](const Value* input) { return floats(input); })) {
+        floating_.insert(node->outputs().begin(), node->outputs().end());
+      }
+      writes += may_write(node);
+    }
+  }
+
+  std::optional<NodeAsPostOp> as_step(Node* node, const Op& op) {
+    std::optional<NodeAsPostOp> found;
+    for (const FusionRule& rule : fusion_rules()) {
+      if (!found) found = rule.as_post_op(node);
+    }
+    if (!found) found = rule_of_our_own().as_post_op(node);
+    if (!found || !has_tensor_type(found->y) || (found->operand && !has_tensor_type(found->operand)) ||
+        !ipex::has_elementwise_kernel(found->post_op)) {
+      return std::nullopt;
+    }
+    const bool is_activation = op.has(trait::elementwise | trait::keeps_dtype) && !op.has(trait::chooses);
+    const bool has_fraction = found->post_op.find('.') != std::string::npos;
+    if (!is_activation && !has_fraction && !floats(found->y) && !(found->operand && floats(found->operand))) {
+      return std::nullopt;
+    }
+    floating_.insert(node->output());
+    return found;
+  }
+
+  // Whether it is likely that the value is of a floating dtype. Integers are right too, as aten computes them, but not fast.
+  bool floats(const Value* value) const { return floating_.count(value) || is_floating(value); }
+
+  std::unordered_map<const Node*, Step> steps_;
+  std::unordered_set<const Value*> floating_;
+};
+
+class Group {
+ public:
+  Group(const Steps& steps, Node* root) : steps_(steps), root_(root) {
+    add(root);
+    // A producer may have to wait until its other readers are in.
+    for (bool grows = true; grows;) {
+      grows = false;
+      for (size_t i = 0; i < nodes_.size(); ++i) {
+        for (Value* input : values_read(nodes_[i])) {
+          if (nodes_.size() < most_steps && can_join(input->node()) && inputs_with(input->node()) <= most_inputs) {
+            add(input->node());
+            grows = true;
+          }
+        }
+      }
+    }
+    std::sort(nodes_.begin(), nodes_.end(), [](const Node* a, const Node* b) { return a->isBefore(b); });
+  }
+
+  size_t size() const { return nodes_.size(); }
+
+  // One op alone is, where ours is the faster one and aten would not work in place.
+  bool is_worth_it() const {
+    static const std::unordered_set<std::string> faster{"tanh", "gelu_tanh", "exp",  "log",     "mish",
+                                                        "elu",  "selu",      "celu", "softplus"};
+    const std::string& post_op = steps_.of(root_)->op.post_op;
+    return nodes_.size() > 1 || (faster.count(post_op.substr(0, post_op.find('('))) > 0 && !separated_op(root_));
+  }
+
+  const std::vector<Node*>& nodes() const { return nodes_; }
+
+  void rewrite(Context& context) {
+    for (const Node* node : nodes_) {
+      const bool is_alone = nodes_.size() == 1;
+      context.applied(node, is_alone ? "became ipex::elementwise"
+                                     : c10::str("one of ", nodes_.size(), " ops in one pass over memory"));
+    }
+    std::vector<Value*> inputs = inputs_of(members_);
+    std::unordered_map<const Value*, size_t> numbers;
+    for (const Value* input : inputs) numbers.emplace(input, numbers.size());
+    c10::List<std::string> texts;
+    for (Node* node : nodes_) {
+      const NodeAsPostOp& op = steps_.of(node)->op;
+      std::string text = op.post_op + ' ' + std::to_string(numbers.at(op.y));
+      if (op.operand) text += ' ' + std::to_string(numbers.at(op.operand));
+      texts.push_back(text);
+      numbers.emplace(node->output(), numbers.size());
+    }
+    Graph* graph = root_->owningGraph();
+    const torch::jit::WithInsertPoint guard(root_);
+    Value* list = graph->insertNode(graph->createList(c10::TensorType::get(), inputs))->output();
+    Node* made = graph->insertNode(
+        graph->create(Symbol::fromQualString("ipex::elementwise"), {list, graph->insertConstant(texts)}));
+    replace(root_, made);
+    for (auto node = nodes_.rbegin() + 1; node != nodes_.rend(); ++node) (*node)->destroy();
+  }
+
+ private:
+  std::vector<Value*> values_read(const Node* node) const {
+    const NodeAsPostOp& op = steps_.of(node)->op;
+    if (op.operand && op.operand != op.y) return {op.y, op.operand};
+    return {op.y};
+  }
+
+  void add(Node* node) {
+    nodes_.push_back(node);
+    members_.insert(node);
+  }
+
+  bool can_join(const Node* node) const {
+    const Step* step = steps_.of(node);
+    if (!step || members_.count(node) || node->owningBlock() != root_->owningBlock() ||
+        step->writes_before != steps_.of(root_)->writes_before) {
+      return false;
+    }
+    const auto& uses = node->output()->uses();
+    return std::all_of(uses.begin(), uses.end(), [&](const Use& use) { return members_.count(use.user) > 0; });
+  }
+
+  // What the nodes read that none of them gives.
+  std::vector<Value*> inputs_of(const std::unordered_set<const Node*>& members) const {
+    std::vector<Value*> inputs;
+    for (const Node* node : nodes_) {
+      for (Value* value : values_read(node)) {
+        const bool is_new = std::find(inputs.begin(), inputs.end(), value) == inputs.end();
+        if (is_new && !members.count(value->node())) inputs.push_back(value);
+      }
+    }
+    return inputs;
+  }
+
+  size_t inputs_with(Node* node) const {
+    std::vector<Value*> inputs = inputs_of(members_);
+    std::erase(inputs, node->output());
+    size_t count = inputs.size();
+    for (const Value* value : values_read(node)) {
+      count += std::find(inputs.begin(), inputs.end(), value) == inputs.end();
+    }
+    return count;
+  }
+
+  const Steps& steps_;
+  Node* root_;
+  std::vector<Node*> nodes_;  // in the order of the graph, when all are in
+  std::unordered_set<const Node*> members_;
+};
+
+// From the end, so that a group is as large as it can be.
+bool run_in(Context& context, const Steps& steps, Block* block) {
+  std::vector<Node*> nodes(block->nodes().begin(), block->nodes().end());
+  std::unordered_set<const Node*> taken;
+  bool changed = false;
+  for (auto it = nodes.rbegin(); it != nodes.rend(); ++it) {
+    Node* node = *it;
+    if (taken.count(node)) continue;
+    for (Block* inner : node->blocks()) changed |= run_in(context, steps, inner);
+    if (!steps.of(node)) continue;
+    Group group(steps, node);
+    if (!group.is_worth_it()) {
+      context.declined(node, "no elementwise op stands before it that it could share a pass over memory with");
+      continue;
+    }
+    taken.insert(group.nodes().begin(), group.nodes().end());
+    group.rewrite(context);
+    changed = true;
+  }
+  return changed;
+}
+
+bool run(Context& context) {
+  const Steps steps(context.graph);
+  return run_in(context, steps, context.graph->block());
+}
+
+}  // namespace
+
+Pass fuse_elementwise() { return {"fuse_elementwise", run}; }
+
+}  // namespace ipex::passes

@@ -1,0 +1,93 @@
+// Elementwise operations on several tensors, one after the other, in one pass over memory.
+//
+// The result is cut into blocks whose values fit the first cache. Each operation is done for a whole block before the next
+// one, so that only inputs and the result touch memory.
+#pragma once
+
+#include <cstdint>
+
+namespace ipex::runtime {
+
+// Of y, and of `other` where it has a second operand; a, b and c are numbers.
+enum class Operation {
+  relu,
+  leaky_relu,  // a
+  clip,        // from a to b
+  elu,         // a: of negative numbers, b: of positive ones, c: of the exponent
+  hardsigmoid,
+  hardswish,
+  sigmoid,
+  silu,
+  mish,
+  softplus,  // a: beta, b: threshold
+  tanh,
+  gelu_erf,
+  gelu_tanh,
+  exp,
+  log,
+  abs,
+  neg,
+  sqrt,
+  rsqrt,
+  reciprocal,
+  square,
+  cube,
+  add_number,  // a, as below
+  rsub_number,
+  mul_number,
+  div_number,
+  add,
+  add_scaled,  // other * a
+  sub,
+  rsub,
+  mul,
+  div,
+  maximum,
+  minimum
+};
+
+// Values are numbered: the inputs first, then places for what steps give.
+struct ProgramStep {
+  Operation operation;
+  int y, other;  // other is y where there is none
+  int result;
+  float a, b, c;
+};
+
+// How the elements of an input lie under a block of the result.
+enum class InputSpread {
+  as_result,   // one after the other
+  same_block,  // the same for every block
+  strided
+};
+
+struct ProgramInput {
+  const void* data;
+  InputSpread spread;
+  const int64_t* strides;  // per dimension of the program
+};
+
+// The result is dense, and its dimensions are given from the outermost to the innermost.
+struct Program {
+  static constexpr int most_values = 24;  // places included
+  static constexpr int64_t most_dimensions = 8;
+  static constexpr int64_t block_floats = 16384;  // for the blocks of all values
+
+  const ProgramStep* steps;
+  int64_t step_count;
+  const ProgramInput* inputs;
+  int64_t input_count, value_count;
+  const int64_t* sizes;
+  int64_t dimensions;
+  int64_t elements, block;
+  void* result;
+};
+
+struct ProgramKernels {
+  // Computes some blocks. Numbers of 16 bits are rounded after each step, as ops that follow one another round them.
+  void (*floats)(const Program& program, int64_t first_block, int64_t end_block);
+  void (*bfloat16)(const Program& program, int64_t first_block, int64_t end_block);
+  void (*float16)(const Program& program, int64_t first_block, int64_t end_block);
+};
+
+}  // namespace ipex::runtime

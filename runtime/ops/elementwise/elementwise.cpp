@@ -1,0 +1,94 @@
+// Elementwise ops that follow one another, in one pass over memory.
+//
+//   ipex::elementwise(inputs, steps) -> y
+//     inputs = [x, w], steps = ["mul 0 1", "add_number(1.0) 2", "silu 3"]: y = silu(x * w + 1). See steps.h.
+//
+// The kernels take float32, bfloat16 and float16, in any layout and broadcast in any way. Numbers of 16 bits are rounded
+// after each step, as eager rounds them. The result has the strides that eager would give it. All else is computed by aten,
+// step by step; a profiler shows that, with the reason, under the name of the op.
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/record_function.h>
+#include <torch/library.h>
+
+#include <algorithm>
+
+#include "ops/elementwise/plan.h"
+#include "packed/call_conditions.h"
+#include "packed/post_op.h"
+
+namespace ipex::runtime {
+namespace {
+
+using at::Tensor;
+
+const char* reason_for_aten(at::TensorList inputs, const NamedSteps& steps) {
+  if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
+  const at::ScalarType dtype = inputs[0].scalar_type();
+  if (dtype != at::kFloat && dtype != at::kBFloat16 && dtype != at::kHalf) return "its inputs are of another dtype";
+  for (const Tensor& input : inputs) {
+    if (input.scalar_type() != dtype) return "its inputs are of several dtypes";
+    if (!is_plain_cpu(input)) return "an input is not a plain CPU tensor";
+    if (input.numel() == 0 || input.dim() > Layout::most_dimensions) return "an input is empty, or has many dimensions";
+    if (wants_gradient(input)) return "an input requires a gradient";
+  }
+  const auto has_kernel = [](const NamedStep& step) { return step.has_kernel; };
+  if (!std::all_of(steps.begin(), steps.end(), has_kernel)) return "no kernel has one of its steps";
+  // Of float16 aten takes powers, not roots, which are other ones of -0 and -inf.
+  const auto is_root_as_power = [](const NamedStep& step) {
+    return step.post_op == "pow(0.5)" || step.post_op == "pow(-0.5)";
+  };
+  if (dtype == at::kHalf && std::any_of(steps.begin(), steps.end(), is_root_as_power)) {
+    return "no kernel has one of its steps for float16";
+  }
+  return nullptr;
+}
+
+// The layouts of the inputs and then of the steps' results, as eager would have them. Why that is not known, or null.
+const char* follow_layouts(at::TensorList inputs, const NamedSteps& steps, Layouts& layouts) {
+  for (const Tensor& input : inputs) layouts.push_back(Layout::of(input));
+  for (const NamedStep& step : steps) {
+    const Layout& y = layouts[static_cast<size_t>(step.program.y)];
+    const Layout& other = layouts[static_cast<size_t>(step.program.other)];
+    const bool has_other = step.takes_other;
+    Layout result;
+    if (!result_layout(y, has_other ? &other : nullptr, step.form == StepForm::binary, result)) {
+      return "the shapes do not fit";
+    }
+    if (step.form == StepForm::in_place) {
+      if (result.all_sizes() != y.all_sizes() || !y.is_dense()) return "an operation in place has another shape";
+      result_layout(y, nullptr, /*is_binary=*/false, result);
+    }
+    layouts.push_back(result);
+  }
+  return nullptr;
+}
+
+Tensor in_aten(at::TensorList inputs, const NamedSteps& steps) {
+  std::vector<Tensor> values = inputs.vec();
+  for (const NamedStep& step : steps) {
+    const PostOps post_op = parse_post_ops("ipex::elementwise", {std::string(step.post_op)});
+    const Tensor y = values[static_cast<size_t>(step.program.y)];
+    const Tensor other = step.takes_other ? values[static_cast<size_t>(step.program.other)] : Tensor();
+    values.push_back(post_op[0].apply(step.form == StepForm::in_place ? y.clone() : y, other));
+  }
+  return values.back();
+}
+
+Tensor elementwise(at::TensorList inputs, const c10::List<std::string>& texts) {
+  const NamedSteps steps = read_steps(texts, static_cast<int64_t>(inputs.size()));
+  const char* reason = reason_for_aten(inputs, steps);
+  Layouts layouts;
+  if (!reason) reason = follow_layouts(inputs, steps, layouts);
+  if (!reason) {
+    if (Tensor result = run_steps(inputs, steps, layouts); result.defined()) return result;
+    reason = "it has many inputs and steps";
+  }
+  RECORD_FUNCTION(c10::str("ipex::elementwise in aten: ", reason), {});
+  return in_aten(inputs, steps);
+}
+
+TORCH_LIBRARY_FRAGMENT(ipex, m) { m.def("elementwise(Tensor[] inputs, str[] steps) -> Tensor", elementwise); }
+
+}  // namespace
+}  // namespace ipex::runtime

@@ -1,0 +1,219 @@
+#include "ops/elementwise/plan.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+
+#include "kernels/kernels.h"
+#include "memory/result_memory.h"
+
+namespace ipex::runtime {
+namespace {
+
+using at::Tensor;
+using Steps = c10::SmallVector<ProgramStep, 16>;
+
+// A program and the tensors of a call. What is outermost in the result comes first, and dimensions that every input takes as one are one.
+class Call {
+ public:
+  // `layouts` are those of the inputs.
+  Call(at::TensorList inputs, const Layouts& layouts, const Steps& steps, const Layout& whole) : result_(whole) {
+    std::array<size_t, Layout::most_dimensions> order;
+    size_t dimensions = 0;
+    for (int64_t d = 0; d < whole.dimensions; ++d) {
+      if (whole.sizes[static_cast<size_t>(d)] != 1) order[dimensions++] = static_cast<size_t>(d);
+    }
+    std::sort(order.begin(), order.begin() + dimensions,
+              [&](size_t a, size_t b) { return whole.strides[a] > whole.strides[b]; });
+    for (size_t i = 0; i < inputs.size(); ++i) read_strides(layouts[i], whole, order, dimensions);
+    collapse();
+
+    program_.elements = whole.elements();
+    give_places(steps, static_cast<int64_t>(inputs.size()));
+    if (!fits()) return;
+    program_.block = block_size();
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      inputs_.push_back({inputs[i].const_data_ptr(), spread_of(strides_[i]), strides_[i].data()});
+    }
+    program_.inputs = inputs_.data();
+    program_.input_count = static_cast<int64_t>(inputs_.size());
+    program_.sizes = sizes_.data();
+    program_.dimensions = static_cast<int64_t>(sizes_.size());
+  }
+
+  bool fits() const { return program_.value_count <= Program::most_values; }
+
+  Tensor run(const at::TensorOptions& options) {
+    const bool is_as_new = result_.is_as_new();
+    const Tensor result = empty_result(is_as_new ? result_.all_sizes() : at::IntArrayRef(program_.elements), options);
+    if (!is_as_new) result.unsafeGetTensorImpl()->set_sizes_and_strides(result_.all_sizes(), result_.all_strides());
+    program_.result = result.mutable_data_ptr();
+    const ProgramKernels& kernels = runtime::kernels().programs;
+    const at::ScalarType dtype = result.scalar_type();
+    const auto compute = dtype == at::kFloat      ? kernels.floats
+                         : dtype == at::kBFloat16 ? kernels.bfloat16
+                                                  : kernels.float16;
+    constexpr int64_t elements_worth_a_thread = 16384;
+    const int64_t blocks = (program_.elements + program_.block - 1) / program_.block;
+    at::parallel_for(0, blocks, std::max<int64_t>(1, elements_worth_a_thread / program_.block),
+                     [&](int64_t begin, int64_t end) { compute(program_, begin, end); });
+    return result;
+  }
+
+ private:
+  using Strides = c10::SmallVector<int64_t, Layout::most_dimensions>;
+
+  void read_strides(const Layout& input, const Layout& whole, const auto& order, size_t dimensions) {
+    Strides& strides = strides_.emplace_back();
+    const int64_t missing = whole.dimensions - input.dimensions;
+    for (size_t i = 0; i < dimensions; ++i) {
+      const int64_t own = static_cast<int64_t>(order[i]) - missing;
+      const bool repeats = own < 0 || input.sizes[static_cast<size_t>(own)] == 1;
+      strides.push_back(repeats ? 0 : input.strides[static_cast<size_t>(own)]);
+      if (strides_.size() == 1) sizes_.push_back(whole.sizes[order[i]]);
+    }
+    if (dimensions == 0) {
+      strides.push_back(0);
+      if (strides_.size() == 1) sizes_.push_back(1);
+    }
+  }
+
+  void collapse() {
+    size_t last = 0;
+    for (size_t d = 1; d < sizes_.size(); ++d) {
+      const bool is_one =
+          std::all_of(strides_.begin(), strides_.end(), [&](const Strides& s) { return s[last] == s[d] * sizes_[d]; });
+      if (is_one) {
+        sizes_[last] *= sizes_[d];
+      } else {
+        sizes_[++last] = sizes_[d];
+      }
+      for (Strides& s : strides_) s[last] = s[d];
+    }
+    sizes_.resize(last + 1);
+    for (Strides& s : strides_) s.resize(last + 1);
+  }
+
+  // A place for each result, which the next one takes when nobody reads it any more.
+  void give_places(const Steps& steps, int64_t inputs) {
+    const size_t count = steps.size(), first = static_cast<size_t>(inputs);
+    c10::SmallVector<size_t, 16> last_reader(count, 0);
+    for (size_t i = 0; i < count; ++i) {
+      for (const int value : {steps[i].y, steps[i].other}) {
+        if (value >= inputs) last_reader[static_cast<size_t>(value) - first] = i;
+      }
+    }
+    c10::SmallVector<int, 16> place(count);
+    c10::SmallVector<int, 8> unused;
+    int next = static_cast<int>(inputs);
+    for (size_t i = 0; i < count; ++i) {
+      ProgramStep step = steps[i];
+      const int own[2] = {step.y, step.other};
+      const auto place_of = [&](int value) {
+        return value < inputs ? value : place[static_cast<size_t>(value) - first];
+      };
+      step.y = place_of(step.y);
+      step.other = place_of(step.other);
+      // A step may write where it reads: it does so element by element.
+      for (size_t v = 0; v < (own[0] == own[1] ? 1 : 2); ++v) {
+        if (own[v] >= inputs && last_reader[static_cast<size_t>(own[v]) - first] == i)
+          unused.push_back(place_of(own[v]));
+      }
+      place[i] = unused.empty() ? next++ : unused.pop_back_val();
+      step.result = place[i];
+      steps_.push_back(step);
+    }
+    program_.steps = steps_.data();
+    program_.step_count = static_cast<int64_t>(count);
+    program_.value_count = next;
+  }
+
+  // As many elements as fit; whole rows, or equal parts of one, so that what is the same for each row stays where it is.
+  int64_t block_size() const {
+    constexpr int64_t most = 1024, least = 256;
+    const int64_t room = std::min(most, Program::block_floats / program_.value_count / 64 * 64), row = sizes_.back();
+    if (row <= room) return std::min(program_.elements, room / row * row);
+    for (int64_t parts = (row + room - 1) / room; row / parts >= least; ++parts) {
+      if (row % parts == 0) return row / parts;
+    }
+    return room;
+  }
+
+  InputSpread spread_of(const Strides& strides) const {
+    const size_t inner = strides.size() - 1;
+    const bool is_a_row = std::all_of(strides.begin(), strides.end() - 1, [](int64_t stride) { return stride == 0; });
+    if (is_a_row && (strides[inner] == 0 || program_.block % sizes_.back() == 0)) return InputSpread::same_block;
+    int64_t dense = 1;
+    for (size_t d = inner + 1; d-- > 0;) {
+      if (strides[d] != dense) return InputSpread::strided;
+      dense *= sizes_[d];
+    }
+    return InputSpread::as_result;
+  }
+
+  const Layout& result_;
+  Program program_;
+  c10::SmallVector<int64_t, Layout::most_dimensions> sizes_;
+  c10::SmallVector<Strides, 8> strides_;
+  c10::SmallVector<ProgramInput, 8> inputs_;
+  Steps steps_;
+};
+
+class Plan {
+ public:
+  Plan(at::TensorList inputs, const NamedSteps& steps, const Layouts& layouts)
+      : inputs_(inputs), steps_(steps), layouts_(layouts) {}
+
+  Tensor run() const { return value(layouts_.size() - 1); }
+
+ private:
+  const NamedStep& step_of(size_t value) const { return steps_[value - inputs_.size()]; }
+
+  Tensor value(size_t root) const {
+    if (root < inputs_.size()) return inputs_[root];
+    const int64_t elements = layouts_[root].elements();
+    // What the root needs: values of its size are steps of this program, others inputs.
+    c10::SmallVector<char, 32> is_needed(root + 1, 0), is_step(root + 1, 0);
+    is_needed[root] = 1;
+    for (size_t v = root; v >= inputs_.size(); --v) {
+      if (!is_needed[v] || layouts_[v].elements() != elements) continue;
+      is_step[v] = 1;
+      is_needed[static_cast<size_t>(step_of(v).program.y)] = 1;
+      is_needed[static_cast<size_t>(step_of(v).program.other)] = 1;
+    }
+    c10::SmallVector<Tensor, 8> inputs;
+    Layouts layouts;
+    c10::SmallVector<int, 32> numbers(root + 1, 0);
+    for (size_t v = 0; v < root; ++v) {
+      if (!is_needed[v] || is_step[v]) continue;
+      Tensor input = value(v);
+      if (!input.defined()) return input;
+      numbers[v] = static_cast<int>(inputs.size());
+      inputs.push_back(std::move(input));
+      layouts.push_back(layouts_[v]);
+    }
+    Steps steps;
+    for (size_t v = inputs_.size(); v <= root; ++v) {
+      if (!is_step[v]) continue;
+      ProgramStep step = step_of(v).program;
+      step.y = numbers[static_cast<size_t>(step.y)];
+      step.other = numbers[static_cast<size_t>(step.other)];
+      step.result = numbers[v] = static_cast<int>(inputs.size() + steps.size());
+      steps.push_back(step);
+    }
+    Call call(inputs, layouts, steps, layouts_[root]);
+    return call.fits() ? call.run(inputs_[0].options()) : Tensor();
+  }
+
+  at::TensorList inputs_;
+  const NamedSteps& steps_;
+  const Layouts& layouts_;
+};
+
+}  // namespace
+
+Tensor run_steps(at::TensorList inputs, const NamedSteps& steps, const Layouts& layouts) {
+  return Plan(inputs, steps, layouts).run();
+}
+
+}  // namespace ipex::runtime

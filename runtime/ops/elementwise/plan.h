@@ -1,0 +1,18 @@
+// The steps of a call as one program, or as several: a step whose result is smaller than what it becomes, as the gate of an
+// image is, is computed once and not for each element that it is broadcast to.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "ops/elementwise/eager_layout.h"
+#include "ops/elementwise/steps.h"
+
+namespace ipex::runtime {
+
+using Layouts = c10::SmallVector<Layout, 12>;
+
+// `layouts` are those of the inputs and then of the results of the steps. Inputs are plain, of one dtype that there are
+// kernels for, and every step has a kernel. Undefined where a program would have too many values.
+at::Tensor run_steps(at::TensorList inputs, const NamedSteps& steps, const Layouts& layouts);
+
+}  // namespace ipex::runtime

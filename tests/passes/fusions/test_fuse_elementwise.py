@@ -1,0 +1,187 @@
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import ipex
+from support import (
+    assert_rewrites,
+    assert_round_trip,
+    assert_same,
+    assert_unchanged,
+    check_against_eager,
+    graph_ir,
+    kinds,
+)
+
+NAME = "fuse_elementwise"
+INPUTS = "%x : Tensor, %g : Tensor, %r : Tensor"
+ONE = "%one : int = prim::Constant[value=1]()"
+SCALE = ("%half : float = prim::Constant[value=0.5]()", "%f : Tensor = aten::mul(%x, %half)")  # floating from here on
+GATE = ("%s : Tensor = aten::sigmoid(%f)", "%m : Tensor = aten::mul(%g, %s)")
+SUM = "%y : Tensor = aten::add(%m, %r, %one)"
+ALONE = "no elementwise op stands before it"
+
+
+def graph(*lines: str, returns: str = "%y") -> str:
+    return graph_ir(INPUTS, ONE, *SCALE, *lines, returns=returns)
+
+
+def test_fires():
+    result = assert_rewrites(NAME, graph(*GATE, SUM))
+    assert '["mul_number(0.5) 0", "sigmoid 3", "mul 1 4", "add 5 2"]' in result.graph
+    assert result.count("ipex::elementwise") == 1
+    assert not any(result.count(f"aten::{op}") for op in ("mul", "sigmoid", "add"))
+
+
+def test_a_value_that_others_read_begins_a_group_of_its_own():
+    result = assert_rewrites(NAME, graph(*GATE, SUM, returns="%y, %m"))
+    assert '["mul_number(0.5) 0", "sigmoid 2", "mul 1 3"]' in result.graph
+    assert result.count("ipex::elementwise") == 1
+    assert result.count("aten::add") == 1
+
+
+def test_readers_within_the_group_are_no_others():
+    lines = ("%t : Tensor = aten::tanh(%f)", "%p : Tensor = aten::mul(%t, %t)", "%y : Tensor = aten::sub(%p, %t, %one)")
+    assert '["mul_number(0.5) 0", "tanh 1", "mul 2 2", "sub 3 2"]' in assert_rewrites(NAME, graph(*lines)).graph
+
+
+def test_ends_where_something_is_overwritten():
+    # What stands before the write reads %g as it was.
+    write = "%w : Tensor = aten::relu_(%g)"
+    before, after = graph(*GATE, write, SUM), graph(write, *GATE, SUM)
+    assert '"mul 1 3"]' in assert_rewrites(NAME, before).graph
+    assert assert_rewrites(NAME, before).count("aten::add") == 1
+    assert '["sigmoid 0", "mul 1 3", "add 4 2"]' in assert_rewrites(NAME, after).graph
+
+
+def test_declines_an_op_alone():
+    assert_unchanged(NAME, graph_ir(INPUTS, *SCALE, returns="%f"), reason=ALONE)
+
+
+def test_leaves_what_may_be_integers():
+    lines = ("%a : Tensor = aten::add(%x, %g, %one)", "%y : Tensor = aten::mul(%a, %r)")
+    assert_unchanged(NAME, graph_ir(INPUTS, ONE, *lines, returns="%y"), reason=None)
+
+
+def test_leaves_numbers_that_are_not_known():
+    lines = ("%a : Tensor = aten::add(%f, %n, %one)", "%y : Tensor = aten::mul(%a, %n)")
+    assert_unchanged(NAME, graph_ir(INPUTS + ", %n : float", ONE, *SCALE, *lines, returns="%y"), reason=ALONE)
+
+
+def test_goes_on_after_as_many_steps_as_fit():
+    lines = [f"%v{i + 1} : Tensor = aten::tanh(%v{i})" for i in range(70)]
+    ir = graph_ir("%v : Tensor", SCALE[0], "%v0 : Tensor = aten::mul(%v, %half)", *lines, returns="%v70")
+    assert assert_rewrites(NAME, ir).count("ipex::elementwise") == 3
+
+
+class Blocks(nn.Module):
+    """Chains between packed ops, with what models put there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 1)
+        self.gamma, self.linear = nn.Parameter(torch.randn(8, 1, 1)), nn.Linear(12, 10)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = self.first(x)
+        gate = torch.sigmoid(y.mean((2, 3), keepdim=True) * 2 - 1)
+        z = y + self.gamma * (y * gate)
+        z = self.second(z) * torch.tanh(F.softplus(y))
+        a, b = self.linear(x.flatten(2)[..., :12]).chunk(2, -1)
+        return (z - y) / (1 + z.abs()), F.gelu(a * 1.5) * torch.exp(-b.square())
+
+
+@pytest.mark.parametrize("script", [False, True])
+def test_matches_eager(tmp_path, script):
+    x = torch.randn(2, 3, 6, 8)
+    also = (x[:, :, ::2], x.contiguous(memory_format=torch.channels_last), x[:1])
+    optimized = check_against_eager(Blocks(), x, script=script, also=also)
+    found = kinds(optimized)
+    assert found["ipex::elementwise"] == 4
+    assert not any(found[f"aten::{op}"] for op in ("mul", "add", "sub", "div", "abs", "exp", "sigmoid"))
+    assert_round_trip(optimized, tmp_path, x)
+
+
+class InBranches(nn.Module):
+    """A chain in an if and in a loop, the loop's reading what it gave before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor, n: int) -> Tensor:
+        y = self.linear(x)
+        for _ in range(n):
+            y = torch.tanh(y * 0.5) + y
+        if bool(y.sum() > 0):
+            y = torch.exp(y * 0.1) - y
+        return y
+
+
+def test_inside_blocks():
+    scripted = torch.jit.script(InBranches().eval())
+    optimized = ipex.jit_optimize(scripted)
+    assert kinds(optimized)["ipex::elementwise"] == 2
+    with torch.no_grad():
+        for sign in (1, -1):
+            x = sign * torch.rand(4, 6) * 10
+            for n in (0, 3):
+                assert_same(optimized(x, n), scripted(x, n))
+
+
+class Overwritten(nn.Module):
+    """In-place ops of which some can be told from others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = self.linear(x)
+        a = y * 2
+        b = y.t() * 3
+        y.mul_(0.5)
+        c = (a + y).tanh_().mul_(a)
+        x += 1
+        return c.add_(x).sigmoid_(), b
+
+
+def test_in_place_ops():
+    assert kinds(check_against_eager(Overwritten(), torch.randn(6, 6)))["ipex::elementwise"] >= 1
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_other_dtypes(dtype):
+    class Chain(nn.Module):
+        def forward(self, x: Tensor, w: Tensor) -> Tensor:
+            return torch.sigmoid(x * 0.5 + w) * x
+
+    x, w = torch.randn(5, 6, dtype=dtype), torch.randn(6, dtype=dtype)
+    optimized = ipex.jit_optimize(torch.jit.trace(Chain().eval(), (x, w)))
+    assert kinds(optimized)["ipex::elementwise"] == 1
+    assert_same(optimized(x, w), Chain()(x, w), torch.finfo(dtype).eps)
+
+
+def test_can_be_switched_off():
+    x, model = torch.randn(2, 3, 6, 8), Blocks().eval()
+    optimized = ipex.jit_optimize(torch.jit.trace(model, x), disable=[NAME])
+    assert kinds(optimized)["ipex::elementwise"] == 0
+    with torch.no_grad():
+        assert_same(optimized(x), model(x))
+
+
+def test_gradients_of_a_model():
+    x, model = torch.randn(2, 3, 6, 8, requires_grad=True), Blocks().eval()
+    optimized = ipex.jit_optimize(torch.jit.trace(model, x))
+    for _ in range(3):
+        (got,) = torch.autograd.grad(sum(y.sum() for y in optimized(x)), x)
+        (expected,) = torch.autograd.grad(sum(y.sum() for y in model(x)), x)
+        assert_same(got, expected)
+
+
+def test_an_op_for_each_reader_of_a_long_chain_stays_quick():
+    # Each value has another reader, so that every group is small, and there are many.
+    lines = [f"%v{i + 1} : Tensor = aten::mul(%v{i}, %half)" for i in range(3000)]
+    ir = graph_ir("%v0 : Tensor", SCALE[0], *lines, returns=", ".join(f"%v{i}" for i in range(2, 3001, 3)))
+    assert assert_rewrites(NAME, ir).count("ipex::elementwise") == 1000

@@ -1,0 +1,272 @@
+import itertools
+import math
+import random
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import ipex  # noqa: F401
+from support import SeenOps, assert_same, fast, own_thread_count, why_aten
+
+OPS = torch.ops.ipex
+# Each step with a kernel, as eager computes it.
+UNARY = {
+    "relu": torch.relu,
+    "relu6": F.relu6,
+    "leaky_relu(0.2)": lambda y: F.leaky_relu(y, 0.2),
+    "leaky_relu(-0.5)": lambda y: F.leaky_relu(y, -0.5),
+    "elu(1.0,1.0,1.0)": F.elu,
+    "elu(-0.5,1.5,0.5)": lambda y: torch._C._nn.elu(y, -0.5, 1.5, 0.5),
+    "selu": F.selu,
+    "celu(1.3)": lambda y: F.celu(y, 1.3),
+    "gelu": F.gelu,
+    "gelu_tanh": lambda y: F.gelu(y, approximate="tanh"),
+    "silu": F.silu,
+    "mish": F.mish,
+    "sigmoid": torch.sigmoid,
+    "hardsigmoid": F.hardsigmoid,
+    "hardswish": F.hardswish,
+    "hardtanh(-0.5,2.0)": lambda y: F.hardtanh(y, -0.5, 2.0),
+    "clamp(1.0,-1.0)": lambda y: y.clamp(1.0, -1.0),
+    "clamp_min(0.1)": lambda y: y.clamp_min(0.1),
+    "clamp_max(inf)": lambda y: y.clamp_max(math.inf),
+    "softplus(1.0,20.0)": F.softplus,
+    "softplus(2.0,1.0)": lambda y: F.softplus(y, 2.0, 1.0),
+    "tanh": torch.tanh,
+    "exp": torch.exp,
+    "log": torch.log,
+    "abs": torch.abs,
+    "neg": torch.neg,
+    "sqrt": torch.sqrt,
+    "rsqrt": torch.rsqrt,
+    "reciprocal": torch.reciprocal,
+    "square": torch.square,
+    "pow(2)": lambda y: y.pow(2),
+    "pow(3)": lambda y: y.pow(3),
+    "pow(0.5)": lambda y: y.pow(0.5),
+    "pow(-0.5)": lambda y: y.pow(-0.5),
+    "pow(-1)": lambda y: y.pow(-1),
+    "add_number(-1.5)": lambda y: y - 1.5,
+    "rsub_number(2)": lambda y: 2 - y,
+    "mul_number(0.125)": lambda y: y * 0.125,
+    "div_number(3.0)": lambda y: y / 3.0,
+    "div_number(0.0)": lambda y: y / 0.0,
+}
+BINARY = {
+    "add": torch.add,
+    "add_": lambda y, other: y.clone().add_(other),
+    "add_scaled(-0.5)": lambda y, other: torch.add(y, other, alpha=-0.5),
+    "sub": torch.sub,
+    "rsub": torch.rsub,
+    "mul": torch.mul,
+    "div": torch.div,
+    "maximum": torch.maximum,
+    "minimum": torch.minimum,
+}
+FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def special_values(dtype: torch.dtype) -> Tensor:
+    """NaN, infinities, zeros, borders of activations, numbers of every size, and a dense range."""
+    info = torch.finfo(dtype)
+    borders = [0.0, 1.0, 3.0, 6.0, 20.0, 50.0, 87.4, 88.6, 88.8, 103.9, 104.1, 1e3, info.tiny, info.max, math.inf]
+    chosen = torch.tensor([math.nan, *borders, *(-b for b in borders), info.tiny / 4])
+    powers = 2.0 ** torch.arange(-30, 30)
+    return torch.cat([chosen, torch.linspace(-12, 12, 3001), powers, -powers]).to(dtype)
+
+
+def assert_as_exact(actual: Tensor, expected: Tensor) -> None:
+    """Each element to some units in the last place, NaN and infinities where eager has them."""
+    assert actual.dtype == expected.dtype
+    assert actual.stride() == expected.stride()
+    units = 16 * torch.finfo(torch.float32).eps if expected.dtype == torch.float32 else torch.finfo(expected.dtype).eps
+    torch.testing.assert_close(actual.double(), expected.double(), rtol=units, atol=1e-36, equal_nan=True)
+
+
+@pytest.mark.parametrize("step", UNARY)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_each_step(step, dtype):
+    x = special_values(dtype)
+    if "gelu" in step:
+        x = x[~(x.abs() > 1e30)]  # where aten's is NaN with some CPUs and versions of torch, or infinite
+    actual, expected = OPS.elementwise([x], [f"{step} 0"]), UNARY[step](x)
+    if "gelu" in step:  # aten's own cancels for large negative numbers
+        return assert_same(actual, expected, 1e-6 if dtype == torch.float32 else torch.finfo(dtype).eps)
+    assert_as_exact(actual, expected)
+
+
+@pytest.mark.parametrize("step", BINARY)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_each_step_of_two(step, dtype):
+    values = special_values(dtype)[::37]
+    x, y = (v.reshape(-1).clone() for v in torch.meshgrid(values, values, indexing="ij"))
+    assert_as_exact(OPS.elementwise([x, y], [f"{step} 0 1"]), BINARY[step](x, y))
+
+
+def is_root_as_power(step: str) -> bool:
+    return step in ("pow(0.5)", "pow(-0.5)")
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_every_step_has_a_kernel(dtype):
+    x = torch.rand(5).to(dtype)
+    unary = [step for step in UNARY if dtype != torch.float16 or not is_root_as_power(step)]
+    steps = [f"{step} 0" for step in unary] + [f"{step} 0 0" for step in BINARY]
+    assert fast(lambda: [OPS.elementwise([x], [step]) for step in steps])
+
+
+CHAIN = ["mul 0 1", "sigmoid 3", "add 2 4", "mul 5 3", "sub 6 0"]
+
+
+def eager(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
+    product = x * y
+    return (z + torch.sigmoid(product)) * product - x
+
+
+SHAPES = [
+    ((), (), ()),
+    ((7,), (), (1,)),
+    ((5, 1), (1, 3), (5, 3)),
+    ((3, 70, 41), (41,), (70, 1)),
+    ((2, 8, 5, 7), (2, 8, 1, 1), (8, 1, 1)),
+    ((2, 8, 5, 7), (1, 1, 5, 7), (2, 1, 5, 1)),
+    ((2, 3, 2500), (2500,), (3, 1)),  # rows longer than a block, in equal parts
+    ((2, 1031), (1031,), (2, 1)),  # that no number of parts divides
+    ((40, 50, 3), (3,), (50, 1)),
+    ((2, 3, 4, 5, 6), (3, 1, 5, 1), (2, 1, 1, 1, 6)),
+    ((1, 64, 40, 40), (1, 64, 40, 40), (1, 64, 40, 40)),
+]
+
+
+def layouts(x: Tensor) -> list[Tensor]:
+    """The tensor with other strides."""
+    found = [x]
+    if x.dim() == 4:
+        found.append(x.contiguous(memory_format=torch.channels_last))
+    if x.dim() > 1:
+        found.append(x.transpose(0, -1).contiguous().transpose(0, -1))
+        found.append(torch.cat([x, x], -1)[..., : x.size(-1)])
+    return found
+
+
+@pytest.mark.parametrize("shapes", SHAPES)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_shapes_and_layouts(shapes, dtype):
+    tensors = [torch.randn(shape).to(dtype) for shape in shapes]
+    choose = random.Random(3)
+    for order in itertools.permutations(tensors):
+        for _ in range(6):
+            inputs = [choose.choice(layouts(x)) for x in order]
+            assert_same(OPS.elementwise(inputs, CHAIN), eager(*inputs), 4 * torch.finfo(dtype).eps)
+
+
+def test_every_shape_has_a_kernel():
+    calls = [[torch.randn(shape) for shape in shapes] for shapes in SHAPES]
+    assert fast(lambda: [OPS.elementwise(inputs, CHAIN) for inputs in calls])
+
+
+def test_strides_of_any_shape():
+    choose = random.Random(5)
+    for _ in range(300):
+        shape = [choose.choice((1, 1, 2, 3, 5)) for _ in range(choose.randrange(1, 6))]
+        inputs = []
+        for _ in range(3):
+            own = [1 if choose.random() < 0.2 else size for size in shape][choose.choice((0, 0, 0, 1)) :]
+            order = choose.sample(range(len(own)), len(own))
+            x = torch.randn([own[d] for d in order]).permute([order.index(d) for d in range(len(own))])
+            inputs.append(x[..., :1].expand(own) if own and choose.random() < 0.1 else x)
+        assert_same(OPS.elementwise(inputs, CHAIN), eager(*inputs), 2e-6)
+
+
+def test_what_is_small_is_computed_as_small():
+    # The steps up to the last one are those of a gate; it broadcasts against an image, and is read there twice.
+    x, g = torch.randn(2, 8, 5, 7), torch.randn(2, 8, 1, 1)
+    steps = ["mul_number(2.0) 1", "sigmoid 2", "mul 0 3", "add 4 3", "tanh 3", "mul 5 6"]
+    gate = torch.sigmoid(g * 2)
+    for image in layouts(x):
+        assert_same(OPS.elementwise([image, g], steps), (image * gate + gate) * torch.tanh(gate), 2e-6)
+
+
+def test_values_may_be_read_many_times():
+    x = torch.randn(3000)
+    steps, expected = [], [x]
+    for i in range(8):
+        steps += [f"add_number({i}.5) 0", f"mul {2 * i + 1} {2 * i}"]
+        expected += [x + (i + 0.5), (x + (i + 0.5)) * expected[-1]]
+    assert fast(lambda: OPS.elementwise([x], steps))
+    assert_same(OPS.elementwise([x], steps), expected[-1])
+
+
+def test_threads_make_no_difference():
+    x, w = torch.randn(5, 37, 1000), torch.randn(37, 1)
+    steps = ["mul 0 1", "gelu 2", "add 3 0"]
+    with own_thread_count():
+        torch.set_num_threads(1)
+        alone = OPS.elementwise([x, w], steps)
+        torch.set_num_threads(4)
+        assert torch.equal(OPS.elementwise([x, w], steps), alone)
+
+
+def why(*inputs: Tensor, steps: tuple[str, ...] = ("mul 0 1", "tanh 2")) -> str | None:
+    return why_aten(lambda: OPS.elementwise(inputs, steps))
+
+
+def test_what_is_left_to_aten():
+    x = torch.randn(4, 5)
+    assert why(x, x.double()) == "its inputs are of several dtypes"
+    assert why(x.double(), x.double()) == "its inputs are of another dtype"
+    assert why(x.int(), x.int()) == "its inputs are of another dtype"
+    assert why(x, x.clone().requires_grad_()) == "an input requires a gradient"
+    assert why(x[:0], x[:0]) == "an input is empty, or has many dimensions"
+    assert why(x.view(1, 1, 1, 1, 1, 1, 1, 4, 5), x) == "an input is empty, or has many dimensions"
+    assert why(x, x, steps=("mul 0 1", "round 2")) == "no kernel has one of its steps"
+    assert why(x.half(), x.half(), steps=("mul 0 1", "pow(0.5) 2")) == "no kernel has one of its steps for float16"
+    assert why(x, x, steps=("mul 0 1", "celu(-0.5) 2")) == "no kernel has one of its steps"
+    assert why(x, x, steps=("mul 0 1", "add_number(1e300) 2")) == "no kernel has one of its steps"
+    assert why(x[0], x, steps=("add_number(1.0) 0", "mul 2 1", "tanh 3")) is None
+    with torch.autocast("cpu"):
+        assert why(x, x) == "autocast is on"
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.complex64, torch.bool])
+def test_other_dtypes_are_as_in_eager(dtype):
+    x = (torch.randn(4, 5) * 3).to(dtype)
+    y = torch.randn(5)
+    assert_same(OPS.elementwise([x, y], ["mul 0 1", "sigmoid 2"]), torch.sigmoid(x * y))
+
+
+def test_gradients():
+    x, w = torch.randn(4, 6, requires_grad=True), torch.randn(6, requires_grad=True)
+    got = torch.autograd.grad(OPS.elementwise([x, w], ["mul 0 1", "silu 2", "add_ 3 1"]).sum(), [x, w])
+    expected = torch.autograd.grad((F.silu(x * w) + w).sum(), [x, w])
+    for a, e in zip(got, expected):
+        assert_same(a, e)
+
+
+def test_in_place_steps_leave_the_inputs():
+    x = torch.randn(4, 6, dtype=torch.float64)
+    before = x.clone()
+    assert_same(OPS.elementwise([x, x[0]], ["add_ 0 1", "tanh 2"]), torch.tanh(x + x[0]))
+    assert torch.equal(x, before)
+
+
+def test_errors_are_those_of_eager():
+    with pytest.raises(RuntimeError, match="must match the size"):
+        OPS.elementwise([torch.randn(3), torch.randn(4)], ["mul 0 1", "tanh 2"])
+
+
+@pytest.mark.parametrize(
+    "step", ["mul 0 9", "mul", "mul 0 x", "leaky_relu 0", "leaky_relu(0.1,2) 0", "mul -1 0", "gate 0"]
+)
+def test_damaged_steps(step):
+    with pytest.raises(RuntimeError, match="damaged|newer ipex"):
+        OPS.elementwise([torch.randn(3)], [step])
+
+
+def test_modes_of_python_see_the_ops():
+    x = torch.randn(3)
+    with SeenOps() as mode:
+        OPS.elementwise([x, x], ["mul 0 1", "tanh 2"])
+    assert [op for op in mode.seen if op.startswith("aten")] == ["aten.mul.Tensor", "aten.tanh.default"]
