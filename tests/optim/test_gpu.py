@@ -1,4 +1,7 @@
-"""On a GPU the same call turns torch's own fused step on, and weights of 16 bits have masters as they do on a CPU."""
+"""On a GPU the same call turns torch's own fused step on where there is one, and else kernels of our own, in triton.
+
+Weights of 16 bits have masters as they do on a CPU.
+"""
 
 import copy
 
@@ -7,6 +10,7 @@ import torch
 from torch import nn
 
 import ipex
+from ipex.optim import by_triton
 from optimizer_cases import (
     CASES,
     PLAIN,
@@ -57,11 +61,28 @@ def test_the_step_is_torchs_fused_one(name, begun):
 
 LOW = [(torch.bfloat16, True), (torch.bfloat16, False), (torch.float16, False)]
 LOW_IDS = ["bf16_split", "bf16_master", "fp16_master"]
+GPU = torch.device("cuda", 0)
+# Their trust is the quotient of norms, which the CPU sums in another order.
+OF_NORMS = ("lamb", "lamb_maximize", "lars", "lars_all")
+
+
+@pytest.fixture(params=["triton", "lists"])
+def way(request, monkeypatch):
+    """Kernels of our own, and torch's ops over lists where these can't be used."""
+    if request.param == "lists":
+        monkeypatch.setattr(by_triton, "has_kernels", lambda device: False)
+    elif not by_triton.has_kernels(GPU):
+        pytest.skip("triton is not installed, or not for this GPU")
+    return request.param
+
+
+def assert_way(optimizer: torch.optim.Optimizer, way: str) -> None:
+    assert list(optimizer._plan.steps) == [GPU if way == "triton" else torch.device("cpu")]
 
 
 @pytest.mark.parametrize(("dtype", "split"), LOW, ids=LOW_IDS)
 @pytest.mark.parametrize("name", CASES)
-def test_16_bit_weights_are_those_of_float32(name, dtype, split):
+def test_16_bit_weights_are_those_of_float32(name, dtype, split, way):
     first = nn.Sequential(*layers(37, 50, 3), nn.Linear(3, 1201)).cuda()
     second = copy.deepcopy(first)
     # In two dtypes masters are the same floats, and a gradient that both hold exactly gives them the same step.
@@ -70,12 +91,13 @@ def test_16_bit_weights_are_those_of_float32(name, dtype, split):
     assert second[0].weight.dtype == dtype
     assert second[1].weight.dtype == torch.float32
     step_alike([first, second], [one, two], steps=10)
+    assert_way(two, way)
     assert_same_weights(first, second)
 
 
-@pytest.mark.parametrize("name", PLAIN)
-def test_the_step_is_that_of_the_cpu(name):
-    on_cpu = layers(37, 50, 3)
+@pytest.mark.parametrize("name", CASES)
+def test_the_step_is_that_of_the_cpu(name, way):
+    on_cpu = nn.Sequential(*layers(37, 50, 3), nn.Linear(3, 1201))
     on_gpu = copy.deepcopy(on_cpu).cuda()
     optimizers = [prepared(CASES[name], model, torch.bfloat16) for model in (on_cpu, on_gpu)]
     for _ in range(20):
@@ -83,7 +105,79 @@ def test_the_step_is_that_of_the_cpu(name):
         for optimizer in optimizers:
             optimizer.step()
     assert all(p.is_cuda for p in on_gpu.parameters())
+    assert_way(optimizers[1], way)
+    if way == "triton" and name not in OF_NORMS:
+        assert_same_weights(on_gpu.cpu(), on_cpu)
+    else:
+        assert largest_difference([on_gpu.cpu(), on_cpu]) < TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["adagrad", "adagrad_all", *OF_NORMS])
+def test_float32_weights_that_torch_has_no_fused_step_for(name):
+    if not by_triton.has_kernels(GPU):
+        pytest.skip("triton is not installed, or not for this GPU")
+    first = nn.Sequential(*layers(37, 50, 3), nn.Linear(3, 1201)).cuda()
+    second = copy.deepcopy(first)
+    stock, own = CASES[name](first.parameters()), prepared(CASES[name], second)
+    for _ in range(100):
+        set_gradients([first, second])
+        stock.step()
+        own.step()
+    assert own.fused
+    assert_way(own, "triton")
+    assert largest_difference([second, first]) < TOLERANCE
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_thousands_of_small_tensors_and_a_large_one(name, way):
+    on_cpu = nn.Sequential(*(nn.Linear(1 + n % 17, 1 + n % 5) for n in range(1000)), nn.Linear(1000, 2111))
+    on_gpu = copy.deepcopy(on_cpu).cuda()
+    optimizers = [prepared(CASES[name], model, torch.bfloat16) for model in (on_cpu, on_gpu)]
+    for step in range(3):
+        set_gradients([on_cpu, on_gpu])
+        for model in (on_cpu, on_gpu):
+            model[step].bias.grad = None
+        for optimizer in optimizers:
+            optimizer.step()
     assert largest_difference([on_gpu.cpu(), on_cpu]) < TOLERANCE
+
+
+def test_a_state_of_torchs_fused_step_is_gone_on_with(way):
+    first = layers(37, 50).cuda()
+    second = copy.deepcopy(first)
+    fused = torch.optim.AdamW(first.parameters(), 1e-2, fused=True)
+    set_gradients([first])
+    fused.step()
+    second.load_state_dict(first.state_dict())
+    own = prepared(CASES["adamw"], second, torch.bfloat16)
+    own.load_state_dict(fused.state_dict())
+    own.param_groups[0].update(fused=None, weight_decay=0.1)
+    fused.param_groups[0].update(weight_decay=0.1)
+    for _ in range(5):
+        set_gradients([first, second])
+        fused.step()
+        own.step()
+    assert largest_difference([second, first]) < TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["adamw", "lamb"])
+def test_a_grad_scaler(name, way):
+    model = layers(13, 20).cuda()
+    expected = copy.deepcopy(model)
+    optimizer, plain = prepared(CASES[name], model, torch.float16), prepared(CASES[name], expected, torch.float16)
+    scaler = torch.amp.GradScaler("cuda", init_scale=1024.0)
+    scaler.scale(torch.ones((), device="cuda"))  # makes the scale
+    for step in range(4):
+        set_gradients([model, expected], scale=0.01)
+        for p in model.parameters():
+            p.grad *= 1024
+        if step == 2:
+            model[0].weight.grad[0, 0] = torch.inf
+        else:
+            plain.step()
+        scaler.step(optimizer)
+        scaler.update(1024.0)
+    assert largest_difference([model, expected]) < TOLERANCE
 
 
 def test_halves_are_those_of_the_cpu():

@@ -26,6 +26,7 @@ from .packed.layer import OneInput
 from .replace_dropout_with_identity import replace_dropout
 from .sample_input import arguments_of, shapes_seen, warm_up
 from .weights_prepack import prepack_weights
+from .weights_prepack_in_training import end_training, prepack_for_training
 
 REPORT = "_ipex_report"  # the attribute of an optimised module that `explain` reads
 
@@ -124,6 +125,7 @@ def _is_training(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> b
 def _for_inference(
     model: nn.Module, dtype: torch.dtype | None, sample: Any, knobs: Knobs, notes: Notes, explicit: dict[str, Any]
 ) -> None:
+    end_training(model)
     is_on_cpu = all(p.device.type == "cpu" for p in model.parameters())
     needs_flow = knobs.conv_bn_folding or knobs.linear_bn_folding or knobs.weights_prepack or knobs.concat_linear
     flow = DataFlow(model) if needs_flow else None
@@ -183,6 +185,9 @@ def _for_training(
     reasons = _prepare(model, optimizer, dtype, knobs.split_master_weight_for_bf16, knobs.fuse_update_step)
     for reason in reasons:
         notes.declined("optimizer", "the optimizer", reason)
+    if knobs.weights_prepack:
+        with notes.of("weights_prepack"):
+            prepack_for_training(model, notes)
     model.__dict__[REPORT] = notes.report()
     return model, optimizer
 

@@ -24,17 +24,21 @@ def in_lists(weights: list[Tensor], gradients: list[Tensor]) -> bool:
     return not any(w.is_cpu or w.is_complex() or g.is_sparse for w, g in zip(weights, gradients))
 
 
-class SGD(PreparedOptimizer, torch.optim.SGD):
-    """torch.optim.SGD, prepared."""
-
-    _stock = torch.optim.SGD
-    _kernel = "sgd"
+class WithMomentum(PreparedOptimizer):
+    """What keeps a buffer of momentum, and nothing else."""
 
     def _state_keys(self, group: Group) -> tuple[str, ...]:
         return ("momentum_buffer",) if group["momentum"] != 0 else ()
 
     def _new_state(self, group: Group, parameter: Tensor, **like: Any) -> State:
         return {"momentum_buffer": torch.empty_like(parameter, **like)} if group["momentum"] != 0 else {}
+
+
+class SGD(WithMomentum, torch.optim.SGD):
+    """torch.optim.SGD, prepared."""
+
+    _stock = torch.optim.SGD
+    _kernel = "sgd"
 
     def _options(self, group: Group) -> list[float]:
         return [float(group[key]) for key in ("lr", "momentum", "dampening", "weight_decay", "nesterov")]
@@ -162,17 +166,11 @@ class Lamb(PreparedOptimizer, lamb.Lamb):
         lamb.lamb(weights, gradients, states, group)
 
 
-class Lars(PreparedOptimizer, lars.Lars):
+class Lars(WithMomentum, lars.Lars):
     """ipex.optim.Lars, prepared."""
 
     _stock = lars.Lars
     _kernel = "lars"
-
-    def _state_keys(self, group: Group) -> tuple[str, ...]:
-        return ("momentum_buffer",) if group["momentum"] != 0 else ()
-
-    def _new_state(self, group: Group, parameter: Tensor, **like: Any) -> State:
-        return {"momentum_buffer": torch.empty_like(parameter, **like)} if group["momentum"] != 0 else {}
 
     def _options(self, group: Group) -> list[float]:
         keys = ("lr", "momentum", "dampening", "weight_decay", "nesterov", "trust_coefficient", "eps")

@@ -8,7 +8,7 @@ from torch import nn
 from .covered import CLASSES
 from .fused_by_torch import fuse_by_torch
 from .masters import lower_weights, master_of
-from .prepared import PreparedOptimizer, why_group_stays
+from .prepared import PreparedOptimizer, has_kernels, why_group_stays
 
 LOW = (torch.bfloat16, torch.float16)
 
@@ -64,8 +64,8 @@ def _why_step_stays(optimizer: torch.optim.Optimizer, lowers: bool) -> str | Non
     replaced = optimizer.__dict__.get("step")
     if replaced is not None and not hasattr(replaced, "_wrapped_by_lr_sched"):
         return "somebody replaced its step"
-    if not lowers and all(p.device.type != "cpu" for group in optimizer.param_groups for p in group["params"]):
-        return "none of its parameters is on the CPU"
+    if not lowers and not any(has_kernels(p.device) for group in optimizer.param_groups for p in group["params"]):
+        return "none of its parameters is on a CPU, or on an NVIDIA GPU with triton installed"
     for group in optimizer.param_groups:
         stays = why_group_stays(group)
         if stays is not None:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from . import by_triton
 from .masters import hold, master_of, set_weight, settled_master, weight_of
 
 State = dict[str, Any]
@@ -20,6 +21,26 @@ Group = dict[str, Any]
 def all_same(ones: Sequence[object], others: Sequence[object]) -> bool:
     """Whether both have the very same objects, in order. No Python runs per element: there may be thousands."""
     return len(ones) == len(others) and all(map(is_, ones, others))
+
+
+StepOnDevice = Callable[[Any, str, list[float]], None]
+
+
+def has_kernels(device: torch.device) -> bool:
+    """Return whether steps on this device are ours."""
+    return device.type == "cpu" or by_triton.has_kernels(device)
+
+
+def step_on(device: torch.device) -> StepOnDevice:
+    """Return what updates collected parameters on this device."""
+    if device.type == "cpu" and not by_triton.has_kernels(device):
+        return lambda kernels, name, options: getattr(kernels, name)(options)
+    return by_triton.DeviceStep(device)
+
+
+def formats_on(device: torch.device, kernel: str) -> tuple[int, ...]:
+    """Return the formats in which parameters on this device are updated so."""
+    return by_triton.TAKEN[kernel] if by_triton.has_kernels(device) else by_triton.ALL
 
 
 class Plan:
@@ -37,11 +58,16 @@ class Plan:
             if all(state.get(key) is not None for key in self.keys[self.group_of[index]]):
                 self.hand_over(index, state, starts=False)
         self.held = list(self.values_in(optimizer))
+        # What updates the parameters on each device.
+        devices = {p.device for p in self.parameters if has_kernels(p.device)} or {torch.device("cpu")}
+        self.steps = {device: step_on(device) for device in devices}
 
     def hand_over(self, index: int, state: State, starts: bool) -> None:
         """Give the kernels a parameter's state."""
         keys = self.keys[self.group_of[index]]
         moved = [state[key] for key in keys if key != "step"]
+        if "step" in keys and state["step"].device.type != "cpu":
+            state["step"] = state["step"].cpu()  # of torch's fused step, which counts on the device
         self.kernels.set_state(index, moved, state["step"] if "step" in keys else None, starts)
 
     @staticmethod
@@ -114,21 +140,24 @@ class PreparedOptimizer(torch.optim.Optimizer):
         if self._plan is None or not self._plan.fits(self):
             self._plan = Plan(self)
         plan = self._plan
-        lacking, left = plan.kernels.collect()
-        for index in lacking:
-            parameter, group = plan.parameters[index], self.param_groups[plan.group_of[index]]
-            state = self.state[parameter]
-            state.update(self._new_state(group, parameter, dtype=torch.float32, memory_format=torch.preserve_format))
-            plan.hand_over(index, state, starts=True)
-        if lacking:
-            plan.held = list(plan.values_in(self))
         options: list[float] = []
         for group in self.param_groups:
             options += self._options(group)
             options.append(-gradient_scale if group["maximize"] else gradient_scale)
-        getattr(plan.kernels, self._kernel)(options)
+        left: set[int] | None = None
+        for device, step in plan.steps.items():
+            lacking, others = plan.kernels.collect(device, formats_on(device, self._kernel))
+            for index in lacking:
+                parameter, group = plan.parameters[index], self.param_groups[plan.group_of[index]]
+                new = self._new_state(group, parameter, dtype=torch.float32, memory_format=torch.preserve_format)
+                self.state[parameter].update(new)
+                plan.hand_over(index, self.state[parameter], starts=True)
+            if lacking:
+                plan.held = list(plan.values_in(self))
+            step(plan.kernels, self._kernel, options)
+            left = set(others) if left is None else left & set(others)
         if left:
-            self._update_others([plan.parameters[index] for index in left], gradient_scale)
+            self._update_others([plan.parameters[index] for index in sorted(left)], gradient_scale)
 
     def _update_others(self, parameters: list[Tensor], gradient_scale: float) -> None:
         """Update by torch's ops: for sparse gradients, float64, complex numbers, other devices."""

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <vector>
 
 #include "kernels/kernels.h"
 #include "memory/scratch.h"
@@ -40,18 +41,28 @@ at::Tensor transformed_weight(const at::Tensor& weight) {
   const float* from = dense.const_data_ptr<float>();
   const at::Tensor transformed = empty_weight({places_of_a_tile, columns / panel, channels, panel}, at::kFloat);
   float* to = transformed.data_ptr<float>();
+  // Results of a panel lie next to one another, those of the next basis a power of two away: a panel is written at a time.
   at::parallel_for(0, columns / panel * channels, /*grain_size=*/64, [&](int64_t first, int64_t last) {
+    std::vector<double> values(static_cast<size_t>(12 * panel));
+    double *const window = values.data(), *const row = window + 9 * panel;  // [9][panel] and [3][panel]
     for (int64_t line = first; line < last; ++line) {
       for (int64_t c = 0; c < panel; ++c) {
-        const float* window = from + ((line / channels * panel + c) * channels + line % channels) * 9;
-        for (int64_t i = 0; i < side; ++i) {
-          Line row{};
-          for (int64_t x = 0; x < 3; ++x) {
-            for (int64_t y = 0; y < 3; ++y) row[x] += lines[i][y] * window[y * 3 + x];
+        const float* own = from + ((line / channels * panel + c) * channels + line % channels) * 9;
+        for (int64_t pixel = 0; pixel < 9; ++pixel) window[pixel * panel + c] = own[pixel];
+      }
+      for (int64_t i = 0; i < side; ++i) {
+        for (int64_t x = 0; x < 3; ++x) {
+          const double *const top = window + x * panel, *const middle = top + 3 * panel,
+                              *const low = middle + 3 * panel;
+          for (int64_t c = 0; c < panel; ++c) {
+            row[x * panel + c] = lines[i][0] * top[c] + lines[i][1] * middle[c] + lines[i][2] * low[c];
           }
-          for (int64_t j = 0; j < side; ++j) {
-            const double value = lines[j][0] * row[0] + lines[j][1] * row[1] + lines[j][2] * row[2];
-            to[(i * side + j) * columns * channels + line * panel + c] = static_cast<float>(value);
+        }
+        for (int64_t j = 0; j < side; ++j) {
+          float* const own = to + (i * side + j) * columns * channels + line * panel;
+          for (int64_t c = 0; c < panel; ++c) {
+            own[c] = static_cast<float>(lines[j][0] * row[c] + lines[j][1] * row[panel + c] +
+                                        lines[j][2] * row[2 * panel + c]);
           }
         }
       }

@@ -1,13 +1,11 @@
 // Options of a group: learning rate, its decay, weight decay, eps, gradient scale.
 #include <ATen/record_function.h>
 
-#include "ops/training/trained_parameters.h"
+#include "ops/training/steps.h"
 
 namespace ipex::runtime {
 
-void TrainedParameters::adagrad(const std::vector<double>& options) {
-  RECORD_FUNCTION("ipex::adagrad_step", {});
-  Update update(*this);
+std::vector<AdagradStep> adagrad_steps(const Update& update, const std::vector<double>& options) {
   std::vector<AdagradStep> steps(update.size());
   for (size_t i = 0; i < steps.size(); ++i) {
     Options of(options, update[i].group, 5);
@@ -18,6 +16,13 @@ void TrainedParameters::adagrad(const std::vector<double>& options) {
     step.eps = static_cast<float>(of.number());
     step.gradient_scale = static_cast<float>(of.number());
   }
+  return steps;
+}
+
+void TrainedParameters::adagrad(const std::vector<double>& options) {
+  RECORD_FUNCTION("ipex::adagrad_step", {});
+  Update update(*this);
+  const std::vector<AdagradStep> steps = adagrad_steps(update, options);
   const auto step = kernels().updates.adagrad;
   update.for_each_piece([&](size_t i, const UpdateRange& range) { step(range, steps[i]); });
   update.finish();

@@ -3,13 +3,11 @@
 #include <ATen/record_function.h>
 
 #include "ops/training/bias_correction.h"
-#include "ops/training/trained_parameters.h"
+#include "ops/training/steps.h"
 
 namespace ipex::runtime {
 
-void TrainedParameters::adam(const std::vector<double>& options) {
-  RECORD_FUNCTION("ipex::adam_step", {});
-  Update update(*this);
+std::vector<AdamStep> adam_steps(const Update& update, const std::vector<double>& options) {
   std::vector<AdamStep> steps(update.size());
   BiasCorrections corrections;
   for (size_t i = 0; i < steps.size(); ++i) {
@@ -30,6 +28,13 @@ void TrainedParameters::adam(const std::vector<double>& options) {
     step.amsgrad = of.flag();
     step.gradient_scale = static_cast<float>(of.number());
   }
+  return steps;
+}
+
+void TrainedParameters::adam(const std::vector<double>& options) {
+  RECORD_FUNCTION("ipex::adam_step", {});
+  Update update(*this);
+  const std::vector<AdamStep> steps = adam_steps(update, options);
   const auto step = kernels().updates.adam;
   update.for_each_piece([&](size_t i, const UpdateRange& range) { step(range, steps[i]); });
   update.finish();

@@ -5,13 +5,11 @@
 #include <ATen/record_function.h>
 
 #include "ops/training/bias_correction.h"
-#include "ops/training/trained_parameters.h"
+#include "ops/training/steps.h"
 
 namespace ipex::runtime {
 
-void TrainedParameters::lamb(const std::vector<double>& options) {
-  RECORD_FUNCTION("ipex::lamb_step", {});
-  Update update(*this);
+std::vector<LambStep> lamb_steps(const Update& update, const std::vector<double>& options) {
   std::vector<LambStep> steps(update.size());
   BiasCorrections corrections;
   for (size_t i = 0; i < steps.size(); ++i) {
@@ -29,6 +27,13 @@ void TrainedParameters::lamb(const std::vector<double>& options) {
     step.weight_decay = static_cast<float>(of.number());
     step.gradient_scale = static_cast<float>(of.number());
   }
+  return steps;
+}
+
+void TrainedParameters::lamb(const std::vector<double>& options) {
+  RECORD_FUNCTION("ipex::lamb_step", {});
+  Update update(*this);
+  const std::vector<LambStep> steps = lamb_steps(update, options);
   const UpdateKernels& kernel = kernels().updates;
   update.for_each_piece([&](size_t i, const UpdateRange& range) { return kernel.lamb_moments(range, steps[i]); },
                         [&](size_t i, const UpdateRange& range, const SquaredNorms& sums) {

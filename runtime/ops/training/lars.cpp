@@ -7,21 +7,10 @@
 #include <cmath>
 
 #include "ops/training/sgd_step.h"
-#include "ops/training/trained_parameters.h"
+#include "ops/training/steps.h"
 
 namespace ipex::runtime {
-namespace {
-
-struct LarsStep {
-  SgdStep sgd;
-  double trust_coefficient, eps;
-};
-
-}  // namespace
-
-void TrainedParameters::lars(const std::vector<double>& options) {
-  RECORD_FUNCTION("ipex::lars_step", {});
-  Update update(*this);
+std::vector<LarsStep> lars_steps(const Update& update, const std::vector<double>& options) {
   std::vector<LarsStep> steps(update.size());
   for (size_t i = 0; i < steps.size(); ++i) {
     Options of(options, update[i].group, 8);
@@ -30,6 +19,13 @@ void TrainedParameters::lars(const std::vector<double>& options) {
     steps[i].eps = of.number();
     steps[i].sgd.gradient_scale = static_cast<float>(of.number());
   }
+  return steps;
+}
+
+void TrainedParameters::lars(const std::vector<double>& options) {
+  RECORD_FUNCTION("ipex::lars_step", {});
+  Update update(*this);
+  const std::vector<LarsStep> steps = lars_steps(update, options);
   const UpdateKernels& kernel = kernels().updates;
   update.for_each_piece(
       [&](size_t i, const UpdateRange& range) { return kernel.lars_norms(range, steps[i].sgd.gradient_scale); },

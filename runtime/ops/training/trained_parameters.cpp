@@ -15,8 +15,8 @@ constexpr int64_t piece_size = 32768;
 constexpr int64_t piece_overhead = 256;
 
 // Whether its memory holds its elements.
-bool is_plain_on_cpu(const at::Tensor& tensor) {
-  return tensor.layout() == at::kStrided && tensor.is_cpu() && !tensor.is_inference() && !tensor.is_neg() &&
+bool is_plain_on(at::Device device, const at::Tensor& tensor) {
+  return tensor.layout() == at::kStrided && tensor.device() == device && !tensor.is_inference() && !tensor.is_neg() &&
          !tensor._is_zerotensor() && !tensor.key_set().has(c10::DispatchKey::Python);
 }
 
@@ -34,15 +34,18 @@ bool is_counter(const at::Tensor& step) {
   return step.is_cpu() && step.numel() == 1 && (step.scalar_type() == at::kFloat || step.scalar_type() == at::kDouble);
 }
 
-bool is_taken(const TrainedParameter& one) {
+bool is_taken(const TrainedParameter& one, at::Device device, const std::vector<int64_t>& formats) {
   const at::Tensor &parameter = one.parameter, &gradient = one.gradient, &master = one.master;
-  if (!is_plain_on_cpu(parameter) || !is_plain_on_cpu(gradient) || !format_of(parameter, master)) return false;
+  if (!is_plain_on(device, parameter) || !is_plain_on(device, gradient)) return false;
+  const std::optional<WeightFormat> format = format_of(parameter, master);
+  if (!format || std::find(formats.begin(), formats.end(), static_cast<int64_t>(*format)) == formats.end())
+    return false;
   if (gradient.scalar_type() != parameter.scalar_type() || gradient.sizes() != parameter.sizes()) return false;
-  if (master.defined() && !(is_plain_on_cpu(master) && master.sizes() == parameter.sizes())) return false;
+  if (master.defined() && !(is_plain_on(device, master) && master.sizes() == parameter.sizes())) return false;
   if (one.step.defined() && !is_counter(one.step)) return false;
   return std::all_of(one.state.begin(), one.state.end(), [&](const at::Tensor& state) {
     return !state.defined() ||
-           (is_plain_on_cpu(state) && state.scalar_type() == at::kFloat && state.sizes() == parameter.sizes());
+           (is_plain_on(device, state) && state.scalar_type() == at::kFloat && state.sizes() == parameter.sizes());
   });
 }
 
@@ -144,6 +147,8 @@ TrainedParameters::TrainedParameters(std::vector<at::Tensor> parameters, const s
   }
 }
 
+TrainedParameters::~TrainedParameters() = default;
+
 void TrainedParameters::set_state(int64_t index, const std::vector<at::Tensor>& state, std::optional<at::Tensor> step,
                                   bool starts) {
   TrainedParameter& one = all_.at(static_cast<size_t>(index));
@@ -156,7 +161,8 @@ void TrainedParameters::set_state(int64_t index, const std::vector<at::Tensor>& 
   one.starts = starts;
 }
 
-std::tuple<std::vector<int64_t>, std::vector<int64_t>> TrainedParameters::collect() {
+std::tuple<std::vector<int64_t>, std::vector<int64_t>> TrainedParameters::collect(at::Device device,
+                                                                                  const std::vector<int64_t>& formats) {
   collected_.clear();
   std::vector<int64_t> lacking, left;
   const MetadataPrefetch prefetch(all_);
@@ -166,7 +172,7 @@ std::tuple<std::vector<int64_t>, std::vector<int64_t>> TrainedParameters::collec
     one.gradient = one.parameter.grad();
     if (!one.gradient.defined()) continue;
     const auto index = static_cast<int64_t>(i);
-    if (!is_taken(one)) {
+    if (!is_taken(one, device, formats)) {
       one.gradient.reset();
       left.push_back(index);
       continue;
@@ -301,7 +307,9 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
       .def("adagrad", &TrainedParameters::adagrad)
       .def("adam", &TrainedParameters::adam)
       .def("lamb", &TrainedParameters::lamb)
-      .def("lars", &TrainedParameters::lars);
+      .def("lars", &TrainedParameters::lars)
+      .def("begin_on_device", &TrainedParameters::begin_on_device)
+      .def("finish_on_device", &TrainedParameters::finish_on_device);
 }
 
 }  // namespace ipex::runtime

@@ -7,6 +7,9 @@
 //   set_state(..)        for those that lack one
 //   sgd(..), adam(..)    the step, in one parallel region for all parameters of all groups
 //
+// On another device than the CPU the kernels are the caller's: begin_on_device(..) in place of sgd(..) says where everything
+// lies and with which numbers it is updated, and finish_on_device() ends the step.
+//
 // Steps are methods and not ops: they write memory that no schema could show, and have no place in a graph.
 #pragma once
 
@@ -15,7 +18,9 @@
 
 #include <array>
 #include <functional>
+#include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "kernels/kernels.h"
@@ -40,15 +45,20 @@ struct TrainedParameter {
   double next_step() const;
 };
 
+class Update;
+
 class TrainedParameters : public torch::CustomClassHolder {
  public:
   TrainedParameters(std::vector<at::Tensor> parameters, const std::vector<int64_t>& groups,
                     const c10::List<std::optional<at::Tensor>>& masters);
+  ~TrainedParameters() override;
 
   void set_state(int64_t index, const std::vector<at::Tensor>& state, std::optional<at::Tensor> step, bool starts);
 
-  // The indices of parameters with a gradient that lack a state, and of those that this can't update.
-  std::tuple<std::vector<int64_t>, std::vector<int64_t>> collect();
+  // The indices of parameters with a gradient that lack a state, and of those that this can't update: on another device, in
+  // none of these formats (numbers of WeightFormat), or of a kind that no kernel takes.
+  std::tuple<std::vector<int64_t>, std::vector<int64_t>> collect(at::Device device,
+                                                                 const std::vector<int64_t>& formats);
 
   // Options of all groups, one after the other. Each .cpp file beside this has one, and says which options.
   void sgd(const std::vector<double>& options);
@@ -57,9 +67,14 @@ class TrainedParameters : public torch::CustomClassHolder {
   void lamb(const std::vector<double>& options);
   void lars(const std::vector<double>& options);
 
+  // What these would do, as tables on the CPU for kernels on a device: device_step.cpp says what is in them.
+  std::tuple<at::Tensor, at::Tensor> begin_on_device(const std::string& kernel, const std::vector<double>& options);
+  void finish_on_device();
+
  private:
   std::vector<TrainedParameter> all_;
   std::vector<int64_t> collected_;
+  std::unique_ptr<Update> on_device_;  // between begin_on_device and finish_on_device
 
   friend class Update;
 };
@@ -72,6 +87,7 @@ class Update {
   void finish();
 
   size_t size() const { return ranges_.size(); }
+  const UpdateRange& range(size_t i) const { return ranges_[i]; }  // the whole parameter
   TrainedParameter& operator[](size_t i) const {
     return parameters_.all_[static_cast<size_t>(parameters_.collected_[i])];
   }
