@@ -148,10 +148,10 @@ def test_python_files_import_only_torch_and_each_other():
             else:
                 continue
             standard = {
-                "collections",
-                "concurrent",
+                "__future__",
                 "argparse",
                 "collections",
+                "concurrent",
                 "contextlib",
                 "dataclasses",
                 "copy",
