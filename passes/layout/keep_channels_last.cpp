@@ -298,10 +298,10 @@ class Stretches {
     const Root root = root_of(anchor.output());
     if (!root.value) {
       anchor.set_eager_layout(no());
+      take_in(anchor.run()->input(2)->node(), anchor.output());  // stands before the op itself
       if (!root_of(anchor.input())) {
         anchor.run()->replaceInput(0, converted(anchor.input(), root.spatial_rank, anchor.run()));
       }
-      take_in(anchor.run()->input(2)->node(), anchor.output());
       return;
     }
     Entry& entry = entries_[root];

@@ -318,7 +318,8 @@ std::vector<Op> rows() {
   table.ops("ipex::channel_shuffle", maybe_view, contiguous_in_eager);
   table.ops("ipex::to_channels_last ipex::restore_layout", maybe_view, chooses);
   table.ops("ipex::is_channels_last ipex::has_version_of ipex::set_version_of", no_tensor);
-  table.ops("ipex::split_weight ipex::join_weight", fresh);
+  table.ops("ipex::split_weight ipex::join_weight ipex::trained_convolution", fresh);
+  table.ops("ipex::has_trained_convolution ipex::trained_convolution_pays", no_tensor);
   table.ops("ipex::quantized_linear_prepack ipex::quantized_convolution_prepack ipex::observer_prepack", no_tensor,
             makes_context);
   table.ops("ipex::quantized_linear_run ipex::quantized_convolution_run ipex::quantize", fresh);
