@@ -121,15 +121,26 @@ bool is_only_read(const Value* value) {
   });
 }
 
+bool holds_objects(const c10::Type& type) {
+  const auto inside = type.containedTypes();
+  return type.kind() == c10::TypeKind::ClassType ||
+         std::any_of(inside.begin(), inside.end(), [](const c10::TypePtr& one) { return holds_objects(*one); });
+}
+
 // Adds the memory that the graph may write to, or let others have. False where that is not known.
 bool find_shared(Graph& graph, const Module& module, Storages& shared) {
   std::unordered_set<std::string> set;
   for_each_node(graph.block(), [&](Node* node) {
     if (node->kind() == c10::prim::SetAttr) set.insert(node->s(c10::attr::name));
   });
-  return for_each_attribute(graph, module, [&](Node* node, const c10::IValue& value) {
+  bool is_known = true;
+  const bool is_all = for_each_attribute(graph, module, [&](Node* node, const c10::IValue& value) {
     if (value.isModule() || (value.isTensor() && is_only_read(node->output()) && !set.count(node->s(c10::attr::name))))
       return;
+    if (holds_objects(*value.type())) {  // of classes in C++, as the contexts of packed ops: nobody can look inside
+      is_known = false;
+      return;
+    }
     c10::IValue::HashAliasedIValues parts;
     value.getSubValues(parts);
     for (const c10::IValue& part : parts) {
@@ -138,6 +149,7 @@ bool find_shared(Graph& graph, const Module& module, Storages& shared) {
       }
     }
   });
+  return is_all && is_known;
 }
 
 // Takes the module's tensors out of the graph of a method, where they can be found by name alone and share no memory with
