@@ -74,7 +74,7 @@ def test_post_ops_and_the_mode_of_the_process():
             rounded = optimized(x)
         assert_same(rounded, expected, BF32_TOLERANCE)
         assert torch.equal(optimized(x), before)
-        assert torch.equal(rounded, before) != ROUNDS
+        assert torch.equal(rounded, before) != (ROUNDS or ipex.isa.has_amx())
 
 
 def test_nan_stays_where_it_is():

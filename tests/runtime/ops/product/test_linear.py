@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -71,4 +73,5 @@ def test_nan_stays_in_its_row(dtype, width_in, rows):
         layer = nn.Sequential(nn.Linear(width_in, width_out), nn.ReLU()).to(dtype).eval()
         with torch.no_grad():
             optimized = ipex.jit_optimize(torch.jit.trace(layer, x, check_trace=False))
-            torch.testing.assert_close(optimized(x), layer(x), equal_nan=True, rtol=2e-2, atol=2e-2)
+            exact = copy.deepcopy(layer).float()(x.float())  # aten's kernels spread it, too
+            torch.testing.assert_close(optimized(x).float(), exact, equal_nan=True, rtol=2e-2, atol=2e-2)
