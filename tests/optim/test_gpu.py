@@ -150,7 +150,7 @@ def test_a_state_of_torchs_fused_step_is_gone_on_with(way):
     fused.step()
     second.load_state_dict(first.state_dict())
     own = prepared(CASES["adamw"], second, torch.bfloat16)
-    own.load_state_dict(fused.state_dict())
+    own.load_state_dict(copy.deepcopy(fused.state_dict()))
     own.param_groups[0].update(fused=None, weight_decay=0.1)
     fused.param_groups[0].update(weight_decay=0.1)
     for _ in range(5):
