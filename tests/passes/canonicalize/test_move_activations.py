@@ -65,6 +65,35 @@ def test_fires_for_one_after_the_other():
     assert kinds_in_order(result) == ["linear", "relu", "tanh", "unsqueeze"]
 
 
+TOKENS = (
+    "%ones : int[] = prim::Constant[value=[1, 1]]()",
+    "%image : Tensor = aten::conv2d(%x, %w, %none, %ones, %ones, %ones, %one)",
+    "%f : Tensor = aten::flatten(%image, %two, %two)",
+    "%t : Tensor = aten::transpose(%f, %one, %two)",
+    "%a : Tensor = aten::gelu(%t, %tanh)",
+    "%l : Tensor = aten::linear(%a, %w, %none)",
+)
+
+
+def tokens(returns: str) -> str:
+    constants = (
+        "%none : NoneType = prim::Constant()",
+        "%one : int = prim::Constant[value=1]()",
+        "%two : int = prim::Constant[value=2]()",
+        '%tanh : str = prim::Constant[value="tanh"]()',
+    )
+    return graph_ir("%x : Tensor, %w : Tensor", *constants, *TOKENS, returns=returns)
+
+
+def test_fires_for_a_convolution_whose_image_becomes_tokens():
+    result = assert_rewrites(NAME, tokens("%l"))
+    assert kinds_in_order(result) == ["conv2d", "gelu", "flatten", "transpose", "linear"]
+
+
+def test_declines_at_a_transpose_whose_strides_somebody_sees():
+    assert_unchanged(NAME, tokens("%a"), reason="the strides of a result depend on it")
+
+
 @pytest.mark.parametrize(
     ("view", "activation", "more", "returns", "reason"),
     [
@@ -114,6 +143,24 @@ def test_matches_eager(tmp_path, script):
     assert ["gelu_tanh"] in packed_post_ops(optimized)
     assert kinds(optimized)["aten::gelu"] == 0
     assert_round_trip(optimized, tmp_path, x)
+
+
+class Tokens(nn.Module):
+    """As PVT and SegFormer have them: a depthwise convolution of tokens as an image, and an activation of the tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution, self.linear = nn.Conv2d(16, 16, 3, padding=1, groups=16), nn.Linear(16, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        image = x.transpose(1, 2).view(x.size(0), 16, 4, 6)
+        return self.linear(F.gelu(self.convolution(image).flatten(2).transpose(1, 2)))
+
+
+def test_the_activation_of_tokens_is_the_convolutions():
+    optimized = check_against_eager(Tokens(), torch.randn(1, 24, 16), also=(torch.randn(3, 24, 16),))
+    assert ["gelu"] in packed_post_ops(optimized)
+    assert kinds(optimized)["aten::gelu"] == 0
 
 
 class Bounded(nn.Module):
