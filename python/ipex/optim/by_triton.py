@@ -16,8 +16,8 @@ from torch import Tensor
 # WeightFormat of runtime/kernels/updates.h.
 FLOATS, SPLIT, BFLOAT16, FLOAT16 = range(4)
 ALL = (FLOATS, SPLIT, BFLOAT16, FLOAT16)
-# The formats in which each step is taken; torch's ops over lists take others. On an H200 (benchmarks/RESULTS.md) ours take
-# a half to a tenth of their time for Adagrad, but up to three tenths longer for 16-bit weights of SGD and Adam.
+# The formats in which each step is taken; torch's ops over lists take others. On an H200 (benchmarks/RESULTS.md) ours
+# take a half to a tenth of their time for Adagrad, but up to three tenths longer for 16-bit weights of SGD and Adam.
 TAKEN: dict[str, tuple[int, ...]] = {"sgd": ALL, "adagrad": ALL, "adam": ALL, "lamb": ALL, "lars": ALL}
 
 BLOCK = 1024  # elements of a program

@@ -146,7 +146,7 @@ def test_matches_eager(tmp_path, script):
 
 
 class Tokens(nn.Module):
-    """As PVT and SegFormer have them: a depthwise convolution of tokens as an image, and an activation of the tokens."""
+    """As in PVT and SegFormer: a depthwise convolution of tokens as an image, and an activation of the tokens."""
 
     def __init__(self) -> None:
         super().__init__()
