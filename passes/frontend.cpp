@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -68,13 +67,21 @@ bool is_submodule(const Value* value) {
   return type && type->is_module();
 }
 
+// The names of attributes that the graph sets.
+std::unordered_set<std::string> names_set(Graph& graph) {
+  std::unordered_set<std::string> names;
+  for_each_node(graph.block(), [&](Node* node) {
+    if (node->kind() == c10::prim::SetAttr) names.insert(node->s(c10::attr::name));
+  });
+  return names;
+}
+
 // Reads each submodule once. A trace reads a list of n modules n times; torch's alias analysis visits all n children at
 // each read, and freezing runs it more than once.
 void share_submodules(Graph& graph) {
-  std::set<std::string> written;
+  const std::unordered_set<std::string> written = names_set(graph);
   std::vector<Node*> reads;
   for_each_node(graph.block(), [&](Node* node) {
-    if (node->kind() == c10::prim::SetAttr) written.insert(node->s(c10::attr::name));
     if (node->kind() == c10::prim::GetAttr && is_submodule(node->output())) reads.push_back(node);
   });
   std::map<std::pair<const Value*, std::string>, Value*> known;
@@ -129,10 +136,7 @@ bool holds_objects(const c10::Type& type) {
 
 // Adds the memory that the graph may write to, or let others have. False where that is not known.
 bool find_shared(Graph& graph, const Module& module, Storages& shared) {
-  std::unordered_set<std::string> set;
-  for_each_node(graph.block(), [&](Node* node) {
-    if (node->kind() == c10::prim::SetAttr) set.insert(node->s(c10::attr::name));
-  });
+  const std::unordered_set<std::string> set = names_set(graph);
   bool is_known = true;
   const bool is_all = for_each_attribute(graph, module, [&](Node* node, const c10::IValue& value) {
     if (value.isModule() || (value.isTensor() && is_only_read(node->output()) && !set.count(node->s(c10::attr::name))))

@@ -24,11 +24,8 @@ size_t first_that_follows(const Use& use, const Op& op) {
 
 // A convolution's result is channels-last where its image is, which norms over channels want; and what moves dimensions
 // again is asked for itself.
-bool ends_stream(const Node* node, const Op& op) {
-  static const OpName names[] = {OpName("aten::transpose.int"), OpName("aten::permute")};
-  const bool moves =
-      std::any_of(std::begin(names), std::end(names), [&](const OpName& name) { return name.is_of(node); });
-  return moves || op.has(trait::convolves) || (op.packed && !op.has(trait::hides_strides));
+bool ends_stream(const Op& op) {
+  return op.has(trait::moves_dimensions) || op.has(trait::convolves) || (op.packed && !op.has(trait::hides_strides));
 }
 
 bool is_layer_norm(const Node* node) {
@@ -51,7 +48,7 @@ void StrideReaders::look_at(const Value* value) {
     if (is_layer_norm(reader)) normalized_.insert(value);
     for (size_t i = first_that_follows(use, *op); i < reader->outputs().size(); ++i) {
       if (see(reader->output(i))) seen_.insert(value);
-      if (i == 0 && !ends_stream(reader, *op) && normalize(reader->output(i))) normalized_.insert(value);
+      if (i == 0 && !ends_stream(*op) && normalize(reader->output(i))) normalized_.insert(value);
     }
   }
 }

@@ -21,12 +21,7 @@ namespace {
 
 bool is_activation(const Node* node) { return has_trait(node, trait::elementwise); }
 
-bool moves_dimensions(const Node* node) {
-  static const OpName transpose("aten::transpose.int"), permute("aten::permute");
-  return transpose.is_of(node) || permute.is_of(node);
-}
-
-bool is_view(const Node* node) { return has_trait(node, trait::reshapes) || moves_dimensions(node); }
+bool is_view(const Node* node) { return has_trait(node, trait::reshapes) || has_trait(node, trait::moves_dimensions); }
 
 // Whether a linear or a convolution computes `value`, with views, and activations that were moved to it.
 bool comes_from_product(const Value* value) {
@@ -77,7 +72,8 @@ bool run(Context& context) {
     const bool is_seen = readers.see(node->output());
     for (Node* view = node->input(0)->node(); is_view(view); view = node->input(0)->node()) {
       if (!comes_from_product(view->input(0))) return;
-      if (is_seen && moves_dimensions(view)) return context.declined(node, "the strides of a result depend on it");
+      if (is_seen && has_trait(view, trait::moves_dimensions))
+        return context.declined(node, "the strides of a result depend on it");
       if (const std::string reason = reason_against(node, view); !reason.empty()) return context.declined(node, reason);
       context.applied(node, "moved before " + describe(view));
       node = change_places(node, view);

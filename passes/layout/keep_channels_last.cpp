@@ -253,12 +253,11 @@ class Stretches {
   // Whether this reader, for which any strides give the same, takes channels-last as well as contiguous: it sums over
   // dimensions, or moves the channels to where they are in memory.
   static bool reads_as_fast(const Use& use) {
-    static const OpName sum("aten::sum.dim_IntList"), transpose("aten::transpose.int"), permute("aten::permute"),
-        flatten("aten::flatten.using_ints"), reshape("aten::reshape");
+    static const OpName sum("aten::sum.dim_IntList"), flatten("aten::flatten.using_ints"), reshape("aten::reshape");
     const Node* node = use.user;
-    if (sum.is_of(node) || transpose.is_of(node) || permute.is_of(node)) return true;
-    const auto moves = [&](const Use& reader) {
-      return transpose.is_of(reader.user) || permute.is_of(reader.user) || asks_for_sizes(reader.user);
+    if (sum.is_of(node) || has_trait(node, trait::moves_dimensions)) return true;
+    const auto moves = [](const Use& reader) {
+      return has_trait(reader.user, trait::moves_dimensions) || asks_for_sizes(reader.user);
     };
     const bool merges = flatten.is_of(node) || reshape.is_of(node);
     return merges && std::all_of(node->output()->uses().begin(), node->output()->uses().end(), moves);

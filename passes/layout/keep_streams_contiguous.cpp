@@ -22,11 +22,6 @@
 namespace ipex::passes {
 namespace {
 
-bool moves_dimensions(const Node* node) {
-  static const OpName names[] = {OpName("aten::transpose.int"), OpName("aten::permute")};
-  return std::any_of(std::begin(names), std::end(names), [&](const OpName& name) { return name.is_of(node); });
-}
-
 bool is_made_contiguous(const Value* value) {
   return std::all_of(value->uses().begin(), value->uses().end(),
                      [](const Use& use) { return use.user->kind() == c10::aten::contiguous; });
@@ -37,7 +32,8 @@ bool run(Context& context) {
   std::vector<Node*> candidates;
   const StrideReaders readers(context.graph);
   for_each_node(context.graph->block(), [&](Node* node) {
-    if (moves_dimensions(node) && readers.normalize(node->output()) && !is_made_contiguous(node->output())) {
+    if (has_trait(node, trait::moves_dimensions) && readers.normalize(node->output()) &&
+        !is_made_contiguous(node->output())) {
       candidates.push_back(node);
     }
   });

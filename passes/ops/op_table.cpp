@@ -226,7 +226,7 @@ std::vector<Op> rows() {
   table.ops("view", view, chooses | keeps_dtype | keeps_contiguous | reshapes | needs_strides);
   table.ops("unsqueeze squeeze squeeze.dim squeeze.dims", view, chooses | keeps_dtype | keeps_contiguous | reshapes);
   table.ops("unflatten.int", view, reshapes);
-  table.ops("transpose.int permute", view, chooses | keeps_dtype);
+  table.ops("transpose.int permute", view, chooses | keeps_dtype | moves_dimensions);
   table.ops("t", view);
   table.ops("slice.Tensor", view, keeps_dtype | cuts);
   table.ops("narrow", view, cuts);

@@ -81,6 +81,8 @@ inline constexpr Traits contiguous_in_eager = 1 << 20;
 inline constexpr Traits hides_strides = 1 << 21;
 // Gives something else, or an error, for other strides of the same elements.
 inline constexpr Traits needs_strides = 1 << 22;
+// A view with its input's dimensions in another order.
+inline constexpr Traits moves_dimensions = 1 << 23;
 // Packs weights into a context.
 inline constexpr Traits makes_context = 1 << 17;
 }  // namespace trait

@@ -1,7 +1,8 @@
 """The step of parameters on an NVIDIA GPU, by kernels of our own: one launch for all parameters of a format.
 
 torch has no fused step for masters, Adagrad, Lamb and Lars. Where triton is not installed, torch's ops over lists of
-tensors take these.
+tensors take these. For 16-bit weights of SGD and Adam they are a little faster on an H200 (benchmarks/RESULTS.md), but hold
+all gradients in float32, and split weights too, which these kernels never do.
 """
 
 from __future__ import annotations
@@ -12,13 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-
-# WeightFormat of runtime/kernels/updates.h.
-FLOATS, SPLIT, BFLOAT16, FLOAT16 = range(4)
-ALL = (FLOATS, SPLIT, BFLOAT16, FLOAT16)
-# The formats in which each step is taken; torch's ops over lists take others. On an H200 (benchmarks/RESULTS.md) ours
-# take a half to a tenth of their time for Adagrad, but up to three tenths longer for 16-bit weights of SGD and Adam.
-TAKEN: dict[str, tuple[int, ...]] = {"sgd": ALL, "adagrad": ALL, "adam": ALL, "lamb": ALL, "lars": ALL}
 
 BLOCK = 1024  # elements of a program
 WARPS = 4

@@ -38,11 +38,6 @@ def step_on(device: torch.device) -> StepOnDevice:
     return by_triton.DeviceStep(device)
 
 
-def formats_on(device: torch.device, kernel: str) -> tuple[int, ...]:
-    """Return the formats in which parameters on this device are updated so."""
-    return by_triton.TAKEN[kernel] if by_triton.has_kernels(device) else by_triton.ALL
-
-
 class Plan:
     """Parameters, masters and states as the kernels have them, and a way to see whether the optimizer still does."""
 
@@ -146,7 +141,7 @@ class PreparedOptimizer(torch.optim.Optimizer):
             options.append(-gradient_scale if group["maximize"] else gradient_scale)
         left: set[int] | None = None
         for device, step in plan.steps.items():
-            lacking, others = plan.kernels.collect(device, formats_on(device, self._kernel))
+            lacking, others = plan.kernels.collect(device)
             for index in lacking:
                 parameter, group = plan.parameters[index], self.param_groups[plan.group_of[index]]
                 new = self._new_state(group, parameter, dtype=torch.float32, memory_format=torch.preserve_format)

@@ -34,12 +34,10 @@ bool is_counter(const at::Tensor& step) {
   return step.is_cpu() && step.numel() == 1 && (step.scalar_type() == at::kFloat || step.scalar_type() == at::kDouble);
 }
 
-bool is_taken(const TrainedParameter& one, at::Device device, const std::vector<int64_t>& formats) {
+bool is_taken(const TrainedParameter& one, at::Device device) {
   const at::Tensor &parameter = one.parameter, &gradient = one.gradient, &master = one.master;
   if (!is_plain_on(device, parameter) || !is_plain_on(device, gradient)) return false;
-  const std::optional<WeightFormat> format = format_of(parameter, master);
-  if (!format || std::find(formats.begin(), formats.end(), static_cast<int64_t>(*format)) == formats.end())
-    return false;
+  if (!format_of(parameter, master)) return false;
   if (gradient.scalar_type() != parameter.scalar_type() || gradient.sizes() != parameter.sizes()) return false;
   if (master.defined() && !(is_plain_on(device, master) && master.sizes() == parameter.sizes())) return false;
   if (one.step.defined() && !is_counter(one.step)) return false;
@@ -161,8 +159,7 @@ void TrainedParameters::set_state(int64_t index, const std::vector<at::Tensor>& 
   one.starts = starts;
 }
 
-std::tuple<std::vector<int64_t>, std::vector<int64_t>> TrainedParameters::collect(at::Device device,
-                                                                                  const std::vector<int64_t>& formats) {
+std::tuple<std::vector<int64_t>, std::vector<int64_t>> TrainedParameters::collect(at::Device device) {
   collected_.clear();
   std::vector<int64_t> lacking, left;
   const MetadataPrefetch prefetch(all_);
@@ -172,7 +169,7 @@ std::tuple<std::vector<int64_t>, std::vector<int64_t>> TrainedParameters::collec
     one.gradient = one.parameter.grad();
     if (!one.gradient.defined()) continue;
     const auto index = static_cast<int64_t>(i);
-    if (!is_taken(one, device, formats)) {
+    if (!is_taken(one, device)) {
       one.gradient.reset();
       left.push_back(index);
       continue;

@@ -55,10 +55,9 @@ class TrainedParameters : public torch::CustomClassHolder {
 
   void set_state(int64_t index, const std::vector<at::Tensor>& state, std::optional<at::Tensor> step, bool starts);
 
-  // The indices of parameters with a gradient that lack a state, and of those that this can't update: on another device, in
-  // none of these formats (numbers of WeightFormat), or of a kind that no kernel takes.
-  std::tuple<std::vector<int64_t>, std::vector<int64_t>> collect(at::Device device,
-                                                                 const std::vector<int64_t>& formats);
+  // The indices of parameters with a gradient that lack a state, and of those that this can't update: on another
+  // device, or of a kind that no kernel takes.
+  std::tuple<std::vector<int64_t>, std::vector<int64_t>> collect(at::Device device);
 
   // Options of all groups, one after the other. Each .cpp file beside this has one, and says which options.
   void sgd(const std::vector<double>& options);
