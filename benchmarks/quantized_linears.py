@@ -39,6 +39,10 @@ def variants(model: nn.Module, inputs: tuple[Tensor, ...]) -> dict[str, Module]:
         "weight-only int8": quantization.weight_only(model, inputs),
         "weight-only int4": quantization.weight_only(model, inputs, dtype="int4"),
         "weight-only int4, groups of 32": quantization.weight_only(model, inputs, dtype="int4", group_size=32),
+        "weight-only bfloat16": quantization.weight_only(model, inputs, dtype="bfloat16"),
+        "weight-only E4M3": quantization.weight_only(model, inputs, dtype="float8_e4m3fn"),
+        "weight-only E4M3, groups of 32": quantization.weight_only(model, inputs, dtype="float8_e4m3fn", group_size=32),
+        "weight-only E5M2": quantization.weight_only(model, inputs, dtype="float8_e5m2"),
     }
 
 
