@@ -57,10 +57,10 @@ void quantize(const Anchor& linear, const QuantizedLinears& wanted) {
 bool run(Context& context) {
   if (!context.options.quantized_linears) return false;
   const QuantizedLinears& wanted = *context.options.quantized_linears;
-  const std::string what = wanted.rounds_inputs     ? "runs in int8"
-                           : wanted.group_size == 0 ? c10::str("its weight is ", wanted.format)
-                                                    : c10::str("its weight is ", wanted.format, " in groups of ",
-                                                               wanted.group_size);
+  const std::string what = wanted.rounds_inputs ? "runs in int8"
+                           : wanted.group_size == 0
+                               ? c10::str("its weight is ", wanted.format)
+                               : c10::str("its weight is ", wanted.format, " in groups of ", wanted.group_size);
   bool changed = false;
   for_each(context.graph, "ipex::linear_run", [&](Node* node) {
     const auto linear = Anchor::producing(node->output());

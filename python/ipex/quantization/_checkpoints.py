@@ -276,7 +276,7 @@ def _bias(own: _Tensors, linear: nn.Linear) -> Tensor | None:
 def _loaded(model: nn.Module, tensors: dict[str, Tensor], strict: bool, caller: str) -> nn.Module:
     own = {
         f"{path}.{name}" if path else name
-        for path, module in model.named_modules()
+        for path, module in model.named_modules(remove_duplicate=False)
         if isinstance(module, WeightOnlyLinear)
         for name in module.state_dict()
     }

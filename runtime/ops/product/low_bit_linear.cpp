@@ -125,7 +125,8 @@ LowBitSpec low_bit_spec(const char* name, const State& state) {
 }
 
 LowBitSpec quantized(const char* name, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
-                     std::vector<std::string> post_ops, const LowBitFormat& format, int64_t group_size, bool symmetric) {
+                     std::vector<std::string> post_ops, const LowBitFormat& format, int64_t group_size,
+                     bool symmetric) {
   const at::NoGradGuard no_gradients;
   TORCH_CHECK(weight.dim() == 2 && weight.numel() > 0 && weight.scalar_type() == at::kFloat && is_plain_cpu(weight) &&
                   has_all_its_memory(weight) && weight.isfinite().all().item<bool>(),
@@ -138,8 +139,8 @@ LowBitSpec quantized(const char* name, const at::Tensor& weight, const std::opti
   // With 4 bits it is worth cutting off the largest numbers of a group, as all others are rounded less. And as there is one
   // negative code more than positive ones, a negative scale may fit better.
   const std::vector<double> shares = format.bits == 8 ? std::vector<double>{1}
-                                     : symmetric ? std::vector<double>{1, -1, 0.9, -0.9, 0.8, -0.8}
-                                                 : std::vector<double>{1, 0.9, 0.8};
+                                     : symmetric      ? std::vector<double>{1, -1, 0.9, -0.9, 0.8, -0.8}
+                                                      : std::vector<double>{1, 0.9, 0.8};
   Rounding best;
   for (const double share : shares) {
     const Rounding rounding = symmetric ? rounded_around_zero(grouped, half, share) : rounded(grouped, half, share);
@@ -295,9 +296,10 @@ at::Tensor LowBitLinear::run_kernel(const at::Tensor& input, const std::vector<a
 std::string LowBitLinear::describe() const {
   const std::string group = spec_.groups() == 1 ? "row" : c10::str(spec_.group_size);
   return c10::str(name(), "(weight=[", outputs_, ", ", inputs(), "], weight_format=", format_.name, ", group=", group,
-                  ", symmetric=", !spec_.offsets.defined(), spec_.order.defined() ? ", inputs in an order" : "", ", scales=", spec_.scales.min().item<float>(), "..",
-                  spec_.scales.max().item<float>(), ", rows=", rows_are(), ", bias=", spec_.bias.defined(),
-                  ", post_ops=", post_op_texts(), stored_.describe(), ")");
+                  ", symmetric=", !spec_.offsets.defined(), spec_.order.defined() ? ", inputs in an order" : "",
+                  ", scales=", spec_.scales.min().item<float>(), "..", spec_.scales.max().item<float>(),
+                  ", rows=", rows_are(), ", bias=", spec_.bias.defined(), ", post_ops=", post_op_texts(),
+                  stored_.describe(), ")");
 }
 
 }  // namespace ipex::runtime

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "aot/stored_forms.h"
-#include "ops/product/product.h"
 #include "ops/product/low_bit_format.h"
+#include "ops/product/product.h"
 #include "packed/kernel_steps.h"
 #include "packed/lazy.h"
 #include "packed/packed_op.h"

@@ -130,8 +130,8 @@ int wrong_elements_of_codes(const Case& c, CodeFormat format, int64_t group_size
       for (int64_t i = 0; i < panel_columns; ++i) {
         const Code code = random_code(format);
         const int64_t place = (panel * groups + k / group_size) * panel_columns + i;
-        plain[(panel * depth + k) * panel_columns + i] =
-            static_cast<float>((code.number - static_cast<double>(offsets[place])) * static_cast<double>(scales[place]));
+        plain[(panel * depth + k) * panel_columns + i] = static_cast<float>(
+            (code.number - static_cast<double>(offsets[place])) * static_cast<double>(scales[place]));
         const int64_t first = ((panel * depth + k) / word.numbers * panel_columns + i) * word.bytes;
         const int64_t bit = k % word.numbers * bits_of_a_code;
         for (int64_t b = 0; b < bits_of_a_code; ++b) {
