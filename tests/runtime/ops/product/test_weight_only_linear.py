@@ -125,7 +125,7 @@ def test_what_a_file_holds(format, group_size, symmetric):
         codes = torch.stack([codes & 15, codes >> 4], 2).flatten(1)[:, :141].to(torch.int8)
         codes = torch.where(codes > 7, codes - 16, codes)
     offsets = tensors.get("offsets", torch.zeros(29, groups))
-    numbers = codes - offsets.repeat_interleave(size, 1)[:, :141]
+    numbers = codes.float() - offsets.repeat_interleave(size, 1)[:, :141]
     numbers = numbers * tensors["scales"].repeat_interleave(size, 1)[:, :141]
     assert torch.equal(numbers, rounded(model.weight, format, group_size, symmetric))
     assert torch.equal(run(copy.deepcopy(context), x), run(context, x))
