@@ -83,7 +83,7 @@ def test_the_largest_sums():
     x = torch.ones(8, inputs)
     x[1], x[2, ::2] = -1, -1
     assert torch.equal(run(packed(model), x), expected(model, x))
-    with pytest.raises(RuntimeError, match="at most 65536 inputs, got int8 and 65537"):
+    with pytest.raises(RuntimeError, match="at most 65536 inputs in order, got int8 and 65537"):
         packed(linear(inputs + 1, 3))
 
 
