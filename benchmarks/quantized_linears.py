@@ -3,7 +3,8 @@
     OMP_NUM_THREADS=1 python benchmarks/quantized_linears.py --onnxruntime
 
 Prints Markdown. Weights are random, nothing is downloaded. ONNX Runtime takes part in float32 and with its own dynamic
-int8 where it is asked for, and installed (benchmarks/requirements-peers.txt).
+int8 where it is asked for, and installed (benchmarks/requirements-peers.txt). `--only outliers` compares the formats of
+weights on rows that have some much larger numbers.
 """
 
 from __future__ import annotations
@@ -39,6 +40,10 @@ def variants(model: nn.Module, inputs: tuple[Tensor, ...]) -> dict[str, Module]:
         "weight-only int8": quantization.weight_only(model, inputs),
         "weight-only int4": quantization.weight_only(model, inputs, dtype="int4"),
         "weight-only int4, groups of 32": quantization.weight_only(model, inputs, dtype="int4", group_size=32),
+        "weight-only bfloat16": quantization.weight_only(model, inputs, dtype="bfloat16"),
+        "weight-only E4M3": quantization.weight_only(model, inputs, dtype="float8_e4m3fn"),
+        "weight-only E4M3, groups of 32": quantization.weight_only(model, inputs, dtype="float8_e4m3fn", group_size=32),
+        "weight-only E5M2": quantization.weight_only(model, inputs, dtype="float8_e5m2"),
     }
 
 
@@ -78,12 +83,29 @@ def measure(name: str, found: dict[str, Module], inputs: tuple[Tensor, ...], sec
         print(f"| {variant} | {1e3 * median(own):.3f} | {ratio:.2f} | {error:.1e} |", flush=True)
 
 
+def outliers() -> None:
+    """Print how far normally distributed numbers are rounded, beside some that are so many times larger."""
+    formats = ("int8", "float8_e4m3fn", "float8_e5m2", "int4")
+    print("\nerror of a weight, relative, without the outliers\n\n| times | " + " | ".join(formats) + " |")
+    print("|---" * (1 + len(formats)) + "|")
+    model, eye = nn.Linear(4096, 256, bias=False).eval(), torch.eye(4096)
+    weight = torch.randn(256, 4096)
+    is_outlier = torch.arange(4096) % 512 == 0
+    for times in (1, 10, 30, 100):
+        model.weight.copy_(torch.where(is_outlier, times * weight, weight))
+        found = [ipex.quantization.weight_only(model, eye[:1], dtype=format)(eye).t() for format in formats]
+        errors = [((own - weight)[:, ~is_outlier].norm() / weight[:, ~is_outlier].norm()).item() for own in found]
+        print(f"| {times} | " + " | ".join(f"{error:.3f}" for error in errors) + " |", flush=True)
+
+
 @torch.no_grad()
 def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=10, help="of timing, for each model; a linear gets a tenth")
-    parser.add_argument("--only", choices=("linears", *MODELS), action="append", help="these, a model or linears")
+    parser.add_argument(
+        "--only", choices=("linears", "outliers", *MODELS), action="append", help="these, a model or linears"
+    )
     parser.add_argument("--onnxruntime", action="store_true")
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore")
@@ -94,8 +116,10 @@ def main() -> None:
         model, x = nn.Linear(width_in, width_out).eval(), torch.randn(rows, width_in)
         title = f"linear, {rows} rows, {width_in} to {width_out}"
         measure(title, variants(model, (x,)), (x,), arguments.seconds / 10)
+    if "outliers" in names:
+        outliers()
     for name in names:
-        if name == "linears":
+        if name not in MODELS:
             continue
         model, inputs = MODELS[name].make(1)
         found = variants(model, inputs)

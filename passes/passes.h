@@ -18,6 +18,7 @@ Pass move_activations();
 // prepack
 Pass prepack_convolution();
 Pass prepack_linear();
+Pass prepack_weight_only_linear();
 Pass prepack_matmul();
 Pass prepack_lstm();
 Pass prepack_gru();

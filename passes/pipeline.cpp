@@ -50,7 +50,7 @@ const std::vector<Phase>& phases() {
       }},
       // Prepack before folding: constants fold into any packed op, whichever it is, and the packed op can carry the
       // condition under which the folding is right. Nothing is packed yet.
-      {{prepack_convolution(), prepack_linear(), prepack_lstm(), prepack_gru()}},
+      {{prepack_convolution(), prepack_linear(), prepack_weight_only_linear(), prepack_lstm(), prepack_gru()}},
       // Before the fusions: a batch_norm that is folded no longer stands between a convolution and its relu.
       {{fold_padding()}},
       {{fold_constants(), fold_batch_norm()}, /*until_stable=*/true},

@@ -197,6 +197,18 @@ KINDS: dict[str, Kind] = {
         ("int4", "scales"),
         lambda m, x: ipex.quantization.weight_only(m, x, dtype="int4", group_size=32),
     ),
+    "bfloat16 weights": Kind(
+        lambda: nn.Linear(512, 380),
+        _noise(4, 512),
+        ("bfloat16", "scales"),
+        lambda m, x: ipex.quantization.weight_only(m, x, dtype="bfloat16"),
+    ),
+    "E4M3 weights": Kind(
+        lambda: nn.Linear(512, 380),
+        _noise(4, 512),
+        ("float8_e4m3fn", "scales"),
+        lambda m, x: ipex.quantization.weight_only(m, x, dtype="float8_e4m3fn", group_size=32),
+    ),
     "static int8": Kind(
         lambda: nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)), _noise(4, 64), IN_INT8, _static
     ),

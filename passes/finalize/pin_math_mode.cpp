@@ -30,6 +30,7 @@ bool run(Context& context) {
     TORCH_CHECK(is_prepack(prepack),
                 "ipex.jit_optimize: expected a model that was not optimised before, to give it a math mode, ",
                 "got one with ", describe(node), ". Optimise the original with fp32_math_mode.");
+    if (!prepack->hasNamedInput("math_mode")) return context.declined(node, "its weight came as codes");
     if (has_16_bit_weight(prepack)) return context.declined(node, "its weight has 16 bits");
     context.applied(node, to_string(mode));
     set_argument(prepack, "math_mode", static_cast<int64_t>(mode));

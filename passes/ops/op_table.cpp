@@ -292,6 +292,8 @@ std::vector<Op> rows() {
   table.packed("linear", with_operands).also(hides_strides);
   table.packed("dynamic_linear", with_operands).also(float32_only);
   table.packed("weight_only_linear", with_operands).also(float32_only);
+  table.ops("ipex::weight_only_linear_prepack.codes", no_tensor, makes_context);
+  table.ops("ipex::weight_only_linear", fresh, float32_only);
   table.packed("matmul", with_operands).without(floating).also(multiplies | float32_only);
   table.packed("lstm", after_two_states).also(float32_only);
   table.packed("gru", after_a_state).also(float32_only);

@@ -1,10 +1,10 @@
-// quantize_linears: where the user asked for it, weights of linears become integers.
+// quantize_linears: where the user asked for it, weights of linears become integers, or short floats.
 //
 //   before   %context = ipex::linear_prepack(%w, %b, %post_ops, ..)
 //            %y = ipex::linear_run(%x, %context, %operands, %eager_layout)
 //   after    %context = ipex::dynamic_linear_prepack(%w, %b, %post_ops)
 //            %y = ipex::dynamic_linear_run(%x, %context, %operands, %eager_layout)
-//       or   ipex::weight_only_linear_prepack(%w, %b, %post_ops, %bits, %group_size, %symmetric) and its run op
+//       or   ipex::weight_only_linear_prepack(%w, %b, %post_ops, %format, %group_size, %symmetric) and its run op
 //
 // Runs after the fusions, so that post-ops come along and weights are rounded once. Declines the layers that the user
 // wants in float; a weight that is not float32 or not finite, or so small that nothing is gained; a batch_norm that was
@@ -44,7 +44,7 @@ void quantize(const Anchor& linear, const QuantizedLinears& wanted) {
   std::vector<torch::jit::NamedValue> arguments{linear.argument("weight"), linear.argument("bias"),
                                                 linear.argument("post_ops")};
   if (!wanted.rounds_inputs) {
-    arguments.emplace_back(graph->insertConstant(wanted.bits));
+    arguments.emplace_back(graph->insertConstant(wanted.format));
     arguments.emplace_back(graph->insertConstant(wanted.group_size));
     arguments.emplace_back(graph->insertConstant(wanted.symmetric));
   }
@@ -59,8 +59,8 @@ bool run(Context& context) {
   const QuantizedLinears& wanted = *context.options.quantized_linears;
   const std::string what = wanted.rounds_inputs ? "runs in int8"
                            : wanted.group_size == 0
-                               ? c10::str("its weight has ", wanted.bits, " bits")
-                               : c10::str("its weight has ", wanted.bits, " bits in groups of ", wanted.group_size);
+                               ? c10::str("its weight is ", wanted.format)
+                               : c10::str("its weight is ", wanted.format, " in groups of ", wanted.group_size);
   bool changed = false;
   for_each(context.graph, "ipex::linear_run", [&](Node* node) {
     const auto linear = Anchor::producing(node->output());

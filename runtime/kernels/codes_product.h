@@ -1,14 +1,17 @@
-// Products of some rows of floats and a packed matrix of small integers, which become floats in registers. A group of
-// numbers of a column, neighbours in depth, has a scale of its own, and perhaps an offset:
+// Products of some rows of floats and a packed matrix of codes, small integers or short floats, which become floats in
+// registers. A group of numbers of a column, neighbours in depth, has a scale of its own, and perhaps an offset:
 //
 //   number = (code - offset[group][column]) * scale[group][column]
 //
 //   int8   codes of -128 to 127, one a byte:          bytes[panel][depth][panel_columns]
+//   e4m3   8-bit floats of 4 bits of exponent, finite:  the same
+//   e5m2   8-bit floats of 5 bits of exponent, finite:  the same
 //   int4   codes of -8 to 7, eight of a column in a word, the first in the lowest bits:
 //                                                     words[panel][depth / 8][panel_columns]
+//   bf16   bfloat16, two of a column in a word, likewise: words[panel][depth / 2][panel_columns]
 //
-// Scales and offsets are floats, [panel][group][panel_columns]. The depth is a whole number of groups, and a group a whole
-// number of words: rows and matrix are padded with zeros.
+// Scales and offsets are floats, [panel][group][panel_columns]. The depth is a whole number of groups, and a group of
+// words: rows and matrix are padded with zeros.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +20,19 @@
 
 namespace ipex::runtime {
 
-enum class CodeFormat { int8, int4 };
+enum class CodeFormat { int8, int4, bf16, e4m3, e5m2 };
 
+// A group is a whole number of these.
 constexpr int64_t codes_of_a_word = 8;
+
+// How many numbers of a column lie together, in how many bytes.
+struct CodeWord {
+  int64_t numbers, bytes;
+};
+
+constexpr CodeWord word_of(CodeFormat format) {
+  return format == CodeFormat::int4 ? CodeWord{8, 4} : format == CodeFormat::bf16 ? CodeWord{2, 4} : CodeWord{1, 1};
+}
 
 struct CodesMatrix {
   CodeFormat format;

@@ -25,8 +25,9 @@ namespace ipex::runtime {
 // A reader of version n reads every version up to n. A field that older readers may ignore needs no new version; a field
 // that changes the result does. A state is written with the lowest version that can express it, so that older readers can
 // read as much as possible. Version 2 added the math mode, version 3 weights of bfloat16 and float16, version 4 channels
-// that a batch_norm has made vanish, and constants that widen.
-constexpr int64_t format_version = 4;
+// that a batch_norm has made vanish, and constants that widen, version 5 linears with short floats for weights, or with inputs
+// in another order.
+constexpr int64_t format_version = 5;
 using State = std::tuple<int64_t, c10::Dict<std::string, at::Tensor>, c10::Dict<std::string, std::vector<int64_t>>,
                          std::vector<std::string>>;
 

@@ -41,7 +41,7 @@ def said(model: torch.jit.ScriptModule) -> dict[str, str]:
 def test_large_linears_are_taken_with_what_is_fused(quantize):
     model, x = Block().eval(), torch.randn(4, 9, 128)
     quantized = quantize(model, x)
-    what = "runs in int8" if quantize is quantization.dynamic else "its weight has 8 bits"
+    what = "runs in int8" if quantize is quantization.dynamic else "its weight is int8"
     small = "its weight of [3, 128] is too small to gain"
     assert said(quantized) == {"wide": what, "narrow": what, "few": small}
     found = kinds(quantized)
@@ -96,7 +96,7 @@ def test_what_is_declined(quantize):
 def test_long_rows():
     model, x = nn.Sequential(nn.Linear(1 << 17, 2)).eval(), torch.randn(1, 1 << 17)
     assert said(quantization.dynamic(model, x)) == {"0": "its sums of 131072 products don't fit 32 bits"}
-    assert said(quantization.weight_only(model, x)) == {"0": "its weight has 8 bits"}
+    assert said(quantization.weight_only(model, x)) == {"0": "its weight is int8"}
 
 
 @BOTH
@@ -121,16 +121,24 @@ def test_a_script_module_is_taken():
 
 def test_recipes_of_weights():
     model, x = nn.Sequential(nn.Linear(128, 128)).eval(), torch.randn(2, 128)
-    for arguments, group, symmetric, bits in (
-        ({}, "row", 1, 8),
-        ({"dtype": "int4"}, "row", 1, 4),  # its 128 inputs are one group
-        ({"dtype": "int4", "group_size": 32}, "32", 1, 4),
-        ({"dtype": "int8", "group_size": 64, "symmetric": False}, "64", 0, 8),
+    for arguments, group, symmetric in (
+        ({}, "row", 1),
+        ({"dtype": "int4"}, "row", 1),  # its 128 inputs are one group
+        ({"dtype": "int4", "group_size": 32}, "32", 1),
+        ({"dtype": "int8", "group_size": 64, "symmetric": False}, "64", 0),
+        ({"dtype": "bfloat16"}, "row", 1),
+        ({"dtype": "float8_e4m3fn"}, "row", 1),
+        ({"dtype": "float8_e5m2", "group_size": 32}, "32", 1),
     ):
         text = quantization.weight_only(model, x, **arguments).packed_0.describe()
-        assert f"weight_format=int{bits}, group={group}, symmetric={symmetric}" in text
-    with pytest.raises(ValueError, match="expected 'int8' or 'int4' in dtype, got 'int2'"):
-        quantization.weight_only(model, x, dtype="int2")
+        assert f"weight_format={arguments.get('dtype', 'int8')}, group={group}, symmetric={symmetric}" in text
+    for arguments, message in (
+        ({"dtype": "int2"}, "expected one of 'int8', 'int4', 'bfloat16', .* in dtype, got 'int2'"),
+        ({"dtype": "bfloat16", "group_size": 32}, "expected no group_size for bfloat16, got 32. It has no scales"),
+        ({"dtype": "float8_e4m3fn", "symmetric": False}, "expected symmetric=True for float8_e4m3fn, got False"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            quantization.weight_only(model, x, **arguments)
     for bad in (12, -8, 2.0, True):
         with pytest.raises(ValueError, match="expected a multiple of 8, or 0 for whole rows, in group_size"):
             quantization.weight_only(model, x, group_size=bad)

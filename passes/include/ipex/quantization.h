@@ -26,12 +26,12 @@ struct Quantization {
   std::vector<std::string> float_layers;
 };
 
-// Linears whose weights become integers. No data is needed.
+// Linears whose weights become integers or short floats. No data is needed.
 struct QuantizedLinears {
-  int64_t bits = 8;  // or 4
-  // Whether a call rounds its inputs to 8 bits too, row by row. Weights then have 8 bits, and a scale for each output.
+  std::string format = "int8";  // int4, bfloat16, float8_e4m3fn, float8_e5m2
+  // Whether a call rounds its inputs to 8 bits too, row by row. Weights then are int8, with a scale for each output.
   bool rounds_inputs = false;
-  // How many inputs share a scale: a multiple of 8, or 0 for all.
+  // How many inputs share a scale: a multiple of 8, or 0 for all. Not asked for bfloat16, which has none.
   int64_t group_size = 0;
   bool symmetric = true;
   // As above.

@@ -11,11 +11,32 @@ Without data, for linears:
     quantized = ipex.quantization.weight_only(model, example_inputs, dtype="int4")
 
 `quantized` is an ordinary ScriptModule: save it, load it, run it from many threads or from C++.
+
+Checkpoints that are quantised already:
+
+    model = ipex.quantization.from_gptq(model, "folder")
+    quantized = ipex.jit_optimize(model, example_inputs)
+
+`fp8` trains and runs linears on 8-bit floats.
 """
 
+from . import fp8
+from ._checkpoints import from_awq, from_gptq
 from ._dynamic import dynamic
 from ._recipe import Recipe
 from ._static import Prepared, convert, prepare
 from ._weight_only import weight_only
+from ._weight_only_module import WeightOnlyLinear
 
-__all__ = ["Prepared", "Recipe", "convert", "dynamic", "prepare", "weight_only"]
+__all__ = [
+    "Prepared",
+    "Recipe",
+    "WeightOnlyLinear",
+    "convert",
+    "dynamic",
+    "fp8",
+    "from_awq",
+    "from_gptq",
+    "prepare",
+    "weight_only",
+]

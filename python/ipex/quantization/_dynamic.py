@@ -25,4 +25,4 @@ def dynamic(
     >>> [d.reason for d in ipex.explain(quantized) if d.pass_name == "quantize_linears"]
     ['runs in int8']
     """
-    return quantized(module, example_inputs, "dynamic", LinearRecipe(8, rounds_inputs=True), float_layers)
+    return quantized(module, example_inputs, "dynamic", LinearRecipe("int8", rounds_inputs=True), float_layers)

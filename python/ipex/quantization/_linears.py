@@ -21,7 +21,7 @@ _LEFT = "it is one of the layers to leave in float"
 class LinearRecipe:
     """How linears are quantised: ipex::QuantizedLinears without the layers that stay in float."""
 
-    bits: int
+    format: str
     rounds_inputs: bool = False
     group_size: int = 0
     symmetric: bool = True
@@ -34,7 +34,7 @@ def quantized(
     names = list(module_paths(caller, float_layers))
     caller = f"quantization.{caller}"
     script = script_module(module, example_inputs, caller)
-    linears = (recipe.bits, recipe.rounds_inputs, recipe.group_size, recipe.symmetric, names)
+    linears = (recipe.format, recipe.rounds_inputs, recipe.group_size, recipe.symmetric, names)
     result = wrapped(_C.jit_optimize(cpp_module(script, caller), quantized_linears=linears))
     left = [decision.node for decision in explain(result) if decision.reason == _LEFT]
     for name in names:

@@ -113,10 +113,10 @@ class PackedBytes final : public PackedCodes {
 class DynamicLinearContext final : public LowBitLinear {
  public:
   explicit DynamicLinearContext(LowBitSpec spec) : LowBitLinear(std::move(spec)) {
-    TORCH_CHECK(bits() == 8 && this->spec().group_size == inputs() && !this->spec().offsets.defined() &&
-                    inputs() <= most_depth_of_bytes,
+    TORCH_CHECK(format().codes == CodeFormat::int8 && this->spec().group_size == inputs() &&
+                    !this->spec().offsets.defined() && !this->spec().order.defined() && inputs() <= most_depth_of_bytes,
                 op_name, ": expected int8 with a scale for each output, and at most ", most_depth_of_bytes,
-                " inputs, got int", bits(), " and ", inputs(), ". Leave this layer in float32.");
+                " inputs in order, got ", format().name, " and ", inputs(), ". Leave this layer in float32.");
   }
 
   static c10::intrusive_ptr<DynamicLinearContext> load(const State& state) {
@@ -138,7 +138,7 @@ c10::intrusive_ptr<DynamicLinearContext> dynamic_linear_prepack(const at::Tensor
                                                                 std::vector<std::string> post_ops) {
   constexpr int64_t whole_row = std::numeric_limits<int64_t>::max();
   auto context = c10::make_intrusive<DynamicLinearContext>(
-      quantized(op_name, weight, bias, std::move(post_ops), /*bits=*/8, whole_row, /*symmetric=*/true));
+      quantized(op_name, weight, bias, std::move(post_ops), *low_bit_format("int8"), whole_row, /*symmetric=*/true));
   context->ensure_packed();
   return context;
 }

@@ -22,17 +22,25 @@ std::string text_of(const at::Tensor& tensor) {
   return tensor.defined() ? c10::str(tensor.toString(), " ", tensor.sizes()) : "none";
 }
 
+bool is_order(const at::Tensor& order, int64_t inputs) {
+  return is_plain_cpu(order) && order.scalar_type() == at::kLong && order.dim() == 1 && order.size(0) == inputs &&
+         has_all_its_memory(order) && std::get<0>(order.sort()).equal(at::arange(inputs, at::kLong));
+}
+
 LowBitSpec checked(LowBitSpec spec) {
-  const auto& [name, codes, scales, offsets, bias, post_ops, inputs, group_size] = spec;
+  const auto& [name, codes, scales, offsets, bias, order, post_ops, inputs, group_size, follows_input] = spec;
   TORCH_CHECK(inputs > 0 && group_size > 0 && group_size <= inputs && (group_size % 8 == 0 || group_size == inputs),
               name, ": expected inputs, and groups of a multiple of 8 or of all of them, got ", inputs,
               " in groups of ", group_size, damaged);
-  const bool is_4_bit = codes.defined() && codes.scalar_type() == at::kByte;
   const int64_t outputs = codes.defined() && codes.dim() > 0 ? codes.size(0) : 0;
-  TORCH_CHECK(
-      outputs > 0 && is_matrix(codes, is_4_bit ? at::kByte : at::kChar, outputs, is_4_bit ? (inputs + 1) / 2 : inputs),
-      name, ": expected a non-empty CPU weight of int8, or of two numbers in a uint8, for ", inputs, " inputs, got ",
-      text_of(codes), damaged);
+  const LowBitFormat* format = codes.defined() ? low_bit_format(codes.scalar_type()) : nullptr;
+  TORCH_CHECK(outputs > 0 && format && is_matrix(codes, format->dtype, outputs, format->row_length(inputs)), name,
+              ": expected a non-empty CPU weight of one of ", low_bit_format_names(), " (two numbers in a uint8), for ",
+              inputs, " inputs, got ", text_of(codes), damaged);
+  TORCH_CHECK(format->is_integer() || !offsets.defined(), name, ": expected no offsets beside a weight of ",
+              format->name, ", got ", text_of(offsets), damaged);
+  TORCH_CHECK(!order.defined() || is_order(order, inputs), name, ": expected each of ", inputs,
+              " inputs once in an int64 CPU order, got ", text_of(order), damaged);
   for (const auto& [role, matrix] : {std::pair{"scales", scales}, {"offsets", offsets}}) {
     if (role == std::string_view("offsets") && !matrix.defined()) continue;
     TORCH_CHECK(is_matrix(matrix, at::kFloat, outputs, spec.groups()), name, ": expected float32 CPU ", role, " of [",
@@ -42,7 +50,7 @@ LowBitSpec checked(LowBitSpec spec) {
               ": expected a float32 CPU bias of ", outputs, " elements, got ", text_of(bias), damaged);
   spec.codes = spec.codes.detach().contiguous();
   // Others may hold these, and write to them.
-  for (at::Tensor* tensor : {&spec.scales, &spec.offsets, &spec.bias}) {
+  for (at::Tensor* tensor : {&spec.scales, &spec.offsets, &spec.bias, &spec.order}) {
     if (tensor->defined()) *tensor = tensor->detach().clone(at::MemoryFormat::Contiguous);
   }
   return spec;
@@ -84,6 +92,20 @@ Rounding rounded(const at::Tensor& weight, int64_t half, double share) {
   return {codes, scales, offsets, ((codes - offset) * each - weight).square().sum(2)};
 }
 
+LowBitSpec in_floats(const char* name, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                     std::vector<std::string> post_ops, const LowBitFormat& format, int64_t group_size) {
+  const int64_t outputs = weight.size(0), inputs = weight.size(1);
+  // bfloat16 reaches as far as float32 does.
+  const bool has_scales = format.bits == 8;
+  const int64_t size = has_scales ? std::min(group_size, inputs) : inputs, groups = (inputs + size - 1) / size;
+  const at::Tensor grouped = at::constant_pad_nd(weight, {0, groups * size - inputs}).view({outputs, groups, size});
+  const at::Tensor scales =
+      has_scales ? (grouped.abs().amax(2) / format.largest).clamp_min(smallest) : at::ones({outputs, groups});
+  const at::Tensor scaled = (grouped / scales.unsqueeze(2)).clamp(-format.largest, format.largest);
+  const at::Tensor codes = scaled.view({outputs, -1}).narrow(1, 0, inputs).contiguous().to(format.dtype);
+  return {name, codes, scales, {}, bias.value_or(at::Tensor()), {}, std::move(post_ops), inputs, size};
+}
+
 }  // namespace
 
 LowBitSpec low_bit_spec(const char* name, const State& state) {
@@ -95,26 +117,30 @@ LowBitSpec low_bit_spec(const char* name, const State& state) {
           tensor("scales"),
           tensor("offsets"),
           tensor("bias"),
+          tensor("order"),
           std::get<3>(state),
           reader.integers("inputs", 1, 1)[0],
-          reader.integers("group_size", 1, 1)[0]};
+          reader.integers("group_size", 1, 1)[0],
+          std::get<2>(state).contains("follows_input")};
 }
 
 LowBitSpec quantized(const char* name, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
-                     std::vector<std::string> post_ops, int64_t bits, int64_t group_size, bool symmetric) {
+                     std::vector<std::string> post_ops, const LowBitFormat& format, int64_t group_size,
+                     bool symmetric) {
   const at::NoGradGuard no_gradients;
   TORCH_CHECK(weight.dim() == 2 && weight.numel() > 0 && weight.scalar_type() == at::kFloat && is_plain_cpu(weight) &&
                   has_all_its_memory(weight) && weight.isfinite().all().item<bool>(),
               name, ": expected a non-empty, finite 2-D CPU weight of float32 to quantise, got ", text_of(weight),
               ". Leave this layer in float32.");
+  if (!format.is_integer()) return in_floats(name, weight, bias, std::move(post_ops), format, group_size);
   const int64_t outputs = weight.size(0), inputs = weight.size(1), size = std::min(group_size, inputs);
-  const int64_t groups = (inputs + size - 1) / size, half = int64_t{1} << (bits - 1);
+  const int64_t groups = (inputs + size - 1) / size, half = int64_t{1} << (format.bits - 1);
   const at::Tensor grouped = at::constant_pad_nd(weight, {0, groups * size - inputs}).view({outputs, groups, size});
   // With 4 bits it is worth cutting off the largest numbers of a group, as all others are rounded less. And as there is one
   // negative code more than positive ones, a negative scale may fit better.
-  const std::vector<double> shares = bits == 8   ? std::vector<double>{1}
-                                     : symmetric ? std::vector<double>{1, -1, 0.9, -0.9, 0.8, -0.8}
-                                                 : std::vector<double>{1, 0.9, 0.8};
+  const std::vector<double> shares = format.bits == 8 ? std::vector<double>{1}
+                                     : symmetric      ? std::vector<double>{1, -1, 0.9, -0.9, 0.8, -0.8}
+                                                      : std::vector<double>{1, 0.9, 0.8};
   Rounding best;
   for (const double share : shares) {
     const Rounding rounding = symmetric ? rounded_around_zero(grouped, half, share) : rounded(grouped, half, share);
@@ -130,10 +156,11 @@ LowBitSpec quantized(const char* name, const at::Tensor& weight, const std::opti
   }
   const at::Tensor codes = best.codes.to(at::kChar).view({outputs, -1}).narrow(1, 0, inputs).contiguous();
   return {name,
-          bits == 8 ? codes : in_halves(codes),
+          format.bits == 8 ? codes : in_halves(codes),
           best.scales,
           best.offsets,
           bias.value_or(at::Tensor()),
+          /*order=*/{},
           std::move(post_ops),
           inputs,
           size};
@@ -143,7 +170,7 @@ LowBitLinear::LowBitLinear(LowBitSpec spec)
     : FusedOp(spec.name, spec.post_ops, std::nullopt),
       spec_(checked(std::move(spec))),
       outputs_(spec_.outputs()),
-      bits_(spec_.bits()),
+      format_(spec_.format()),
       steps_(post_ops()),
       unpacked_codes_(std::move(spec_.codes)),
       stored_(StoredForms::of(unpacked_codes_, StoredForms::Plain::dropped)) {}
@@ -164,24 +191,36 @@ State LowBitLinear::state() const {
   for (const auto& [name, tensor] : {std::pair{"codes", packed().codes()},
                                      {"scales", spec_.scales},
                                      {"offsets", spec_.offsets},
-                                     {"bias", spec_.bias}}) {
+                                     {"bias", spec_.bias},
+                                     {"order", spec_.order}}) {
     if (tensor.defined()) tensors.insert(name, tensor);
   }
   c10::Dict<std::string, std::vector<int64_t>> integers;
   integers.insert("inputs", std::vector<int64_t>{spec_.inputs});
   integers.insert("group_size", std::vector<int64_t>{spec_.group_size});
-  return {/*version=*/1, tensors, integers, post_op_texts()};
+  if (spec_.follows_input) integers.insert("follows_input", std::vector<int64_t>{1});
+  // Older readers would not ask for an order or the input's dtype, nor know floats.
+  const int64_t version = spec_.order.defined() || spec_.follows_input || !format_.is_integer() ? 5 : 1;
+  return {version, tensors, integers, post_op_texts()};
+}
+
+at::Tensor numbers_of(const at::Tensor& saved, const at::Tensor& scales, const std::optional<at::Tensor>& offsets,
+                      const std::optional<at::Tensor>& order, int64_t inputs, int64_t group_size) {
+  const at::Tensor codes = (saved.scalar_type() == at::kByte ? out_of_halves(saved, inputs) : saved).to(at::kFloat);
+  const auto of_inputs = [&](const at::Tensor& of_groups) {
+    return of_groups.repeat_interleave(group_size, 1).narrow(1, 0, inputs);
+  };
+  const at::Tensor numbers = (offsets ? codes - of_inputs(*offsets) : codes) * of_inputs(scales);
+  return order ? numbers.index_select(1, order->argsort()) : numbers;
 }
 
 at::Tensor LowBitLinear::plain_weight() const {
   const OutsideOfPythonModes outside;
-  const at::Tensor saved = packed().codes();
-  const at::Tensor codes = (bits_ == 8 ? saved : out_of_halves(saved, inputs())).to(at::kFloat);
-  const auto of_inputs = [&](const at::Tensor& of_groups) {
-    return of_groups.repeat_interleave(spec_.group_size, 1).narrow(1, 0, inputs());
+  const auto if_there = [](const at::Tensor& tensor) {
+    return tensor.defined() ? std::optional(tensor) : std::nullopt;
   };
-  const at::Tensor numbers = spec_.offsets.defined() ? codes - of_inputs(spec_.offsets) : codes;
-  return numbers * of_inputs(spec_.scales);
+  return numbers_of(packed().codes(), spec_.scales, if_there(spec_.offsets), if_there(spec_.order), inputs(),
+                    spec_.group_size);
 }
 
 at::DimVector LowBitLinear::result_sizes(const at::Tensor& input) const {
@@ -203,6 +242,11 @@ at::Tensor LowBitLinear::run(const at::Tensor& input, const std::vector<at::Tens
   TORCH_CHECK(input.dim() >= 1 && input.size(-1) == inputs(), name(), ": expected input with last dimension ", inputs(),
               " (weight is [", outputs_, ", ", inputs(), "]), got ", input.sizes(), ".");
   check_operands(operands);
+  if (spec_.follows_input && (input.scalar_type() == at::kBFloat16 || input.scalar_type() == at::kHalf)) {
+    std::vector<at::Tensor> wide;
+    for (const at::Tensor& operand : operands) wide.push_back(operand.to(at::kFloat));
+    return run(input.to(at::kFloat), wide, true).to(input.scalar_type());
+  }
   size_t done = 0;
   if (const char* reason = reason_for_aten(input)) {
     remember(reason);
@@ -251,10 +295,11 @@ at::Tensor LowBitLinear::run_kernel(const at::Tensor& input, const std::vector<a
 
 std::string LowBitLinear::describe() const {
   const std::string group = spec_.groups() == 1 ? "row" : c10::str(spec_.group_size);
-  return c10::str(name(), "(weight=[", outputs_, ", ", inputs(), "], weight_format=int", bits_, ", group=", group,
-                  ", symmetric=", !spec_.offsets.defined(), ", scales=", spec_.scales.min().item<float>(), "..",
-                  spec_.scales.max().item<float>(), ", rows=", rows_are(), ", bias=", spec_.bias.defined(),
-                  ", post_ops=", post_op_texts(), stored_.describe(), ")");
+  return c10::str(name(), "(weight=[", outputs_, ", ", inputs(), "], weight_format=", format_.name, ", group=", group,
+                  ", symmetric=", !spec_.offsets.defined(), spec_.order.defined() ? ", inputs in an order" : "",
+                  ", scales=", spec_.scales.min().item<float>(), "..", spec_.scales.max().item<float>(),
+                  ", rows=", rows_are(), ", bias=", spec_.bias.defined(), ", post_ops=", post_op_texts(),
+                  stored_.describe(), ")");
 }
 
 }  // namespace ipex::runtime

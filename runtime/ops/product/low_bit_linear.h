@@ -1,5 +1,5 @@
-// A linear whose weight is kept as integers with scales. What its kinds share: which calls their kernels take, post-ops,
-// and a weight that is packed once.
+// A linear whose weight is kept as codes with scales: integers, or short floats. What its kinds share: which calls their
+// kernels take, post-ops, and a weight that is packed once.
 //
 //   number of the weight = (code - offset) * scale
 //
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "aot/stored_forms.h"
+#include "ops/product/low_bit_format.h"
 #include "ops/product/product.h"
 #include "packed/kernel_steps.h"
 #include "packed/lazy.h"
@@ -21,26 +22,35 @@ namespace ipex::runtime {
 // All that is saved.
 struct LowBitSpec {
   const char* name;  // of the run op, for messages
-  // int8 [outputs, inputs]; or uint8 [outputs, half the inputs], two codes of -8 to 7 a byte, the first in the lower half.
+  // [outputs, inputs] of the format's dtype; or uint8 [outputs, half the inputs], two codes of -8 to 7 a byte, the first in
+  // the lower half.
   at::Tensor codes;
   at::Tensor scales;   // float32 [outputs, groups]
-  at::Tensor offsets;  // the same, or undefined where all are zero
+  at::Tensor offsets;  // the same, or undefined where all are zero, as those of floats are
   at::Tensor bias;     // float32 [outputs], or undefined
+  // int64 [inputs]: which input of the call meets which of the codes. Undefined where they meet in order.
+  at::Tensor order;
   std::vector<std::string> post_ops;
   int64_t inputs;
   int64_t group_size;  // inputs that share a scale
+  // Whether inputs of bfloat16 and float16 are taken as well, and give results of their dtype.
+  bool follows_input = false;
 
   int64_t outputs() const { return codes.size(0); }
-  int64_t bits() const { return codes.scalar_type() == at::kChar ? 8 : 4; }
+  const LowBitFormat& format() const { return *low_bit_format(codes.scalar_type()); }
   int64_t groups() const { return (inputs + group_size - 1) / group_size; }
 };
 
 // Reads a state, and throws where a field is missing or malformed.
 LowBitSpec low_bit_spec(const char* name, const State& state);
 
-// Rounds a float32 weight. `bits` is 8 or 4, `group_size` a positive number. Symmetric ones have no offsets.
+// Rounds a float32 weight. `group_size` is a positive number. Symmetric ones have no offsets; floats always are.
 LowBitSpec quantized(const char* name, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
-                     std::vector<std::string> post_ops, int64_t bits, int64_t group_size, bool symmetric);
+                     std::vector<std::string> post_ops, const LowBitFormat& format, int64_t group_size, bool symmetric);
+
+// The weight that codes stand for, in float32.
+at::Tensor numbers_of(const at::Tensor& codes, const at::Tensor& scales, const std::optional<at::Tensor>& offsets,
+                      const std::optional<at::Tensor>& order, int64_t inputs, int64_t group_size);
 
 // Codes in the layout of a kernel.
 class PackedCodes {
@@ -75,7 +85,7 @@ class LowBitLinear : public FusedOp {
   // Without the codes.
   const LowBitSpec& spec() const { return spec_; }
   const StoredForms& stored_forms() const { return stored_; }
-  int64_t bits() const { return bits_; }
+  const LowBitFormat& format() const { return format_; }
   const PackedCodes& packed() const;
 
  private:
@@ -87,7 +97,8 @@ class LowBitLinear : public FusedOp {
   at::Tensor plain_weight() const;
 
   LowBitSpec spec_;
-  const int64_t outputs_, bits_;
+  const int64_t outputs_;
+  const LowBitFormat& format_;
   const KernelSteps steps_;
   mutable at::Tensor unpacked_codes_;  // until they are packed
   const StoredForms stored_;

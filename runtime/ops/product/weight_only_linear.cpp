@@ -1,10 +1,17 @@
-// linear whose weight alone is quantised, to int8 or int4, in groups of inputs or a row at a time.
+// linear whose weight alone is kept in few bits (low_bit_format.h), in groups of inputs or a row at a time.
 //
-//   ipex::weight_only_linear_prepack(weight, bias, post_ops, bits, group_size, symmetric) -> WeightOnlyLinearContext
+//   ipex::weight_only_linear_prepack(weight, bias, post_ops, format, group_size, symmetric) -> WeightOnlyLinearContext
 //   ipex::weight_only_linear_run(input, context, operands, eager_layout) -> Tensor
 //
-// Inputs stay float32. A few rows wait for the weight to be read: it is a quarter or an eighth of the float32 one, and
-// becomes floats in registers. For many rows each panel of it becomes floats in scratch memory, and many_rows.h multiplies.
+// Inputs stay float32. A few rows wait for the weight to be read: it is a half to an eighth of the float32 one, and becomes
+// floats in registers. For many rows each panel of it becomes floats in scratch memory, and many_rows.h multiplies.
+//
+// Of weights that somebody else has quantised (LowBitSpec has these tensors):
+//
+//   ipex::weight_only_linear_prepack.codes(codes, scales, offsets, order, bias, post_ops, inputs, group_size)
+//   ipex::weight_only_linear(input, codes, scales, offsets, order, bias, group_size) -> Tensor
+//
+// The latter is what a model says before it is optimised. It computes with the numbers that the codes stand for, in aten.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <torch/library.h>
@@ -12,6 +19,7 @@
 #include <limits>
 
 #include "kernels/kernels.h"
+#include "memory/result_memory.h"
 #include "memory/scratch.h"
 #include "memory/weight_memory.h"
 #include "ops/product/low_bit_linear.h"
@@ -30,10 +38,12 @@ int64_t rounded_up(int64_t count, int64_t size) { return at::divup(count, size) 
 // As kernels/codes_product.h wants them.
 class PanelsOfCodes final : public PackedCodes {
  public:
-  PanelsOfCodes(const at::Tensor& codes, const LowBitSpec& spec, const StoredForms& stored)
+  PanelsOfCodes(const at::Tensor& codes, const LowBitSpec& spec, const LowBitFormat& format, const StoredForms& stored)
       : outputs_(codes.size(0)),
         inputs_(spec.inputs),
-        is_4_bit_(codes.scalar_type() == at::kByte),
+        format_(format),
+        word_(word_of(format.codes)),
+        order_(spec.order),
         panel_columns_(kernels().codes_product.panel_columns),
         panels_(at::divup(outputs_, panel_columns_)) {
     // Where a row has one scale, it is written down many times: sums of sums round less.
@@ -45,7 +55,7 @@ class PanelsOfCodes final : public PackedCodes {
       return stored.get(c10::str(what, ", ", panel_columns_, " columns, groups of ", group_size_), shape, make);
     };
     const FormShape of_groups{at::kFloat, {panels_ * groups_ * panel_columns_}};
-    bytes_ = get(is_4_bit_ ? "int4" : "int8", {at::kByte, {byte_count()}}, [&] { return codes_in_panels(codes); });
+    bytes_ = get(format.name, {at::kByte, {byte_count()}}, [&] { return codes_in_panels(codes); });
     scales_ = get("scales", of_groups, [&] { return in_panels(spec.scales, is_one_group); });
     if (spec.offsets.defined()) {
       offsets_ = get("offsets", of_groups, [&] { return in_panels(spec.offsets, is_one_group); });
@@ -54,19 +64,11 @@ class PanelsOfCodes final : public PackedCodes {
 
   at::Tensor codes() const override {
     const OutsideOfPythonModes outside;
-    const int64_t width = is_4_bit_ ? at::divup(inputs_, 2) : inputs_;
-    at::Tensor codes = at::zeros({outputs_, width}, is_4_bit_ ? at::kByte : at::kChar);
+    at::Tensor codes = at::zeros({outputs_, format_.row_length(inputs_)}, format_.dtype);
     const auto* bytes = bytes_.const_data_ptr<uint8_t>();
     auto* to = static_cast<uint8_t*>(codes.mutable_data_ptr());
-    for (int64_t output = 0; output < outputs_; ++output) {
-      for (int64_t k = 0; k < inputs_; ++k) {
-        const uint8_t byte = bytes[place(output, k)];
-        if (is_4_bit_) {
-          to[output * width + k / 2] |= static_cast<uint8_t>(byte & (k % 2 == 0 ? 15 : 240));
-        } else {
-          to[output * width + k] = byte;
-        }
-      }
+    for (int64_t output = 0; output < outputs_; ++output, to += codes.nbytes() / outputs_) {
+      for (int64_t k = 0; k < inputs_; ++k) copy_code(bytes + place(output, k), to + place_in_row(k), k);
     }
     return codes;
   }
@@ -77,10 +79,10 @@ class PanelsOfCodes final : public PackedCodes {
 
  private:
   int64_t depth() const { return groups_ * group_size_; }
-  int64_t byte_count() const { return panels_ * depth() * panel_columns_ / (is_4_bit_ ? 2 : 1); }
+  int64_t byte_count() const { return panels_ * depth() * panel_columns_ * word_.bytes / word_.numbers; }
 
   CodesMatrix matrix() const {
-    return {is_4_bit_ ? CodeFormat::int4 : CodeFormat::int8,
+    return {format_.codes,
             bytes_.const_data_ptr<uint8_t>(),
             scales_.const_data_ptr<float>(),
             offsets_.defined() ? offsets_.const_data_ptr<float>() : nullptr,
@@ -88,29 +90,34 @@ class PanelsOfCodes final : public PackedCodes {
             groups_};
   }
 
-  // The byte that holds a code: in int4, two neighbours of a column share it.
+  // The first byte of a code. Two neighbours of int4 share it.
   int64_t place(int64_t output, int64_t k) const {
     const int64_t panel = output / panel_columns_, column = output % panel_columns_;
-    const int64_t number = panel * depth() + k;  // of a line of the panel's columns
-    if (!is_4_bit_) return number * panel_columns_ + column;
-    constexpr int64_t bytes = codes_of_a_word / 2;
-    return (number / codes_of_a_word * panel_columns_ + column) * bytes + number % codes_of_a_word / 2;
+    const int64_t word = (panel * depth() + k) / word_.numbers * panel_columns_ + column;
+    return word * word_.bytes + k % word_.numbers * word_.bytes / word_.numbers;
+  }
+
+  // The same in a row of saved codes.
+  int64_t place_in_row(int64_t k) const { return k * format_.bits / 8; }
+
+  // Number k of a row, between these places. int4 is in the same half of a byte in both.
+  void copy_code(const uint8_t* from, uint8_t* to, int64_t k) const {
+    if (format_.bits == 4) {
+      *to |= static_cast<uint8_t>(*from & (k % 2 == 0 ? 15 : 240));
+    } else {
+      std::copy_n(from, format_.bits / 8, to);
+    }
   }
 
   at::Tensor codes_in_panels(const at::Tensor& codes) const {
     at::Tensor result = zero_weight({byte_count()}, at::kByte);
     auto* bytes = result.mutable_data_ptr<uint8_t>();
-    const auto* from = static_cast<const uint8_t*>(codes.const_data_ptr());
+    const auto* first_row = static_cast<const uint8_t*>(codes.const_data_ptr());
+    const auto row_bytes = static_cast<int64_t>(codes.nbytes()) / outputs_;
     at::parallel_for(0, panels_, 1, [&](int64_t first, int64_t last) {
       for (int64_t output = first * panel_columns_; output < std::min(outputs_, last * panel_columns_); ++output) {
-        for (int64_t k = 0; k < inputs_; ++k) {
-          if (is_4_bit_) {
-            const int code = from[output * at::divup(inputs_, 2) + k / 2] >> (k % 2 * 4) & 15;
-            bytes[place(output, k)] |= static_cast<uint8_t>(code << (k % 2 * 4));
-          } else {
-            bytes[place(output, k)] = from[output * inputs_ + k];
-          }
-        }
+        const uint8_t* row = first_row + output * row_bytes;
+        for (int64_t k = 0; k < inputs_; ++k) copy_code(row + place_in_row(k), bytes + place(output, k), k);
       }
     });
     return result;
@@ -130,15 +137,25 @@ class PanelsOfCodes final : public PackedCodes {
     return in_panels;
   }
 
+  // In the order of the codes.
+  void copy_row(const float* from, float* to) const {
+    if (!order_.defined()) {
+      std::copy_n(from, inputs_, to);
+      return;
+    }
+    const auto* order = order_.const_data_ptr<int64_t>();
+    for (int64_t k = 0; k < inputs_; ++k) to[k] = from[order[k]];
+  }
+
   void multiply_codes(const InputRows& rows, const ElementwiseSteps& steps, float* result) const {
-    const bool pads = depth() != inputs_;
+    const bool copies = depth() != inputs_ || order_.defined();
     const at::Tensor memory =
-        pads || offsets_.defined() ? scratch(sizeof(float) * rows.count * (depth() + groups_)) : at::Tensor();
+        copies || offsets_.defined() ? scratch(sizeof(float) * rows.count * (depth() + groups_)) : at::Tensor();
     auto* padded = memory.defined() ? static_cast<float*>(memory.data_ptr()) : nullptr;
     float* sums = offsets_.defined() ? padded + rows.count * depth() : nullptr;
     for (int64_t row = 0; memory.defined() && row < rows.count; ++row) {
       float* to = padded + row * depth();
-      std::copy_n(rows.first + row * rows.stride, inputs_, to);
+      copy_row(rows.first + row * rows.stride, to);
       std::fill(to + inputs_, to + depth(), 0.f);
       for (int64_t group = 0; sums && group < groups_; ++group) {
         double sum = 0;
@@ -159,7 +176,14 @@ class PanelsOfCodes final : public PackedCodes {
     at::parallel_for(0, panels_, grain, [&](int64_t first, int64_t last) { multiply(product, first, last); });
   }
 
-  void multiply_floats(const InputRows& rows, const ElementwiseSteps& steps, float* result) const {
+  void multiply_floats(InputRows rows, const ElementwiseSteps& steps, float* result) const {
+    at::Tensor ordered;  // not in scratch memory, which the threads need
+    if (order_.defined()) {
+      ordered = empty_result({rows.count, inputs_}, at::kFloat);
+      auto* to = ordered.mutable_data_ptr<float>();
+      for (int64_t row = 0; row < rows.count; ++row) copy_row(rows.first + row * rows.stride, to + row * inputs_);
+      rows = {to, rows.count, inputs_};
+    }
     at::parallel_for(0, panels_, /*grain_size=*/1, [&](int64_t first, int64_t last) {
       const at::Tensor memory = scratch(sizeof(float) * depth() * panel_columns_);
       auto* floats = static_cast<float*>(memory.data_ptr());
@@ -180,7 +204,9 @@ class PanelsOfCodes final : public PackedCodes {
   }
 
   const int64_t outputs_, inputs_;
-  const bool is_4_bit_;
+  const LowBitFormat& format_;
+  const CodeWord word_;
+  const at::Tensor order_;
   const int64_t panel_columns_, panels_;
   int64_t group_size_, groups_;
   at::Tensor bytes_, scales_, offsets_;
@@ -196,7 +222,7 @@ class WeightOnlyLinearContext final : public LowBitLinear {
 
  private:
   std::unique_ptr<const PackedCodes> pack(const at::Tensor& codes) const override {
-    return std::make_unique<const PanelsOfCodes>(codes, spec(), stored_forms());
+    return std::make_unique<const PanelsOfCodes>(codes, spec(), format(), stored_forms());
   }
   void multiply(const InputRows& rows, const ElementwiseSteps& steps, float* result) const override {
     static_cast<const PanelsOfCodes&>(packed()).multiply(rows, steps, result);
@@ -206,24 +232,60 @@ class WeightOnlyLinearContext final : public LowBitLinear {
 
 c10::intrusive_ptr<WeightOnlyLinearContext> weight_only_linear_prepack(const at::Tensor& weight,
                                                                        const std::optional<at::Tensor>& bias,
-                                                                       std::vector<std::string> post_ops, int64_t bits,
+                                                                       std::vector<std::string> post_ops,
+                                                                       const std::string& format_name,
                                                                        int64_t group_size, bool symmetric) {
-  TORCH_CHECK((bits == 8 || bits == 4) && (group_size == 0 || (group_size >= 8 && group_size % 8 == 0)), op_name,
-              ": expected 8 or 4 bits, and a group_size of a multiple of 8, or 0 for whole rows, got ", bits, " and ",
-              group_size, ".");
+  const LowBitFormat* format = low_bit_format(format_name);
+  TORCH_CHECK(format, op_name, ": expected one of ", low_bit_format_names(), ", got '", format_name, "'.");
+  TORCH_CHECK(group_size == 0 || (group_size >= 8 && group_size % 8 == 0), op_name,
+              ": expected a group_size of a multiple of 8, or 0 for whole rows, got ", group_size, ".");
   auto context = c10::make_intrusive<WeightOnlyLinearContext>(
-      quantized(op_name, weight, bias, std::move(post_ops), bits,
+      quantized(op_name, weight, bias, std::move(post_ops), *format,
                 group_size == 0 ? std::numeric_limits<int64_t>::max() : group_size, symmetric));
   context->ensure_packed();
   return context;
 }
 
+c10::intrusive_ptr<WeightOnlyLinearContext> prepack_codes(const at::Tensor& codes, const at::Tensor& scales,
+                                                          const std::optional<at::Tensor>& offsets,
+                                                          const std::optional<at::Tensor>& order,
+                                                          const std::optional<at::Tensor>& bias,
+                                                          std::vector<std::string> post_ops, int64_t inputs,
+                                                          int64_t group_size) {
+  const auto or_none = [](const std::optional<at::Tensor>& tensor) { return tensor.value_or(at::Tensor()); };
+  auto context = c10::make_intrusive<WeightOnlyLinearContext>(
+      LowBitSpec{op_name, codes, scales, or_none(offsets), or_none(bias), or_none(order), std::move(post_ops), inputs,
+                 group_size, /*follows_input=*/true});
+  context->ensure_packed();
+  return context;
+}
+
+// As the packed op computes it, where the user runs the model as it is.
+at::Tensor weight_only_linear(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
+                              const std::optional<at::Tensor>& offsets, const std::optional<at::Tensor>& order,
+                              const std::optional<at::Tensor>& bias, int64_t inputs, int64_t group_size) {
+  const LowBitFormat* format = low_bit_format(codes.scalar_type());
+  TORCH_CHECK(format && codes.dim() == 2 && inputs > 0 && group_size > 0 && codes.size(1) == format->row_length(inputs),
+              "ipex::weight_only_linear: expected a weight of one of ", low_bit_format_names(), " for ", inputs,
+              " inputs, got ", codes.scalar_type(), " ", codes.sizes(), ".");
+  const at::Tensor weight = numbers_of(codes, scales, offsets, order, inputs, group_size).to(input.scalar_type());
+  return at::linear(input, weight, bias ? std::optional(bias->to(input.scalar_type())) : std::nullopt);
+}
+
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define_context<WeightOnlyLinearContext>(m, "WeightOnlyLinearContext");
   m.def(
-      "weight_only_linear_prepack(Tensor weight, Tensor? bias, str[] post_ops, int bits, int group_size, "
+      "weight_only_linear_prepack(Tensor weight, Tensor? bias, str[] post_ops, str format, int group_size, "
       "bool symmetric) -> __torch__.torch.classes.ipex.WeightOnlyLinearContext",
       weight_only_linear_prepack);
+  m.def(
+      "weight_only_linear_prepack.codes(Tensor codes, Tensor scales, Tensor? offsets, Tensor? order, Tensor? bias, "
+      "str[] post_ops, int inputs, int group_size) -> __torch__.torch.classes.ipex.WeightOnlyLinearContext",
+      prepack_codes);
+  m.def(
+      "weight_only_linear(Tensor input, Tensor codes, Tensor scales, Tensor? offsets, Tensor? order, Tensor? bias, "
+      "int inputs, int group_size) -> Tensor",
+      weight_only_linear);
   m.def(
       "weight_only_linear_run(Tensor input, __torch__.torch.classes.ipex.WeightOnlyLinearContext context, "
       "Tensor[] operands, bool eager_layout) -> Tensor",

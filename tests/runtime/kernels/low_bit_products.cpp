@@ -78,13 +78,45 @@ int wrong_elements_of_bytes(const Case& c) {
   return wrong;
 }
 
+// A finite code of one number, from the lowest bits up, and the number.
+struct Code {
+  uint32_t bits;
+  double number;
+};
+
+// An 8-bit float by its definition.
+double short_float(uint32_t bits, int mantissa, int bias) {
+  const int exponent = (bits & 127) >> mantissa, fraction = bits & ((1 << mantissa) - 1);
+  const double magnitude = exponent == 0 ? std::ldexp(fraction, 1 - bias - mantissa)
+                                         : std::ldexp((1 << mantissa) + fraction, exponent - bias - mantissa);
+  return bits & 128 ? -magnitude : magnitude;
+}
+
+// The 8-bit floats that are taken are such that sums are exact: small exponents, but with all below the least normal one.
+Code random_code(CodeFormat format) {
+  if (format == CodeFormat::e4m3 || format == CodeFormat::e5m2) {
+    const bool is_e4m3 = format == CodeFormat::e4m3;
+    const auto bits = static_cast<uint32_t>(random_integer(0, is_e4m3 ? 31 : 15) | random_integer(0, 1) << 7);
+    return {bits, is_e4m3 ? short_float(bits, 3, 7) : short_float(bits, 2, 15)};
+  }
+  if (format == CodeFormat::bf16) {
+    const auto number = static_cast<float>(random_integer(-127, 127));
+    uint32_t bits;
+    __builtin_memcpy(&bits, &number, sizeof(bits));
+    return {bits >> 16, number};
+  }
+  const int code = format == CodeFormat::int4 ? random_integer(-8, 7) : random_integer(-128, 127);
+  return {static_cast<uint32_t>(code), static_cast<double>(code)};
+}
+
 int wrong_elements_of_codes(const Case& c, CodeFormat format, int64_t group_size, bool has_offsets) {
   const int64_t groups = ceil_divide(c.depth, group_size), depth = groups * group_size;
   const int64_t panel_columns = panel_columns_of_codes, panels = ceil_divide(c.columns, panel_columns);
-  const bool is_4_bit = format == CodeFormat::int4;
+  const CodeWord word = word_of(format);
+  const auto bits_of_a_code = static_cast<int>(8 * word.bytes / word.numbers);
   std::vector<float> rows(c.rows * depth), group_sums(c.rows * groups), plain(depth * panels * panel_columns);
   std::vector<float> scales(panels * groups * panel_columns), offsets(scales.size());
-  std::vector<uint8_t> codes(panels * depth * panel_columns / (is_4_bit ? 2 : 1));
+  std::vector<uint8_t> codes(panels * depth * panel_columns * word.bytes / word.numbers);
   for (float& x : scales) x = static_cast<float>(random_integer(1, 9));
   for (float& x : offsets) x = has_offsets ? static_cast<float>(random_integer(-8, 8)) : 0;
   for (int64_t row = 0; row < c.rows; ++row) {
@@ -96,14 +128,14 @@ int wrong_elements_of_codes(const Case& c, CodeFormat format, int64_t group_size
   for (int64_t panel = 0; panel < panels; ++panel) {
     for (int64_t k = 0; k < depth; ++k) {
       for (int64_t i = 0; i < panel_columns; ++i) {
-        const int code = is_4_bit ? random_integer(-8, 7) : random_integer(-128, 127);
+        const Code code = random_code(format);
         const int64_t place = (panel * groups + k / group_size) * panel_columns + i;
-        plain[(panel * depth + k) * panel_columns + i] = (static_cast<float>(code) - offsets[place]) * scales[place];
-        if (is_4_bit) {
-          const int64_t word = (panel * depth + k) / 8 * panel_columns + i;
-          codes[word * 4 + k % 8 / 2] |= static_cast<uint8_t>((code & 15) << (k % 2 * 4));
-        } else {
-          codes[(panel * depth + k) * panel_columns + i] = static_cast<uint8_t>(code);
+        plain[(panel * depth + k) * panel_columns + i] = static_cast<float>(
+            (code.number - static_cast<double>(offsets[place])) * static_cast<double>(scales[place]));
+        const int64_t first = ((panel * depth + k) / word.numbers * panel_columns + i) * word.bytes;
+        const int64_t bit = k % word.numbers * bits_of_a_code;
+        for (int64_t b = 0; b < bits_of_a_code; ++b) {
+          codes[first + (bit + b) / 8] |= static_cast<uint8_t>((code.bits >> b & 1) << (bit + b) % 8);
         }
       }
     }
@@ -122,7 +154,7 @@ int wrong_elements_of_codes(const Case& c, CodeFormat format, int64_t group_size
   int wrong = 0;
   for (int64_t row = 0; row < c.rows; ++row) {
     for (int64_t column = 0; column < c.columns; ++column) {
-      double expected = 0;  // integers, all of them
+      double expected = 0;  // exact, as the sums of floats are here
       for (int64_t k = 0; k < depth; ++k) {
         expected += rows[row * depth + k] *
                     plain[(column / panel_columns * depth + k) * panel_columns + column % panel_columns];
@@ -163,11 +195,15 @@ int main() {
         wrong += wrong_elements_of_bytes({rows, depth, columns});
         for (const int64_t group_size : {8, 16, 40}) {
           for (const bool has_offsets : {false, true}) {
-            wrong += wrong_elements_of_codes({rows, depth, columns}, CodeFormat::int8, group_size, has_offsets);
-            wrong += wrong_elements_of_codes({rows, depth, columns}, CodeFormat::int4, group_size, has_offsets);
+            for (const CodeFormat format :
+                 {CodeFormat::int8, CodeFormat::int4, CodeFormat::bf16, CodeFormat::e4m3, CodeFormat::e5m2}) {
+              if (has_offsets && format != CodeFormat::int8 && format != CodeFormat::int4) continue;
+              wrong += wrong_elements_of_codes({rows, depth, columns}, format, group_size, has_offsets);
+              ++cases;
+            }
           }
         }
-        cases += 13;
+        ++cases;
       }
     }
   }

@@ -251,8 +251,10 @@ def test_a_winograd_weight_is_counted(clean):
     assert [s["total_size"] for s in new if s["holder"] == "packed weights"] == [block(36 * 64 * 64 * 4)]
 
 
-@pytest.mark.parametrize(("quantize", "bits"), [("dynamic", 8), ("int8", 8), ("int4", 4)])
-def test_weights_of_integers_are_counted(clean, quantize, bits):
+@pytest.mark.parametrize(
+    ("quantize", "bits"), [("dynamic", 8), ("int8", 8), ("int4", 4), ("bfloat16", 16), ("float8_e5m2", 8)]
+)
+def test_weights_of_few_bits_are_counted(clean, quantize, bits):
     model, x = nn.Linear(1024, 512).eval(), torch.randn(4, 1024)
     before = ipex.memory_stats()
     if quantize == "dynamic":

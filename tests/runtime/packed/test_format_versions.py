@@ -30,6 +30,8 @@ RECURRENT = {
 }
 LAYERS = {"layers": [1], "bidirectional": [0], "batch_first": [0]}
 PINNED = {"math_mode": [0]}
+CODES, SCALES = torch.randint(-8, 8, (5, 6)), torch.rand(5, 1)
+ORDER, ROW = torch.tensor([3, 0, 5, 1, 2, 4]), {"inputs": [6], "group_size": [6]}
 X, IMAGE, SEQUENCE = torch.randn(3, 6), torch.randn(1, 4, 9, 9), torch.randn(4, 2, 6)
 HIDDEN = torch.randn(1, 2, 5)
 
@@ -40,6 +42,10 @@ def half(*tensors: Tensor) -> list[Tensor]:
 
 def linear(context: torch.ScriptObject, x: Tensor = X) -> Tensor:
     return torch.ops.ipex.linear_run(x, context, [], True)
+
+
+def weight_only(context: torch.ScriptObject, x: Tensor = X) -> Tensor:
+    return torch.ops.ipex.weight_only_linear_run(x, context, [], True)
 
 
 def lstm(context: torch.ScriptObject) -> Tensor:
@@ -121,6 +127,30 @@ STATES = {
         (2, {}, PINNED, []),
         lambda context: torch.ops.ipex.matmul_run(X, context, [], True, X.T),
         lambda: X @ X.T,
+    ),
+    "weight-only 1": (
+        "WeightOnlyLinearContext",
+        (1, {"codes": CODES.to(torch.int8), "scales": SCALES}, ROW, ["relu"]),
+        weight_only,
+        lambda: F.linear(X, CODES * SCALES).relu(),
+    ),
+    "weight-only 5, short floats": (
+        "WeightOnlyLinearContext",
+        (5, {"codes": CODES.to(torch.float8_e4m3fn), "scales": SCALES}, ROW, []),
+        weight_only,
+        lambda: F.linear(X, CODES * SCALES),
+    ),
+    "weight-only 5, inputs in an order": (
+        "WeightOnlyLinearContext",
+        (5, {"codes": CODES.to(torch.int8), "scales": SCALES, "order": ORDER}, ROW, []),
+        weight_only,
+        lambda: F.linear(X[:, ORDER], CODES * SCALES),
+    ),
+    "weight-only 5, results of the input's dtype": (
+        "WeightOnlyLinearContext",
+        (5, {"codes": CODES.to(torch.int8), "scales": SCALES}, {**ROW, "follows_input": [1]}, ["relu"]),
+        lambda context: weight_only(context, half(X)[0]),
+        lambda: F.linear(half(X)[0].float(), CODES * SCALES).relu().bfloat16(),
     ),
     "lstm 1": ("LstmContext", (1, RECURRENT, LAYERS, []), lstm, lstm_in_aten),
     "lstm 2": ("LstmContext", (2, RECURRENT, {**LAYERS, **PINNED}, []), lstm, lstm_in_aten),

@@ -83,7 +83,7 @@ def test_the_largest_sums():
     x = torch.ones(8, inputs)
     x[1], x[2, ::2] = -1, -1
     assert torch.equal(run(packed(model), x), expected(model, x))
-    with pytest.raises(RuntimeError, match="at most 65536 inputs, got int8 and 65537"):
+    with pytest.raises(RuntimeError, match="at most 65536 inputs in order, got int8 and 65537"):
         packed(linear(inputs + 1, 3))
 
 
@@ -224,11 +224,11 @@ def changed(**changes: object) -> tuple:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"codes": None}, "weight of int8"),
+        ({"codes": None}, "weight of one of int8"),
         ({"codes": torch.zeros(29, 36, dtype=torch.int8)}, "for 37 inputs, got torch.CharTensor \\[29, 36\\]"),
         ({"codes": torch.zeros(0, 37, dtype=torch.int8)}, "non-empty CPU weight"),
-        ({"codes": torch.zeros(37, dtype=torch.int8)}, "weight of int8"),
-        ({"codes": torch.zeros(29, 37)}, "weight of int8"),
+        ({"codes": torch.zeros(37, dtype=torch.int8)}, "weight of one of int8"),
+        ({"codes": torch.zeros(29, 37)}, "weight of one of int8"),
         ({"codes": torch.zeros(29, 19, dtype=torch.uint8)}, "expected int8 with a scale for each output"),
         ({"scales": torch.zeros(28, 1)}, "scales of \\[29, 1\\], got torch.FloatTensor \\[28, 1\\]"),
         ({"scales": torch.zeros(29, 1).double()}, "float32 CPU scales"),
@@ -236,7 +236,7 @@ def changed(**changes: object) -> tuple:
         ({"offsets": torch.zeros(29, 1)}, "expected int8 with a scale for each output"),
         ({"bias": torch.zeros(28)}, "bias of 29 elements"),
         ({"inputs": [0]}, "1 integers of at least 1 in 'inputs'"),
-        ({"inputs": [1 << 62]}, "in groups of 37|weight of int8"),
+        ({"inputs": [1 << 62]}, "in groups of 37|weight of one of int8"),
         ({"group_size": [8]}, "scales of \\[29, 5\\]"),
         ({"group_size": [38]}, "multiple of 8 or of all"),
         ({"group_size": [7]}, "multiple of 8 or of all"),

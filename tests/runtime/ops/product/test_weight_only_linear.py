@@ -14,16 +14,21 @@ from support import assert_same, fallback_reasons, own_thread_count
 
 SMALLEST = torch.finfo(torch.float32).tiny
 FORMATS = pytest.mark.parametrize(
-    ("bits", "group_size", "symmetric"),
+    ("format", "group_size", "symmetric"),
     [
-        (8, 0, True),
-        (8, 0, False),
-        (8, 32, True),
-        (8, 128, False),
-        (4, 0, True),
-        (4, 32, True),
-        (4, 64, False),
-        (4, 128, True),
+        ("int8", 0, True),
+        ("int8", 0, False),
+        ("int8", 32, True),
+        ("int8", 128, False),
+        ("int4", 0, True),
+        ("int4", 32, True),
+        ("int4", 64, False),
+        ("int4", 128, True),
+        ("bfloat16", 0, True),
+        ("float8_e4m3fn", 0, True),
+        ("float8_e4m3fn", 32, True),
+        ("float8_e5m2", 0, True),
+        ("float8_e5m2", 128, True),
     ],
 )
 
@@ -32,19 +37,23 @@ def linear(inputs: int, outputs: int, bias: bool = True) -> nn.Linear:
     return nn.Linear(inputs, outputs, bias).eval()
 
 
-def packed(model: nn.Linear, bits: int, group_size: int, symmetric: bool, *post_ops: str) -> torch.ScriptObject:
+def packed(model: nn.Linear, format: str, group_size: int, symmetric: bool, *post_ops: str) -> torch.ScriptObject:
     prepack = torch.ops.ipex.weight_only_linear_prepack
-    return prepack(model.weight, model.bias, list(post_ops), bits, group_size, symmetric)
+    return prepack(model.weight, model.bias, list(post_ops), format, group_size, symmetric)
 
 
 def run(context: torch.ScriptObject, x: Tensor, *operands: Tensor) -> Tensor:
     return torch.ops.ipex.weight_only_linear_run(x, context, list(operands), True)
 
 
-def rounded(weight: Tensor, bits: int, group_size: int, symmetric: bool) -> Tensor:
+def rounded(weight: Tensor, format: str, group_size: int, symmetric: bool) -> Tensor:
     """The numbers that the codes stand for."""
     outputs, inputs = weight.shape
-    size, half = min(group_size or inputs, inputs), 2 ** (bits - 1)
+    size = min(group_size or inputs, inputs)
+    if not format.startswith("int"):
+        return in_floats(weight, getattr(torch, format), size)
+    bits = int(format[3:])
+    half = 2 ** (bits - 1)
     groups = F.pad(weight, (0, -inputs % size)).view(outputs, -1, size)
     shares = (1,) if bits == 8 else (1, -1, 0.9, -0.9, 0.8, -0.8) if symmetric else (1, 0.9, 0.8)
     best = torch.full((outputs, groups.shape[1], 1), float("inf"))
@@ -64,7 +73,16 @@ def rounded(weight: Tensor, bits: int, group_size: int, symmetric: bool) -> Tens
     return numbers.view(outputs, -1)[:, :inputs]
 
 
-def expected(model: nn.Linear, x: Tensor, *recipe: int) -> Tensor:
+def in_floats(weight: Tensor, dtype: torch.dtype, size: int) -> Tensor:
+    if dtype == torch.bfloat16:
+        return weight.to(dtype).float()
+    outputs, inputs = weight.shape
+    groups = F.pad(weight, (0, -inputs % size)).view(outputs, -1, size)
+    scale = (groups.abs().amax(2, keepdim=True) / torch.finfo(dtype).max).clamp_min(SMALLEST)
+    return ((groups / scale).to(dtype).float() * scale).view(outputs, -1)[:, :inputs]
+
+
+def expected(model: nn.Linear, x: Tensor, *recipe: object) -> Tensor:
     return F.linear(x, rounded(model.weight, *recipe), model.bias)
 
 
@@ -76,35 +94,40 @@ def _no_gradients():
 
 @FORMATS
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 6, 7, 48, 49])
-def test_the_weight_is_rounded_and_nothing_else(bits, group_size, symmetric, rows):
+def test_the_weight_is_rounded_and_nothing_else(format, group_size, symmetric, rows):
     for inputs, outputs in ((1, 1), (37, 29), (129, 130), (520, 65)):
         model, x = linear(inputs, outputs), torch.randn(rows, inputs)
-        context = packed(model, bits, group_size, symmetric)
-        assert_same(run(context, x), expected(model, x, bits, group_size, symmetric))
+        context = packed(model, format, group_size, symmetric)
+        assert_same(run(context, x), expected(model, x, format, group_size, symmetric))
         assert context.fallback_reasons() == []
 
 
 @FORMATS
-def test_what_a_file_holds(bits, group_size, symmetric):
+def test_what_a_file_holds(format, group_size, symmetric):
     model, x = linear(141, 29), torch.randn(5, 141)
     model.weight[7] = 0
-    context = packed(model, bits, group_size, symmetric, "relu")
+    context = packed(model, format, group_size, symmetric, "relu")
     (version, tensors, integers, post_ops), _ = context.__getstate__()
     size = group_size or 141
-    assert (version, integers, post_ops) == (1, {"inputs": [141], "group_size": [size]}, ["relu"])
+    dtype = torch.uint8 if format == "int4" else getattr(torch, format)
+    assert (version, integers, post_ops) == (
+        1 if format.startswith("int") else 5,
+        {"inputs": [141], "group_size": [size]},
+        ["relu"],
+    )
     groups = -(-141 // size)
-    assert tensors["codes"].shape == (29, 141 if bits == 8 else 71)
-    assert tensors["codes"].dtype == (torch.int8 if bits == 8 else torch.uint8)
+    assert tensors["codes"].shape == (29, 71 if format == "int4" else 141)
+    assert tensors["codes"].dtype == dtype
     assert tensors["scales"].shape == (29, groups)
     assert ("offsets" in tensors) == (not symmetric)
     codes = tensors["codes"]
-    if bits == 4:
+    if format == "int4":
         codes = torch.stack([codes & 15, codes >> 4], 2).flatten(1)[:, :141].to(torch.int8)
         codes = torch.where(codes > 7, codes - 16, codes)
     offsets = tensors.get("offsets", torch.zeros(29, groups))
-    numbers = codes - offsets.repeat_interleave(size, 1)[:, :141]
+    numbers = codes.float() - offsets.repeat_interleave(size, 1)[:, :141]
     numbers = numbers * tensors["scales"].repeat_interleave(size, 1)[:, :141]
-    assert torch.equal(numbers, rounded(model.weight, bits, group_size, symmetric))
+    assert torch.equal(numbers, rounded(model.weight, format, group_size, symmetric))
     assert torch.equal(run(copy.deepcopy(context), x), run(context, x))
 
 
@@ -112,7 +135,7 @@ def test_four_bits_cut_off_what_is_worth_it():
     """Rounding to the largest number would leave an error of 0.118."""
     model = linear(1024, 64, bias=False)
     model.weight.normal_()
-    y = run(packed(model, 4, 128, True), torch.eye(1024)).t()
+    y = run(packed(model, "int4", 128, True), torch.eye(1024)).t()
     assert (y - model.weight).norm() / model.weight.norm() < 0.105
 
 
@@ -122,7 +145,7 @@ def test_inputs_stay_float32(rows):
     model, x = linear(100, 40, bias=False), torch.randn(rows, 100)
     x[0] *= 1e6
     x[:, 5] *= 1e4
-    y, e = run(packed(model, 8, 0, True), x), expected(model, x, 8, 0, True)
+    y, e = run(packed(model, "int8", 0, True), x), expected(model, x, "int8", 0, True)
     for row in range(rows):
         assert_same(y[row], e[row])
 
@@ -130,9 +153,9 @@ def test_inputs_stay_float32(rows):
 @pytest.mark.parametrize("rows", [4, 60])
 def test_nan_and_infinity_stay_in_their_row(rows):
     model, x = linear(70, 50), torch.randn(rows, 70)
-    clean = run(packed(model, 4, 32, True), x)
+    clean = run(packed(model, "int4", 32, True), x)
     x[1, 69], x[2, 3] = float("nan"), float("inf")
-    y = run(packed(model, 4, 32, True), x)
+    y = run(packed(model, "int4", 32, True), x)
     assert y[1].isnan().all()
     assert not y[2].isfinite().any()
     for row in (0, *range(3, rows)):
@@ -142,7 +165,7 @@ def test_nan_and_infinity_stay_in_their_row(rows):
 @pytest.mark.parametrize("rows", [2, 60])
 def test_post_ops(rows):
     model, x, other = linear(70, 90), torch.randn(rows, 70), torch.randn(rows, 90)
-    recipe = (4, 32, False)
+    recipe = ("int4", 32, False)
     y = expected(model, x, *recipe)
     assert_same(run(packed(model, *recipe, "silu"), x), F.silu(y))
     assert_same(run(packed(model, *recipe, "add", "relu"), x, other), (y + other).relu())
@@ -153,7 +176,7 @@ def test_post_ops(rows):
 
 def test_shapes_and_strides():
     model, wide = linear(40, 30), torch.randn(9, 100)
-    context = packed(model, 4, 16, True)
+    context = packed(model, "int4", 16, True)
     for x in (
         torch.randn(40),
         torch.randn(2, 3, 40),
@@ -162,14 +185,14 @@ def test_shapes_and_strides():
         torch.randn(40, 9).t(),
         torch.randn(1, 40).expand(7, 40),
     ):
-        assert_same(run(context, x), expected(model, x, 4, 16, True))
+        assert_same(run(context, x), expected(model, x, "int4", 16, True))
     assert run(context, torch.randn(0, 40)).shape == (0, 30)
 
 
 @pytest.mark.parametrize("rows", [1, 5, 60])
 def test_neither_calls_nor_threads_change_a_bit(rows):
     model, x = linear(600, 900), torch.randn(rows, 600)
-    context = packed(model, 4, 64, False)
+    context = packed(model, "int4", 64, False)
     y = run(context, x)
     with own_thread_count():
         for threads in (1, 2, 3, 7):
@@ -179,17 +202,45 @@ def test_neither_calls_nor_threads_change_a_bit(rows):
 
 def test_gradients_go_through_the_rounded_weight():
     model, x = linear(40, 30), torch.randn(5, 40)
-    recipe = (4, 16, False)
+    recipe = ("int4", 16, False)
     with torch.enable_grad():
         x.requires_grad_()
         run(packed(model, *recipe), x).sum().backward()
     assert_same(x.grad, rounded(model.weight, *recipe).sum(0).expand(5, 40).contiguous())
 
 
-@pytest.mark.parametrize(("bits", "group_size"), [(3, 32), (16, 32), (8, 12), (4, 4), (4, -8)])
-def test_what_can_not_be_packed(bits, group_size):
-    with pytest.raises(RuntimeError, match="8 or 4 bits, and a group_size of a multiple of 8, or 0"):
-        packed(linear(40, 30), bits, group_size, True)
+@pytest.mark.parametrize("group_size", [12, 4, -8])
+def test_what_can_not_be_packed(group_size):
+    with pytest.raises(RuntimeError, match="expected a group_size of a multiple of 8, or 0 for whole rows"):
+        packed(linear(40, 30), "int8", group_size, True)
+    with pytest.raises(RuntimeError, match="expected one of int8, int4, bfloat16, .*, got 'float8_e8m0fnu'"):
+        packed(linear(40, 30), "float8_e8m0fnu", 0, True)
+
+
+@pytest.mark.parametrize("format", ["float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize("rows", [1, 6, 49])
+def test_every_finite_number_of_8_bits(format, rows):
+    """Each input meets one code alone, so that nothing is rounded."""
+    numbers = torch.arange(256, dtype=torch.uint8).view(getattr(torch, format)).float()
+    numbers = numbers[numbers.isfinite()]
+    model = linear(len(numbers), 16, bias=False)
+    model.weight.copy_(numbers.expand(16, -1))
+    for flush in (False, True):
+        assert torch.set_flush_denormal(flush)
+        try:
+            for first in range(0, len(numbers), rows):
+                x = torch.eye(len(numbers))[first : first + rows]
+                y = run(packed(model, format, 0, True), x)
+                assert torch.equal(y, numbers[first : first + rows].unsqueeze(1).expand(-1, 16))
+        finally:
+            torch.set_flush_denormal(False)
+
+
+def test_bfloat16_takes_the_largest_floats():
+    model = linear(40, 30, bias=False)
+    model.weight.fill_(torch.finfo(torch.float32).max)
+    y = run(packed(model, "bfloat16", 0, True), torch.eye(40))
+    assert torch.equal(y, torch.full((40, 30), torch.finfo(torch.bfloat16).max))
 
 
 @pytest.mark.parametrize(
@@ -202,11 +253,16 @@ def test_what_can_not_be_packed(bits, group_size):
         ({"group_size": [24]}, "scales of \\[29, 2\\]"),
         ({"group_size": [20]}, "multiple of 8 or of all"),
         ({"inputs": [39]}, "for 39 inputs"),
+        ({"codes": torch.zeros(29, 37)}, "weight of one of int8, int4"),
+        ({"codes": torch.zeros(29, 37, dtype=torch.float8_e5m2)}, "no offsets beside a weight of float8_e5m2"),
+        ({"order": torch.arange(36)}, "each of 37 inputs once"),
+        ({"order": torch.zeros(37, dtype=torch.int64)}, "each of 37 inputs once"),
+        ({"order": torch.arange(37.0)}, "each of 37 inputs once"),
     ],
 )
 def test_damaged_states(changes, message):
-    (version, tensors, integers, post_ops), class_name = packed(linear(37, 29), 4, 16, False).__getstate__()
-    tensors = {key: changes.get(key, value) for key, value in tensors.items()}
+    (version, tensors, integers, post_ops), class_name = packed(linear(37, 29), "int4", 16, False).__getstate__()
+    tensors = {**tensors, **{key: value for key, value in changes.items() if isinstance(value, Tensor)}}
     integers = {key: changes.get(key, value) for key, value in integers.items()}
     context = torch.ScriptObject.__new__(torch.ScriptObject)
     with pytest.raises(RuntimeError, match=message):
@@ -214,19 +270,19 @@ def test_damaged_states(changes, message):
 
 
 def test_the_description():
-    text = packed(linear(37, 29), 4, 16, False).describe()
+    text = packed(linear(37, 29), "int4", 16, False).describe()
     assert text.startswith(
         "ipex::weight_only_linear_run(weight=[29, 37], weight_format=int4, group=16, symmetric=0, scales="
     )
     assert text.endswith("rows=float32, bias=1, post_ops=)")
 
 
-@pytest.mark.parametrize("dtype", ["int8", "int4"])
+@pytest.mark.parametrize("dtype", ["int8", "int4", "bfloat16", "float8_e4m3fn", "float8_e5m2"])
 def test_a_model(tmp_path, dtype):
     """From the front door: saved, loaded, and the same."""
     model, x = nn.Sequential(linear(200, 300), nn.ReLU(), linear(300, 100)).eval(), torch.randn(2, 200)
     quantized = ipex.quantization.weight_only(model, x, dtype=dtype)
-    recipe = (8, 0, True) if dtype == "int8" else (4, 128, True)
+    recipe = (dtype, 128 if dtype == "int4" else 0, True)
     assert_same(quantized(x), expected(model[2], expected(model[0], x, *recipe).relu(), *recipe))
     quantized.save(tmp_path / "model.pt")
     loaded = ipex.load(tmp_path / "model.pt")

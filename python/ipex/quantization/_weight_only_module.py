@@ -1,0 +1,73 @@
+"""A linear whose weight is codes that somebody else has made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class WeightOnlyLinear(nn.Module):
+    """A linear whose weight is integers of 4 or 8 bits, with a scale and perhaps an offset for each group of inputs.
+
+    `ipex.quantization.from_gptq` and `from_awq` put these where a model has `nn.Linear`. `ipex.jit_optimize` packs the
+    integers and runs kernels on them; as it is, a call computes the weight in floats first. The weight is
+    `(codes - offsets) * scales`; code k of a row meets input `order[k]`. It is not trained.
+    """
+
+    codes: Tensor
+    scales: Tensor
+    offsets: Tensor | None
+    order: Tensor | None
+    bias: Tensor | None
+
+    def __init__(
+        self,
+        codes: Tensor,
+        scales: Tensor,
+        offsets: Tensor | None = None,
+        order: Tensor | None = None,
+        bias: Tensor | None = None,
+        *,
+        bits: int,
+        group_size: int,
+    ) -> None:
+        """Take int8 codes [outputs, inputs], of -8 to 7 where `bits` is 4; scales and offsets [outputs, groups]."""
+        super().__init__()
+        self.out_features, self.in_features = codes.shape
+        self.bits, self.group_size = bits, group_size
+        self.register_buffer("codes", _in_halves(codes) if bits == 4 else codes.contiguous())
+        self.register_buffer("scales", scales)
+        self.register_buffer("offsets", offsets)
+        self.register_buffer("order", order)
+        self.register_buffer("bias", bias)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Compute with the numbers that the codes stand for, in the input's dtype."""
+        result: Tensor = torch.ops.ipex.weight_only_linear(
+            input, self.codes, self.scales, self.offsets, self.order, self.bias, self.in_features, self.group_size
+        )
+        return result
+
+    def extra_repr(self) -> str:
+        """Say what it is made of."""
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}, "
+            f"bits={self.bits}, group_size={self.group_size}"
+        )
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        """Stay float32 where the model gets another dtype: results follow the input."""
+
+        def moved(tensor: Tensor) -> Tensor:
+            result: Tensor = fn(tensor)
+            return result if result.dtype == tensor.dtype else tensor.to(result.device)
+
+        return super()._apply(moved, recurse)  # type: ignore[no-untyped-call]
+
+
+def _in_halves(codes: Tensor) -> Tensor:
+    """Put two neighbours of a row into a byte, the first into its lower half."""
+    even = nn.functional.pad(codes, (0, codes.shape[1] % 2)).view(torch.uint8) & 15
+    return even[:, ::2] | even[:, 1::2] << 4
