@@ -40,7 +40,7 @@ class Settings:
 @dataclass
 class Verdict:
     """`kind`: exact, to the bit; close; doubtful, where some elements may be rounded to either side; nothing to quantise;
-    failed."""
+    eager raises; failed."""
 
     kind: str
     detail: str = ""
@@ -94,6 +94,10 @@ def check(data: bytes, ranks: Sequence[int] = (2,)) -> Verdict:
     plan = Drawing(choose, ranks).plan()
     settings = settings_of(choose, plan)
     network = Network(plan)
+    try:
+        network(torch.randn(plan.shapes[0]))
+    except RuntimeError as error:  # as of a write to a tensor that repeats its elements
+        return Verdict("eager raises", str(error))
     before = torch.get_num_threads()
     torch.set_num_threads(settings.threads)
     try:
@@ -133,7 +137,9 @@ def compare(network: Network, module: Any, reference: Reference, settings: Setti
         if is_exact:
             for a, e in zip(actual, expected):
                 if not torch.equal(a.double(), e):
-                    return Verdict("failed", f"exact, off by {(a - e).abs().max():.3g}, input {attempt}: {difference(a, e)}")
+                    return Verdict(
+                        "failed", f"exact, off by {(a - e).abs().max():.3g}, input {attempt}: {difference(a, e)}"
+                    )
             return Verdict("exact")
         if not any(doubtful(a, b, floor) for a, b in zip(numbers, narrow_numbers)):
             for a, e, n in zip(actual, expected, narrow):

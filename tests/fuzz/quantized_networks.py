@@ -157,7 +157,9 @@ def _exact(layer: nn.Module) -> nn.Module:
     rest = tuple(d for d in range(weight.dim()) if d != outputs)
     first = [slice(None) if d == outputs else 0 for d in range(weight.dim())]
     numbers[tuple(first)] = 127.0
-    exponents = torch.randint(7, 10, (weight.shape[outputs],)) + round(math.log2(math.prod(weight.shape[d] for d in rest))) // 2
+    exponents = (
+        torch.randint(7, 10, (weight.shape[outputs],)) + round(math.log2(math.prod(weight.shape[d] for d in rest))) // 2
+    )
     shape = [-1 if d == outputs else 1 for d in range(weight.dim())]
     layer.weight.data = numbers * (2.0 ** -exponents.float()).view(shape)
     if layer.bias is not None:
@@ -184,7 +186,11 @@ class Drawing:
         if self.nodes and self.choose.chance(20):
             returned.append(self.choose.integer(1, len(self.nodes)))
         return Plan(
-            tuple(self.nodes), tuple(dict.fromkeys(returned)), tuple(self.shapes), self.choose.integer(0, 9999), self.is_exact
+            tuple(self.nodes),
+            tuple(dict.fromkeys(returned)),
+            tuple(self.shapes),
+            self.choose.integer(0, 9999),
+            self.is_exact,
         )
 
     def _input_shape(self) -> Shape:
@@ -194,7 +200,11 @@ class Drawing:
         rank = pick(self.ranks)
         if rank == 2 and self.choose.chance(35):
             return pick(((2, 6, 8), (3, 16), (1, 5, 32), (2, 2, 7, 12)))
-        space = {1: pick(((9,), (12,), (5,))), 2: pick(((6, 6), (7, 5), (9, 8), (4, 1))), 3: pick(((4, 5, 5), (3, 6, 4)))}
+        space = {
+            1: pick(((9,), (12,), (5,))),
+            2: pick(((6, 6), (7, 5), (9, 8), (4, 1))),
+            3: pick(((4, 5, 5), (3, 6, 4))),
+        }
         return (pick((2, 1, 3)), pick((3, 4, 8, 16, 1)), *space[rank])
 
     def _add(self, op: str, inputs: Sequence[int], shape: Sequence[int], *arguments: Any) -> None:
@@ -222,7 +232,12 @@ class Drawing:
     def _layer(self) -> None:
         v = self._current()
         shape = self.shapes[v]
-        if len(shape) - 2 in (1, 2, 3) and len(shape) - 2 in self.ranks and not self.wide and not self.choose.chance(20):
+        if (
+            len(shape) - 2 in (1, 2, 3)
+            and len(shape) - 2 in self.ranks
+            and not self.wide
+            and not self.choose.chance(20)
+        ):
             return self._convolution(v, shape)
         if shape[-1] > (4096 if self.wide else DEEPEST):
             return None
@@ -240,7 +255,9 @@ class Drawing:
             return tuple(choose.pick(options) for _ in range(rank)) if choose.chance(20) else (first,) * rank
 
         kernel, stride, dilation = each((3, 1, 2, 5)), each((1, 1, 1, 2)), each((1, 1, 1, 2))
-        groups = choose.weighted([(6, 1), (1, choose.pick([g for g in (1, 2, 3, 4) if channels % g == 0])), (2, channels)])
+        groups = choose.weighted(
+            [(6, 1), (1, choose.pick([g for g in (1, 2, 3, 4) if channels % g == 0])), (2, channels)]
+        )
         out = groups * choose.pick((1, 2)) if groups > 1 else choose.pick((8, 4, 16, 3, 1, 32, channels))
         padding = each((1, 0, 2))
         if choose.chance(40):
@@ -253,7 +270,8 @@ class Drawing:
             )
         else:
             result = tuple(
-                (n + 2 * p - d * (k - 1) - 1) // s + 1 for n, p, d, k, s in zip(space, padding, dilation, kernel, stride)
+                (n + 2 * p - d * (k - 1) - 1) // s + 1
+                for n, p, d, k, s in zip(space, padding, dilation, kernel, stride)
             )
         if min(result) < 1 or math.prod(result) > 400 or math.prod(kernel) * channels // groups > DEEPEST:
             return
@@ -306,7 +324,8 @@ class Drawing:
         fits = [
             i
             for i in range(len(self.nodes) + 1)
-            if len(self.shapes[i]) == len(shape) and all(a == b for j, (a, b) in enumerate(zip(self.shapes[i], shape)) if j != d)
+            if len(self.shapes[i]) == len(shape)
+            and all(a == b for j, (a, b) in enumerate(zip(self.shapes[i], shape)) if j != d)
         ]
         parts = [v, *(self.choose.pick(fits) for _ in range(self.choose.pick((1, 1, 2))))]
         total = sum(self.shapes[i][d] for i in parts)
@@ -336,7 +355,9 @@ class Drawing:
         v = self._current()
         shape, op = self.shapes[v], self.choose.pick(MOVES)
         if op == "view" and len(shape) > 2 and shape[-1] % 2 == 0:
-            self._add(op, [v], (*shape[:-1], 2, shape[-1] // 2), (*shape[1:-1], 2, shape[-1] // 2)) if len(shape) < 4 else None
+            self._add(op, [v], (*shape[:-1], 2, shape[-1] // 2), (*shape[1:-1], 2, shape[-1] // 2)) if len(
+                shape
+            ) < 4 else None
         elif op == "transpose" and len(shape) > 2:
             a, b = self.choose.pick(((1, len(shape) - 1), (1, 2)))
             swapped = list(shape)

@@ -204,9 +204,7 @@ class Reference:
         made = made[0] if isinstance(made, nn.Sequential) else made
         convolve: Any = getattr(F, f"conv{'_transpose' if made.transposed else ''}{x.dim() - 2}d")
         if made.transposed:
-            return convolve(
-                x, weight, bias, made.stride, made.padding, made.output_padding, made.groups, made.dilation
-            )
+            return convolve(x, weight, bias, made.stride, made.padding, made.output_padding, made.groups, made.dilation)
         return convolve(x, weight, bias, made.stride, made.padding, made.dilation, made.groups)  # type: ignore[no-any-return]
 
     def _round(self, x: Tensor, affine: Affine | None) -> Tensor:

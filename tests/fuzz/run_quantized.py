@@ -17,8 +17,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from fuzz.quantized_check import Verdict, check
 from fuzz.program import Choices
+from fuzz.quantized_check import Verdict, check
+from fuzz.quantized_linears import check_linears
 from fuzz.quantized_networks import Drawing
 
 BYTES = 400
@@ -28,9 +29,9 @@ def data_of(seed: int, case: int) -> bytes:
     return random.Random(f"{seed}/{case}").randbytes(BYTES)
 
 
-def verdict_of(data: bytes, ranks: tuple[int, ...]) -> Verdict:
+def verdict_of(data: bytes, ranks: tuple[int, ...] = (2,), linears: bool = False) -> Verdict:
     try:
-        return check(data, ranks)
+        return check_linears(data) if linears else check(data, ranks)
     except Exception as error:  # what raises is a finding
         return Verdict("failed", f"{type(error).__name__}: {error}\n{traceback.format_exc(limit=-2)}")
 
@@ -42,17 +43,20 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--first", type=int, default=0, help="the number of the first case")
     parser.add_argument("--show", action="store_true", help="print each network before it is run")
     parser.add_argument("--ranks", type=int, nargs="*", default=[2], help="of images")
+    parser.add_argument(
+        "--linears", action="store_true", help="by dynamic and weight_only, in place of prepare and convert"
+    )
     options = parser.parse_args(arguments)
     counts: Counter[str] = Counter()
     started = time.monotonic()
     for case in range(options.first, options.first + options.cases):
         data, ranks = data_of(options.seed, case), tuple(options.ranks)
         if options.show:
-            plan = Drawing(Choices(data), ranks).plan()
+            plan = Drawing(Choices(data), ranks, options.linears).plan()
             for number, (node, shape) in enumerate(zip(plan.nodes, plan.shapes[1:]), 1):
                 print(number, node.op, node.inputs, shape, node.arguments)
             print("input", plan.shapes[0], "returned", plan.returned, "exact" if plan.is_exact else "")
-        verdict = verdict_of(data, ranks)
+        verdict = verdict_of(data, ranks, options.linears)
         counts[verdict.kind] += 1
         if verdict.kind == "failed":
             print(f"FAILED seed {options.seed} case {case}: {verdict.detail}", flush=True)
