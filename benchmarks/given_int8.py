@@ -2,7 +2,8 @@
 
     OMP_NUM_THREADS=1 python benchmarks/given_int8.py
 
-Random weights and inputs; the calls are taken in turn. Prints Markdown, and how far results are from the reference model's.
+Random weights and inputs; the calls are taken in turn. Prints Markdown, with the noise of results relative to those of
+the reference model.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Bounds what attention could gain from products of 8-bit numbers, at BERT-base's size. Prints Markdown:
+"""Shows what attention could gain from products of 8-bit numbers, at BERT-base's size. Prints Markdown:
 
     OMP_NUM_THREADS=1 python benchmarks/int8_attention.py
 
-There are no such kernels: products of one head are done by `ipex::quantized_linear_run`, whose weight is packed already, as
-keys and values never are; softmax and the rounding of what it gives are ops of their own. So the sum is less than what int8
-attention would take if nothing were fused, and its products alone are less than it could ever take.
+There is no such kernel. Products of one head are done by `ipex::quantized_linear_run`, whose weight is packed already,
+as keys and values never are. Softmax, and the rounding of what it gives, are ops of their own. A kernel for all of it
+would save the calls, and have to pack.
 """
 
 from __future__ import annotations

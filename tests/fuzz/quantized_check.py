@@ -39,7 +39,7 @@ class Settings:
 
 @dataclass
 class Verdict:
-    """`kind`: exact, to the bit; close; doubtful, where some elements may be rounded to either side; nothing to quantise;
+    """`kind`: exact, to the bit; close; doubtful, where elements may be rounded to either side; nothing to quantise;
     eager raises; failed."""
 
     kind: str
@@ -147,8 +147,8 @@ def compare(network: Network, module: Any, reference: Reference, settings: Setti
                 if largest(a - e) > allowed:
                     return Verdict(
                         "failed",
-                        f"off by {largest(a - e):.3g}, allowed {allowed:.3g}, largest {largest(e):.3g}, input {attempt}: "
-                        + difference(a, e),
+                        f"off by {largest(a - e):.3g}, allowed {allowed:.3g}, largest {largest(e):.3g}, "
+                        f"input {attempt}: {difference(a, e)}",
                     )
             return Verdict("close")
     for a, e in zip(actual, expected):
@@ -173,8 +173,8 @@ def layout_is_open(network: Network, x: Tensor) -> bool:
 
 
 def run(module: Any, x: Tensor, after: Tensor) -> tuple[Tensor, ...]:
-    """The third call, since TorchScript compiles anew before it; the first must give the same. `after` is what eager makes
-    of the input."""
+    """The third call, since TorchScript compiles anew before it; the first must give the same. `after` is what eager
+    makes of the input."""
     found = []
     with torch.no_grad():
         for _ in range(3):

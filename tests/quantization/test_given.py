@@ -1,4 +1,4 @@
-"""Models that torch.ao.quantization quantised: the layers between its roundings compute in 8 bits, with eager's values."""
+"""Models that torch.ao.quantization quantised compute in 8 bits between its roundings, with eager's values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-import torch.ao.quantization.fx._decomposed  # noqa: F401  defines the ops of quantized_decomposed
+import torch.ao.quantization.fx._decomposed
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.ao.quantization import (
