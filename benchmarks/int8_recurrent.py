@@ -3,8 +3,8 @@
     OMP_NUM_THREADS=1 python benchmarks/int8_recurrent.py
 
 There are no such kernels. An lstm's products are done by `ipex::dynamic_linear_run`, one for the inputs of all steps
-and one for each step: without gates, so that an int8 lstm would take longer, but with a call for each step. A table of int8
-rows is stood in for by one of float32 rows a quarter as wide, which reads as many bytes.
+and one for each step: without gates, so that an int8 lstm would take longer, but with a call for each step. A table of
+int8 rows is stood in for by one of float32 rows a quarter as wide, which reads as many bytes.
 """
 
 from __future__ import annotations
