@@ -6,6 +6,7 @@
 namespace ipex::passes {
 
 // canonicalize
+Pass read_rounding();
 Pass spell_out_encoder_layers();
 Pass share_subexpressions();
 Pass simplify_sizes();

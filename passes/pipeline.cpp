@@ -31,6 +31,8 @@ const std::vector<Phase>& phases() {
   static const std::vector<Phase> phases{
       // Canonicalize: one spelling for each op, so that the patterns below stay short.
       {{
+          // Before all that looks for constant weights.
+          read_rounding(),
           spell_out_encoder_layers(),
           simplify_sizes(),
           // Dropout stands between ops that belong together, and hides that its result is its input: see aliasing.h.

@@ -125,6 +125,10 @@ std::vector<Op> rows() {
   table.ops("prelu", fresh, keeps_dtype | any_layout).left(not_taken);
   table.ops("glu", fresh, keeps_dtype);
 
+  table.ops("fake_quantize_per_tensor_affine", fresh, elementwise | keeps_dtype | any_layout);
+  table.ops("quantize_per_tensor quantize_per_tensor.tensor_qparams dequantize.self", fresh)
+      .left("left to aten: torch's quantised tensors have no packed ops");
+
   // Several tensors, element by element.
   table
       .with_in_place("add.Tensor add.Scalar sub.Tensor sub.Scalar mul.Tensor mul.Scalar div.Tensor div.Scalar", fresh,
@@ -324,7 +328,7 @@ std::vector<Op> rows() {
   table.ops("ipex::has_trained_convolution ipex::trained_convolution_pays", no_tensor);
   table.ops("ipex::quantized_linear_prepack ipex::quantized_convolution_prepack ipex::observer_prepack", no_tensor,
             makes_context);
-  table.ops("ipex::quantized_linear_run ipex::quantized_convolution_run ipex::quantize", fresh);
+  table.ops("ipex::quantized_linear_run ipex::quantized_convolution_run ipex::quantize ipex::dequantize", fresh);
   table.ops("ipex::observe", itself);
   table.ops("ipex::lower_precision ipex::restore_precision", maybe_view);
 

@@ -9,7 +9,7 @@
 //            %z = ipex::quantized_linear_run(%q, %second, ..)
 //
 // The numbers are the same: rounding keeps the order, so it may come before an op that chooses among elements, and before
-// one that moves them. A layer gives floats where somebody reads floats, or numbers of another scale.
+// one that moves them. Numbers that became floats and are made numbers again are the same ones. A layer gives floats where somebody reads floats, or numbers of another scale.
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
@@ -29,6 +29,11 @@ using torch::jit::WithInsertPoint;
 bool is_quantize(const Node* node) {
   static const OpName quantize("ipex::quantize");
   return quantize.is_of(node);
+}
+
+bool is_dequantize(const Node* node) {
+  static const OpName dequantize("ipex::dequantize");
+  return dequantize.is_of(node);
 }
 
 bool has_factors(const Node* quantize) { return !toIValue(quantize->input(3))->isNone(); }
@@ -84,6 +89,12 @@ class Carrying {
   bool carry(Node* quantize) {
     Value* value = quantize->input(0);
     Node* maker = value->node();
+    if (is_dequantize(maker) && !has_factors(quantize) && has_same_scale(maker, quantize)) {
+      quantize->output()->replaceAllUsesWith(maker->input(0));
+      gone_.insert(quantize);
+      quantize->destroy();
+      return true;
+    }
     if (has_factors(quantize) || maker->owningBlock() != quantize->owningBlock() || !is_read_as(value, quantize)) {
       return false;
     }
@@ -140,7 +151,7 @@ class Carrying {
   std::unordered_set<const Node*> gone_;
 };
 
-bool run(Context& context) { return context.options.quantization && Carrying(context).run(); }
+bool run(Context& context) { return Carrying(context).run(); }
 
 }  // namespace
 

@@ -8,12 +8,23 @@
 //
 // A weight has a scale per output channel, its largest magnitude divided by 127. Results stay float32 here; carry_bytes
 // then lets 8-bit numbers pass from layer to layer. Runs after all folding and fusing in float32.
-// Declines layers without a scale: calibration gave none, or the recipe left them in float.
+//
+// Scales come from calibration or, where nothing else was asked for, from the roundings of a model that was quantised when
+// it was given (read_rounding). Its weights are 8-bit numbers already, and keep them. A rounding is
+//
+//   before   %y = aten::fake_quantize_per_tensor_affine(%x, %scale, %zero_point, 0, 255)
+//   after    %numbers = ipex::quantize(%x, %scale, %zero_point)    %y = ipex::dequantize(%numbers, %scale, %zero_point)
+//
+// Declines layers without a scale: calibration gave none, or the recipe left them in float, or nobody rounds what they read;
+// and weights of a given model that are not of 8-bit numbers.
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/ir/constants.h>
 
+#include <cmath>
+#include <limits>
 #include <map>
 
+#include "graph_walk.h"
 #include "passes.h"
 #include "quantization/sites.h"
 
@@ -31,19 +42,66 @@ struct Bytes {
   at::Tensor numbers, scales;
 };
 
-Bytes quantized(const at::Tensor& weight) {
-  const at::Tensor largest = std::get<0>(weight.abs().reshape({weight.size(0), -1}).max(1));
-  const at::Tensor scales = at::where(largest > 0, largest / 127, 1).to(at::kFloat);
+// The weight with a row for each output channel.
+at::Tensor by_channel(const at::Tensor& weight, const Anchor& anchor) {
+  if (!anchor.is_transposed()) return weight.reshape({weight.size(0), -1});
+  const int64_t groups = toIValue(anchor.argument("groups"))->toInt();
+  return weight.unflatten(0, {groups, -1}).transpose(1, 2).reshape({anchor.output_channels(), -1});
+}
+
+// One number per output channel, to divide the weight by.
+at::Tensor over_weight(const at::Tensor& per_channel, const at::Tensor& weight, const Anchor& anchor) {
   std::vector<int64_t> shape(weight.dim(), 1);
   shape[0] = -1;
-  const at::Tensor numbers = (weight / scales.view(shape)).round().clamp(-127, 127).to(at::kChar);
+  if (!anchor.is_transposed()) return per_channel.view(shape);
+  const int64_t groups = toIValue(anchor.argument("groups"))->toInt();
+  shape[0] = weight.size(0);
+  shape[1] = weight.size(1);
+  return per_channel.view({groups, -1}).repeat_interleave(weight.size(0) / groups, 0).view(shape);
+}
+
+Bytes quantized(const at::Tensor& weight, const Anchor& anchor) {
+  const at::Tensor largest = std::get<0>(by_channel(weight, anchor).abs().max(1));
+  const at::Tensor scales = at::where(largest > 0, largest / 127, 1).to(at::kFloat);
+  const at::Tensor numbers = (weight / over_weight(scales, weight, anchor)).round().clamp(-127, 127).to(at::kChar);
   return {numbers.contiguous(weight.suggest_memory_format()), scales};
 }
 
+// The scale with which all of these are 8-bit numbers, as far as float32 tells. None where there is none.
+std::optional<double> scale_of_numbers(at::ArrayRef<float> values) {
+  constexpr double most_off = 2e-4;
+  float largest = 0;
+  for (const float v : values) largest = std::max(largest, std::abs(v));
+  if (largest == 0) return 1;
+  const auto fits = [&](double scale) {
+    return std::all_of(values.begin(), values.end(), [&](float v) {
+      const double number = v / scale, whole = std::nearbyint(number);
+      return std::abs(number - whole) <= most_off && whole >= -128 && whole <= 127;
+    });
+  };
+  for (int number = 128; number > 0; --number) {
+    if (fits(largest / static_cast<double>(number))) return largest / static_cast<double>(number);
+  }
+  return std::nullopt;
+}
+
+// Of a weight that the given model rounds. What was folded into it has changed the scales, not the numbers.
+std::optional<Bytes> numbers_of_weight(const at::Tensor& weight, const Anchor& anchor) {
+  const at::Tensor rows = by_channel(weight, anchor).contiguous(), scales = at::empty({rows.size(0)}, at::kFloat);
+  for (int64_t i = 0; i < rows.size(0); ++i) {
+    const auto scale =
+        scale_of_numbers({rows.const_data_ptr<float>() + i * rows.size(1), static_cast<size_t>(rows.size(1))});
+    if (!scale || *scale < std::numeric_limits<float>::min()) return std::nullopt;
+    scales.mutable_data_ptr<float>()[i] = static_cast<float>(*scale);
+  }
+  const at::Tensor numbers = (weight / over_weight(scales, weight, anchor)).round().clamp(-128, 127).to(at::kChar);
+  return Bytes{numbers.contiguous(weight.suggest_memory_format()), scales};
+}
+
 // Beginnings, then ends.
-std::vector<int64_t> both_ends(std::vector<int64_t> padding) {
-  if (padding.size() == 1) padding.resize(2, padding.front());
-  if (padding.size() == 2) padding.insert(padding.end(), padding.begin(), padding.begin() + 2);
+std::vector<int64_t> both_ends(std::vector<int64_t> padding, size_t rank) {
+  if (padding.size() == 1) padding.resize(rank, padding.front());
+  if (padding.size() == rank) padding.insert(padding.end(), padding.begin(), padding.begin() + rank);
   return padding;
 }
 
@@ -56,7 +114,17 @@ class Quantizing {
     return found == scales_.end() ? nullptr : &found->second;
   }
 
-  void quantize(const Site& site) {
+  std::optional<Bytes> rounded_weight(const Site& site) const {
+    const Scale& input = *scale_of(site.input_key);
+    const at::Tensor weight = toIValue(site.anchor.argument("weight"))->toTensor();
+    return quantized(input.factors.defined() ? weight / input.factors : weight, site.anchor);
+  }
+
+  std::optional<Bytes> given_weight(const Site& site) const {
+    return numbers_of_weight(toIValue(site.anchor.argument("weight"))->toTensor(), site.anchor);
+  }
+
+  void quantize(const Site& site, const Bytes& weight) {
     const Anchor& anchor = site.anchor;
     Node* run = anchor.run();
     Graph& graph = *run->owningGraph();
@@ -75,7 +143,8 @@ class Quantizing {
 
     const bool is_linear = anchor.spatial_rank() == 0;
     const std::string op = is_linear ? "ipex::quantized_linear" : "ipex::quantized_convolution";
-    Value* context = graph.insert(Symbol::fromQualString(op + "_prepack"), prepack_arguments(site, operand_scales));
+    Value* context =
+        graph.insert(Symbol::fromQualString(op + "_prepack"), prepack_arguments(site, weight, operand_scales));
     Node* quantized_run =
         graph.insertNode(graph.create(Symbol::fromQualString(op + "_run"), {input, context, list, run->input(3)}));
     quantized_run->setSourceRange(run->sourceRange());
@@ -86,23 +155,22 @@ class Quantizing {
   }
 
  private:
-  std::vector<torch::jit::NamedValue> prepack_arguments(const Site& site, const std::vector<double>& operands) const {
+  std::vector<torch::jit::NamedValue> prepack_arguments(const Site& site, const Bytes& bytes,
+                                                        const std::vector<double>& operands) const {
     const Anchor& anchor = site.anchor;
     const Scale& input = *scale_of(site.input_key);
-    at::Tensor weight = toIValue(anchor.argument("weight"))->toTensor();
-    if (input.factors.defined()) weight = weight / input.factors;
-    const Bytes bytes = quantized(weight);
     const IValue bias = *toIValue(anchor.argument("bias"));
     std::vector<torch::jit::NamedValue> arguments{bytes.numbers, bytes.scales,
                                                   bias.isTensor() ? IValue(bias.toTensor().to(at::kFloat)) : bias};
-    if (anchor.spatial_rank() != 0) {
-      const auto ints = [&](const char* name) {
-        std::vector<int64_t> values = toIValue(anchor.argument(name))->toIntVector();
-        if (values.size() == 1) values.resize(2, values.front());
-        return values;
-      };
+    const auto rank = static_cast<size_t>(anchor.spatial_rank());
+    const auto ints = [&](const char* name) {
+      std::vector<int64_t> values = toIValue(anchor.argument(name))->toIntVector();
+      if (values.size() == 1) values.resize(rank, values.front());
+      return values;
+    };
+    if (rank != 0) {
       arguments.emplace_back(ints("stride"));
-      arguments.emplace_back(both_ends(ints("padding")));
+      arguments.emplace_back(both_ends(ints("padding"), rank));
       arguments.emplace_back(ints("dilation"));
       arguments.emplace_back(*toIValue(anchor.argument("groups")));
     }
@@ -110,6 +178,10 @@ class Quantizing {
     arguments.emplace_back(numbers_of(input));
     arguments.emplace_back(std::vector<double>());
     arguments.emplace_back(operands);
+    if (rank != 0) {
+      arguments.emplace_back(*toIValue(anchor.argument("transposed")));
+      arguments.emplace_back(ints("output_padding"));
+    }
     return arguments;
   }
 
@@ -129,20 +201,63 @@ class Quantizing {
   std::map<std::string, Value*> bytes_;
 };
 
+// The scales of a model that was quantised when it was given.
+std::map<std::string, Scale> given_scales(const std::vector<Site>& sites) {
+  std::map<std::string, Scale> scales;
+  const auto add = [&](const std::string& key, const Value* value) {
+    if (const auto rounded = rounding_of(value)) scales[key] = {rounded->scale, rounded->zero_point, {}};
+  };
+  for (const Site& site : sites) {
+    add(site.input_key, site.anchor.input());
+    for (size_t i = 0; i < site.operand_keys.size(); ++i) {
+      if (site.operand_keys[i]) add(*site.operand_keys[i], site.anchor.operands()[i]);
+    }
+  }
+  return scales;
+}
+
+// A rounding is done in two steps, of which layers that read numbers need the first one only.
+void split(Node* rounding) {
+  Graph& graph = *rounding->owningGraph();
+  const WithInsertPoint guard(rounding);
+  Value *scale = rounding->input(1), *zero_point = rounding->input(2);
+  Value* numbers =
+      graph.insert(Symbol::fromQualString("ipex::quantize"), {rounding->input(0), scale, zero_point, IValue()});
+  numbers->node()->setSourceRange(rounding->sourceRange());
+  Value* floats = graph.insert(Symbol::fromQualString("ipex::dequantize"), {numbers, scale, zero_point});
+  replace(rounding, floats->node());
+}
+
 bool run(Context& context) {
   const auto& quantization = context.options.quantization;
-  if (!quantization || quantization->observes) return false;
-  Quantizing quantizing(quantization->scales);
+  if (quantization && quantization->observes) return false;
+  bool is_given = false;
+  for_each_node(context.graph->block(), [&](Node* node) { is_given |= is_rounding(node); });
+  if (!quantization && !is_given) return false;
+  const std::vector<Site> sites = quantizable_sites(context);
+  const std::map<std::string, Scale> given = quantization ? std::map<std::string, Scale>() : given_scales(sites);
+  Quantizing quantizing(quantization ? quantization->scales : given);
   bool changed = false;
-  for (const Site& site : quantizable_sites(context)) {
+  for (const Site& site : sites) {
     if (!quantizing.scale_of(site.input_key)) {
-      context.declined(site.anchor.run(), "its input has no scale");
+      context.declined(site.anchor.run(),
+                       quantization ? "its input has no scale" : "what it reads is not rounded to 8-bit numbers");
+      continue;
+    }
+    const auto weight = quantization ? quantizing.rounded_weight(site) : quantizing.given_weight(site);
+    if (!weight) {
+      context.declined(site.anchor.run(), "its weight is not one of 8-bit numbers");
       continue;
     }
     context.applied(site.anchor.run(), "computes in int8");
-    quantizing.quantize(site);
+    quantizing.quantize(site, *weight);
     changed = true;
   }
+  for_each_node(context.graph->block(), [&](Node* node) {
+    if (!is_rounding(node)) return;
+    split(node);
+    changed = true;
+  });
   return changed;
 }
 

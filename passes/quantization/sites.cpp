@@ -16,25 +16,23 @@ namespace {
 using torch::jit::toIValue;
 
 // So many products of two 8-bit numbers fit into a sum of 32 bits.
-constexpr int64_t most_products = (int64_t{1} << 31) / (255 * 127);
+constexpr int64_t most_products = (int64_t{1} << 31) / (255 * 128);
 
 bool is_one_of(const Node* node) {
   static const OpName convolution("ipex::convolution_run"), linear("ipex::linear_run");
   return convolution.is_of(node) || linear.is_of(node);
 }
 
-std::optional<std::string> reason_against(const Anchor& anchor, const Quantization& quantization) {
-  if (is_in_one_of(anchor.run(), quantization.float_layers)) return "it is one of the layers to leave in float";
+std::optional<std::string> reason_against(const Anchor& anchor, const std::optional<Quantization>& asked) {
+  if (asked && is_in_one_of(anchor.run(), asked->float_layers)) return "it is one of the layers to leave in float";
   if (anchor.dtype() != at::kFloat) return "its weight is not float32";
   const int64_t rank = anchor.spatial_rank();
-  if (rank != 0 && rank != 2) return "only 2-d convolutions are quantised";
-  if (anchor.is_transposed()) return "transposed convolutions are not quantised";
   if (rank == 0 && !toIValue(anchor.argument("folded_scale"))->isNone()) {
     return "a batch_norm is folded into it that is another one for other ranks";
   }
   const at::Tensor weight = toIValue(anchor.argument("weight"))->toTensor();
   if (!weight.isfinite().all().item<bool>()) return "its weight holds values that are not finite";
-  if (weight.numel() / weight.size(0) > most_products) return "its sums are too long for 32 bits";
+  if (weight.numel() / anchor.output_channels() > most_products) return "its sums are too long for 32 bits";
   return std::nullopt;
 }
 
@@ -56,9 +54,10 @@ class Sites {
       nodes_.push_back(node);
       if (!is_one_of(node)) return;
       const auto anchor = Anchor::producing(node->output());
+      if (!anchor && !context_.options.quantization) return;  // it was packed before
       TORCH_CHECK(anchor, "ipex.quantization: expected a model that was not optimised before, got one with ",
                   describe(node), ". Quantise the original.");
-      if (const auto reason = reason_against(*anchor, *context_.options.quantization)) {
+      if (const auto reason = reason_against(*anchor, context_.options.quantization)) {
         context_.declined(node, *reason);
       } else {
         quantizable_.insert(node);
@@ -79,7 +78,8 @@ class Sites {
     TORCH_INTERNAL_ASSERT(takers.size() == anchor.operands().size());
     for (size_t i = 0; i < takers.size(); ++i) {
       Value* operand = anchor.operands()[i];
-      const bool is_carried = adds(takers[i]) && is_carried_in_bytes(operand);
+      const bool is_given = !context_.options.quantization && rounding_of(operand);
+      const bool is_carried = adds(takers[i]) && (is_given || is_carried_in_bytes(operand));
       site.operand_keys.push_back(is_carried ? std::optional(key_of(anchor.run(), operand)) : std::nullopt);
     }
     return site;
@@ -117,6 +117,30 @@ class Sites {
 };
 
 }  // namespace
+
+bool is_rounding(const Node* node) {
+  static const OpName rounding("aten::fake_quantize_per_tensor_affine");
+  return rounding.is_of(node) && toIValue(node->input(4)) == torch::jit::IValue(255) && toIValue(node->input(1));
+}
+
+std::optional<Rounded> rounding_of(const Value* value) {
+  static const OpName relu("aten::relu");
+  const Node* node = value->node();
+  if (is_rounding(node)) {
+    return Rounded{toIValue(node->input(1))->toDouble(), toIValue(node->input(2))->toInt()};
+  }
+  if (!has_trait(node, trait::chooses) || (has_trait(node, trait::elementwise) && !relu.is_of(node)))
+    return std::nullopt;
+  if (!has_trait(node, trait::joins)) return rounding_of(node->input(0));
+  const Node* list = node->input(0)->node();
+  if (list->kind() != c10::prim::ListConstruct || list->inputs().empty()) return std::nullopt;
+  const auto first = rounding_of(list->input(0));
+  const bool are_same = first && std::all_of(list->inputs().begin(), list->inputs().end(), [&](const Value* part) {
+                          const auto other = rounding_of(part);
+                          return other && other->scale == first->scale && other->zero_point == first->zero_point;
+                        });
+  return are_same ? first : std::nullopt;
+}
 
 std::vector<Site> quantizable_sites(Context& context) { return Sites(context).find(); }
 

@@ -10,11 +10,22 @@
 
 namespace ipex::passes {
 
+// How a tensor was rounded to 8-bit numbers in the model that was given: value = (number - zero_point) * scale.
+struct Rounded {
+  double scale;
+  int64_t zero_point;
+};
+// What read_rounding has made, and the same after views, pools and the like. None for other tensors.
+std::optional<Rounded> rounding_of(const Value* value);
+// The op that read_rounding makes.
+bool is_rounding(const Node* node);
+
 struct Site {
   Anchor anchor;
   // One key for all sites of a block that read the same tensor.
   std::string input_key;
-  // Of operands that are added and are made by other sites, for nobody else. None for operands that stay float.
+  // Of operands that are added and are made by other sites, for nobody else, or that the given model rounds. None for
+  // operands that stay float.
   std::vector<std::optional<std::string>> operand_keys;
 };
 

@@ -150,12 +150,40 @@ def test_smoothing_evens_out_channels():
 
 
 def test_what_is_left_out_says_why():
-    model = nn.Sequential(nn.Conv1d(4, 4, 3), nn.Flatten(), nn.Linear(24, 4)).eval()
-    prepared = prepare(model, torch.randn(2, 4, 8))
-    prepared(torch.randn(2, 4, 8))
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convolution, self.linear = nn.Conv1d(4, 4, 3), nn.Linear(32, 4)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return self.convolution(x), self.linear(x.flatten(1))
+
+    model, x = Two().eval(), torch.randn(2, 4, 8)
+    with torch.no_grad():
+        model.convolution.weight[1, 2] = float("inf")
+    prepared = prepare(model, x)
+    prepared(x)
     module = convert(prepared)
     assert kinds(module)["ipex::convolution_run"] == 1
-    assert any("only 2-d convolutions" in d.reason for d in ipex.explain(module))
+    assert any("holds values that are not finite" in d.reason for d in ipex.explain(module))
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_convolutions_of_every_rank(rank, transposed, tmp_path):
+    kind = getattr(nn, f"Conv{'Transpose' if transposed else ''}{rank}d")
+    model = nn.Sequential(kind(4, 8, 3, padding=1), nn.ReLU(), kind(8, 6, 2, stride=2), nn.ReLU(), kind(6, 4, 1)).eval()
+    x = torch.randn(2, 4, *[8] * rank)
+    prepared = prepare(model, x)
+    prepared(x)
+    module = convert(prepared)
+    with torch.no_grad():
+        assert error(module(x), model(x)) < 0.06
+        assert error(module(x[0]), model(x[0])) < 0.06  # without a batch
+        assert module(x).stride() == model(x).stride()
+    assert kinds(module)["ipex::quantized_convolution_run"] == 3
+    assert kinds(module)["ipex::quantize"] == 1
+    assert_round_trip(module, tmp_path, x)
 
 
 def test_writes_between_readers_are_seen():

@@ -24,7 +24,7 @@ class Prepared:
         self._observers = _observers_of(self._observed)
         if not self._observers:
             raise ValueError(
-                "ipex.quantization.prepare: expected a model with a linear or a 2-d convolution to quantise, got none. "
+                "ipex.quantization.prepare: expected a model with a linear or a convolution to quantise, got none. "
                 "ipex.explain(ipex.jit_optimize(model)) says what became of its layers."
             )
 

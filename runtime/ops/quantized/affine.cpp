@@ -1,6 +1,7 @@
 // Where a float32 model begins to compute in 8 bits.
 //
 //   ipex::quantize(x, scale, zero_point, factors) -> Tensor     float32 to uint8: x * factors / scale + zero_point, rounded
+//   ipex::dequantize(numbers, scale, zero_point) -> Tensor      uint8 to float32: (number - zero_point) * scale
 //
 // `factors` has one element for each of the last dimension: what SmoothQuant takes from activations and gives to weights.
 // Numbers are held between 0 and 255; NaN becomes 0. Strides stay as they are.
@@ -22,7 +23,8 @@ namespace {
 
 constexpr int64_t elements_worth_a_thread = 32768;
 
-// A tensor without gaps, with a result of the same strides.
+// A tensor without gaps, with a result of the same strides. One with gaps, as some channels of an image, is copied into
+// the memory format that it has: convolutions go by that.
 std::pair<at::Tensor, at::Tensor> dense_pair(const at::Tensor& x, at::ScalarType result) {
   for (const at::MemoryFormat format : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
     const bool may_have_it = format == at::MemoryFormat::Contiguous || x.dim() == 4;
@@ -31,7 +33,7 @@ std::pair<at::Tensor, at::Tensor> dense_pair(const at::Tensor& x, at::ScalarType
       return {x, made.as_strided(x.sizes(), x.strides())};  // dimensions of one element have any stride
     }
   }
-  const at::Tensor dense = x.is_non_overlapping_and_dense() ? x : x.contiguous();
+  const at::Tensor dense = x.is_non_overlapping_and_dense() ? x : x.contiguous(x.suggest_memory_format());
   return {dense, at::empty_strided(dense.sizes(), dense.strides(), at::TensorOptions(result))};
 }
 
@@ -120,6 +122,10 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
   m.def("quantize(Tensor x, float scale, int zero_point, Tensor? factors=None) -> Tensor",
         [](const at::Tensor& x, double scale, int64_t zero_point, const std::optional<at::Tensor>& factors) {
           return quantize(x, {scale, zero_point}, factors.value_or(at::Tensor()));
+        });
+  m.def("dequantize(Tensor numbers, float scale, int zero_point) -> Tensor",
+        [](const at::Tensor& numbers, double scale, int64_t zero_point) {
+          return dequantize(numbers, {scale, zero_point});
         });
 }
 

@@ -1,11 +1,12 @@
-// 2-d convolutions of 8-bit numbers.
+// Convolutions of 8-bit numbers: 1-, 2- and 3-d, and transposed.
 //
 //   ipex::quantized_convolution_prepack(weight, weight_scales, bias, stride, padding, dilation, groups, post_ops, input,
-//                                       result, operands) -> QuantizedConvolutionContext
+//                                       result, operands, transposed, output_padding) -> QuantizedConvolutionContext
 //   ipex::quantized_convolution_run(input, context, operands, eager_layout) -> Tensor
 //
 // `padding` is the beginnings followed by the ends. `input`, `result` and `operands` are scales and zero points, as
-// affine.h has them. Computes on channels-last images; an input in another layout is converted first.
+// affine.h has them. Computes on channels-last images; an input in another layout is converted first. A 1-d convolution is
+// a 2-d one on an image one pixel high.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
@@ -25,24 +26,19 @@ using dnnl::memory;
 using Ints = std::vector<int64_t>;
 
 constexpr const char* op_name = "ipex::quantized_convolution_run";
-constexpr at::MemoryFormat channels_last = at::MemoryFormat::ChannelsLast;
 
-ConvolutionGeometry geometry_of(Ints stride, Ints begin, Ints end, Ints dilation, int64_t groups) {
-  return {.spatial_rank = 2,
-          .stride = std::move(stride),
-          .begin = std::move(begin),
-          .end = std::move(end),
-          .dilation = std::move(dilation),
-          .output_padding = {0, 0},
-          .groups = groups,
-          .transposed = false};
+int64_t output_channels_of(const QuantizedSpec& spec, const ConvolutionGeometry& geometry) {
+  if (!spec.weight.defined() || spec.weight.dim() < 2) return 0;  // refused by QuantizedOp
+  return geometry.output_channels(spec.weight.sizes());
 }
 
 class QuantizedConvolutionContext final : public QuantizedOp {
  public:
-  QuantizedConvolutionContext(QuantizedSpec spec, ConvolutionGeometry geometry)
-      : QuantizedOp(std::move(spec), /*weight_rank=*/4), geometry_(std::move(geometry)) {
-    geometry_.checked(op_name);
+  QuantizedConvolutionContext(const QuantizedSpec& spec, ConvolutionGeometry geometry)
+      : QuantizedOp(spec, static_cast<int64_t>(geometry.stride.size()) + 2,
+                    output_channels_of(spec, geometry.checked(op_name))),
+        geometry_(std::move(geometry)),
+        channels_last_(channels_last_of(geometry_.spatial_rank)) {
     TORCH_CHECK(plain_weight().size(0) % geometry_.groups == 0, op_name,
                 ": expected channels divisible by groups, got ", plain_weight().size(0), " and ", geometry_.groups,
                 ". The model file is damaged: save it again.");
@@ -51,99 +47,169 @@ class QuantizedConvolutionContext final : public QuantizedOp {
 
   static c10::intrusive_ptr<QuantizedConvolutionContext> load(const State& state) {
     const StateReader reader(op_name, state);
+    const bool is_first_version = std::get<0>(state) < 2;
+    const int64_t spatial_rank = is_first_version ? 2 : reader.integers("spatial_rank", 1, 1)[0];
+    TORCH_CHECK(spatial_rank <= 3, op_name, ": expected at most 3 dimensions, got ", spatial_rank,
+                ". The model file is damaged: save it again.");
+    const size_t rank = spatial_rank == 3 ? 3 : 2;
     return c10::make_intrusive<QuantizedConvolutionContext>(
-        read(op_name, state), geometry_of(reader.integers("stride", 2, 1), reader.integers("padding_begin", 2, 0),
-                                          reader.integers("padding_end", 2, 0), reader.integers("dilation", 2, 1),
-                                          reader.integers("groups", 1, 1)[0]));
+        read(op_name, state),
+        ConvolutionGeometry{
+            .spatial_rank = spatial_rank,
+            .stride = reader.integers("stride", rank, 1),
+            .begin = reader.integers("padding_begin", rank, 0),
+            .end = reader.integers("padding_end", rank, 0),
+            .dilation = reader.integers("dilation", rank, 1),
+            .output_padding = is_first_version ? Ints(rank, 0) : reader.integers("output_padding", rank, 0),
+            .groups = reader.integers("groups", 1, 1)[0],
+            .transposed = !is_first_version && reader.integers("transposed", 1, 0)[0] != 0});
   }
 
  private:
+  int64_t version() const override { return geometry_.spatial_rank == 2 && !geometry_.transposed ? 1 : 2; }
   Integers integers() const override {
-    return {{"stride", geometry_.stride},
-            {"padding_begin", geometry_.begin},
-            {"padding_end", geometry_.end},
-            {"dilation", geometry_.dilation},
-            {"groups", {geometry_.groups}}};
+    Integers all{{"stride", geometry_.stride},
+                 {"padding_begin", geometry_.begin},
+                 {"padding_end", geometry_.end},
+                 {"dilation", geometry_.dilation},
+                 {"groups", {geometry_.groups}}};
+    if (version() > 1) {
+      all["spatial_rank"] = {geometry_.spatial_rank};
+      all["output_padding"] = geometry_.output_padding;
+      all["transposed"] = {geometry_.transposed};
+    }
+    return all;
   }
   int64_t input_channels() const { return geometry_.input_channels(plain_weight().sizes()); }
+  int64_t batch_rank() const { return geometry_.spatial_rank + 2; }
+  Tensor batched(const Tensor& image) const { return as_batched_image(image, geometry_.spatial_rank); }
 
   void check_input(const Tensor& input) const override {
-    TORCH_CHECK(input.dim() == 4 && input.size(1) == input_channels(), op_name,
-                ": expected input of 4 dimensions with ", input_channels(), " channels (weight is ",
-                plain_weight().sizes(), "), got ", input.sizes(), ". Give a quantised model a batch of images.");
-    const memory::dims sizes = kernel_result_sizes(input.sizes().vec());
-    TORCH_CHECK(sizes[2] >= 0 && sizes[3] >= 0, op_name, ": expected an input at least as large as the kernel ",
-                plain_weight().sizes(), " after padding ", geometry_.begin, ", got ", input.sizes(), ".");
+    const int64_t rank = input.dim();
+    TORCH_CHECK(
+        (rank == batch_rank() || rank == batch_rank() - 1) && input.size(channel_dimension(rank)) == input_channels(),
+        op_name, ": expected input of ", batch_rank(), " dimensions, or ", batch_rank() - 1, " without a batch, with ",
+        input_channels(), " channels (weight is ", plain_weight().sizes(), "), got ", input.sizes(), ".");
+    const memory::dims sizes = kernel_result_sizes(batched(input).sizes().vec());
+    TORCH_CHECK(std::all_of(sizes.begin() + 2, sizes.end(), [](int64_t size) { return size >= 0; }), op_name,
+                ": expected an input at least as large as the kernel ", plain_weight().sizes(), " after padding ",
+                geometry_.begin, ", got ", input.sizes(), ".");
   }
   std::unique_ptr<const PackedOp> float_op(const Spec& spec) const override {
     return std::make_unique<const ConvolutionContext>(spec, geometry_);
   }
-  Tensor kernel_view(const Tensor& tensor) const override { return contiguous_result(tensor, channels_last); }
+  Tensor spread_over_weight(const Tensor& per_channel) const override {
+    if (!geometry_.transposed) return QuantizedOp::spread_over_weight(per_channel);
+    // The output channels of a group are dimension 1, and the groups follow one another in dimension 0.
+    const Tensor& weight = plain_weight();
+    Ints shape(weight.dim(), 1);
+    shape[0] = weight.size(0);
+    shape[1] = weight.size(1);
+    const int64_t inputs_of_a_group = weight.size(0) / geometry_.groups;
+    return per_channel.view({geometry_.groups, -1}).repeat_interleave(inputs_of_a_group, 0).view(shape);
+  }
+  Tensor kernel_view(const Tensor& tensor) const override { return contiguous_result(batched(tensor), channels_last_); }
   memory::dims kernel_sizes(const Tensor& source) const override { return source.sizes().vec(); }
   memory::dims kernel_result_sizes(const memory::dims& source) const override {
     return geometry_.result_sizes(source, plain_weight().sizes());
   }
-  at::MemoryFormat kernel_format() const override { return channels_last; }
+  at::MemoryFormat kernel_format() const override { return channels_last_; }
   Tensor allocate(const Tensor& source, at::ScalarType dtype) const override {
     return empty_result(kernel_result_sizes(kernel_sizes(source)),
-                        at::TensorOptions(dtype).memory_format(channels_last));
+                        at::TensorOptions(dtype).memory_format(channels_last_));
   }
   Tensor user_view(const Tensor& result, const Tensor& input, bool eager_layout) const override {
     const bool is_both = !post_ops().empty() && result.is_contiguous();
     const at::MemoryFormat format = is_both ? at::MemoryFormat::Contiguous : eager_format(input);
-    return eager_layout ? with_format(result, format) : result;
+    return as_original_image(eager_layout ? with_format(result, format) : result, input, geometry_.spatial_rank);
   }
   at::DimVector result_sizes(const Tensor& input) const override {
-    return at::DimVector(kernel_result_sizes(input.sizes().vec()));
+    at::DimVector sizes(kernel_result_sizes(batched(input).sizes().vec()));
+    if (geometry_.spatial_rank == 1) sizes.erase(sizes.begin() + 2);
+    if (input.dim() != batch_rank()) sizes.erase(sizes.begin());
+    return sizes;
   }
   bool laid_out_as_result(const Tensor& tensor, const Tensor& input, bool eager_layout) const override {
-    return tensor.is_contiguous(eager_layout ? eager_format(input) : channels_last);
+    return batched(tensor).is_contiguous(eager_layout ? eager_format(input) : channels_last_);
   }
   at::MemoryFormat eager_format(const Tensor& input) const {
-    const bool is_last =
-        plain_weight().suggest_memory_format() == channels_last || input.suggest_memory_format() == channels_last;
-    return is_last ? channels_last : at::MemoryFormat::Contiguous;
+    if (geometry_.spatial_rank == 1) return at::MemoryFormat::Contiguous;
+    const bool is_last = plain_weight().suggest_memory_format() == channels_last_ ||
+                         batched(input).suggest_memory_format() == channels_last_;
+    return is_last ? channels_last_ : at::MemoryFormat::Contiguous;
   }
-  int64_t channel_dimension(int64_t rank) const override { return rank - 3; }
-  const char* own_reason_for_floats(const Tensor& input) const override {
-    return geometry_.is_brgemm_at_fault(input.sizes(), plain_weight().sizes())
+  int64_t channel_dimension(int64_t rank) const override { return rank - geometry_.spatial_rank - 1; }
+  int64_t kernel_channel_dimension(int64_t) const override { return 1; }
+  const char* own_reason_for_floats(const Tensor& input, bool eager_layout) const override {
+    for (size_t i = 0; geometry_.transposed && i < geometry_.stride.size(); ++i) {
+      if (geometry_.output_padding[i] >= std::max(geometry_.stride[i], geometry_.dilation[i])) {
+        return "aten refuses such an output padding";
+      }
+    }
+    // In 3-d aten has kernels that don't keep channels-last, and its choice depends on the CPU.
+    if (eager_layout && geometry_.spatial_rank == 3 && eager_format(input) != at::MemoryFormat::Contiguous) {
+      return "the layout of the result is aten's to choose";
+    }
+    // Of a volume that is less deep than its padding, int8 brgemm multiplies the wrong slices (oneDNN 3.7.2; found by fuzzing).
+    if (geometry_.spatial_rank == 3 && std::max(geometry_.begin[0], geometry_.end[0]) >= batched(input).size(2)) {
+      return "oneDNN's kernels are wrong for a volume that is less deep than its padding";
+    }
+    return geometry_.is_brgemm_at_fault(batched(input).sizes(), plain_weight().sizes())
                ? "in this corner oneDNN's kernels read what they should not"
                : nullptr;
   }
   memory::desc weight_desc(const Tensor& plain) const override {
-    memory::dims sizes = plain.sizes().vec(), strides = plain.strides().vec();
+    memory::dims sizes{output_channels() / geometry_.groups, input_channels() / geometry_.groups},
+        strides = plain.strides().vec();
+    sizes.insert(sizes.end(), plain.sizes().begin() + 2, plain.sizes().end());
+    if (geometry_.transposed) std::swap(strides[0], strides[1]);
     if (geometry_.groups > 1) {
-      sizes[0] /= geometry_.groups;
       sizes.insert(sizes.begin(), geometry_.groups);
-      strides.insert(strides.begin(), plain.stride(0) * sizes[1]);
+      strides.insert(strides.begin(), plain.stride(0) * (plain.size(0) / geometry_.groups));
     }
     return {sizes, memory::data_type::s8, strides};
   }
   int weight_scales_mask() const override { return geometry_.groups > 1 ? 3 : 1; }
   memory::dims ordinary_input_sizes() const override {
-    const at::IntArrayRef weight = plain_weight().sizes();
-    const auto at_least_a_window = [&](size_t i) { return std::max<int64_t>(28, geometry_.window(i, weight)); };
-    return {1, input_channels(), at_least_a_window(0), at_least_a_window(1)};
+    memory::dims sizes{1, input_channels()};
+    for (size_t i = 0; i < geometry_.stride.size(); ++i) {
+      const int64_t ordinary = geometry_.spatial_rank == 3 ? 14 : geometry_.spatial_rank == 2 ? 28 : i == 0 ? 1 : 128;
+      sizes.push_back(std::max(ordinary, geometry_.window(i, plain_weight().sizes())));
+    }
+    return sizes;
   }
   memory::desc result_desc(const memory::dims& sizes, memory::data_type type) const override {
-    return {sizes, type, memory::format_tag::nhwc};
+    return {sizes, type, sizes.size() == 5 ? memory::format_tag::ndhwc : memory::format_tag::nhwc};
   }
   dnnl::primitive_desc primitive_desc(const memory::dims& source_sizes, const memory::desc& weight,
                                       memory::data_type result, const dnnl::primitive_attr& attr) const override {
-    const memory::desc source(source_sizes, memory::data_type::u8, memory::format_tag::nhwc);
+    const memory::desc source = result_desc(source_sizes, memory::data_type::u8),
+                       made = result_desc(kernel_result_sizes(source_sizes), result);
     const memory::desc bias_desc =
         bias().defined() ? memory::desc({output_channels()}, memory::data_type::f32, memory::format_tag::a)
                          : memory::desc();
-    memory::dims dilation = geometry_.dilation;
+    memory::dims dilation = geometry_.dilation, end = geometry_.end;
     for (auto& d : dilation) --d;  // oneDNN counts the holes
-    dnnl::convolution_forward::primitive_desc desc(
+    if (geometry_.transposed) {
+      for (size_t i = 0; i < end.size(); ++i) end[i] -= geometry_.output_padding[i];
+      return of_right_kernels(dnnl::deconvolution_forward::primitive_desc(
+          engine(), dnnl::prop_kind::forward_inference, dnnl::algorithm::deconvolution_direct, source, weight,
+          bias_desc, made, geometry_.stride, dilation, geometry_.begin, end, attr, /*allow_empty=*/true));
+    }
+    return of_right_kernels(dnnl::convolution_forward::primitive_desc(
         engine(), dnnl::prop_kind::forward_inference, dnnl::algorithm::convolution_direct, source, weight, bias_desc,
-        result_desc(kernel_result_sizes(source_sizes), result), geometry_.stride, dilation, geometry_.begin,
-        geometry_.end, attr, /*allow_empty=*/true);
-    while (desc && pads_holes() && std::string_view(desc.impl_info_str()).find("amx") != std::string_view::npos) {
+        made, geometry_.stride, dilation, geometry_.begin, end, attr, /*allow_empty=*/true));
+  }
+  dnnl::primitive_desc of_right_kernels(dnnl::primitive_desc desc) const {
+    while (desc && is_wrong(desc.impl_info_str())) {
       if (!desc.next_impl()) return {};
     }
     return desc;
+  }
+  bool is_wrong(std::string_view kernel) const {
+    const auto has = [&](const char* part) { return kernel.find(part) != std::string_view::npos; };
+    // Of volumes, the one from before brgemm is wrong with post-ops and 8-bit results (oneDNN 3.7.2; found by fuzzing).
+    return (pads_holes() && has("amx")) || (geometry_.spatial_rank == 3 && has("gemm_s8u8s32"));
   }
   // Whether padding meets windows with holes. The kernels for AMX then write what the padding adds, where zero is not 0,
   // beyond the memory that they ask for.
@@ -155,24 +221,46 @@ class QuantizedConvolutionContext final : public QuantizedOp {
   }
 
   ConvolutionGeometry geometry_;
+  at::MemoryFormat channels_last_;
 };
 
 c10::intrusive_ptr<QuantizedConvolutionContext> prepack(
     const Tensor& weight, const Tensor& weight_scales, const std::optional<Tensor>& bias, Ints stride,
     const Ints& padding, Ints dilation, int64_t groups, std::vector<std::string> post_ops,
-    const std::vector<double>& input, const std::vector<double>& result, const std::vector<double>& operands) {
+    const std::vector<double>& input, const std::vector<double>& result, const std::vector<double>& operands,
+    bool transposed, Ints output_padding) {
   constexpr const char* where = "ipex::quantized_convolution_prepack";
-  TORCH_CHECK(padding.size() == 4, where, ": expected 4 integers in padding, got ", at::IntArrayRef(padding), ".");
+  TORCH_CHECK(weight.defined() && weight.dim() >= 3 && weight.dim() <= 5, where,
+              ": expected a weight of 3 to 5 dimensions, got ", weight.defined() ? c10::str(weight.sizes()) : "none",
+              ". Pass it as torch.nn holds it.");
+  const auto rank = weight.dim() - 2;
+  TORCH_CHECK(static_cast<int64_t>(padding.size()) == 2 * rank, where, ": expected ", 2 * rank,
+              " integers in padding, got ", at::IntArrayRef(padding), ".");
+  if (output_padding.empty()) output_padding.resize(static_cast<size_t>(rank), 0);
+  Ints begin(padding.begin(), padding.begin() + rank), end(padding.begin() + rank, padding.end());
+  if (rank == 1) {
+    for (auto* list : {&stride, &dilation}) list->insert(list->begin(), 1);
+    for (auto* list : {&begin, &end, &output_padding}) list->insert(list->begin(), 0);
+  }
   return c10::make_intrusive<QuantizedConvolutionContext>(
-      spec_of({where, op_name}, weight, weight_scales, bias, std::move(post_ops), input, result, operands),
-      geometry_of(std::move(stride), {padding[0], padding[1]}, {padding[2], padding[3]}, std::move(dilation), groups));
+      spec_of({where, op_name}, rank == 1 ? weight.unsqueeze(2) : weight, weight_scales, bias, std::move(post_ops),
+              input, result, operands),
+      ConvolutionGeometry{.spatial_rank = rank,
+                          .stride = std::move(stride),
+                          .begin = std::move(begin),
+                          .end = std::move(end),
+                          .dilation = std::move(dilation),
+                          .output_padding = std::move(output_padding),
+                          .groups = groups,
+                          .transposed = transposed});
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define_context<QuantizedConvolutionContext>(m, "QuantizedConvolutionContext");
   m.def(
       "quantized_convolution_prepack(Tensor weight, Tensor weight_scales, Tensor? bias, int[] stride, int[] padding, "
-      "int[] dilation, int groups, str[] post_ops, float[] input, float[] result, float[] operands) -> "
+      "int[] dilation, int groups, str[] post_ops, float[] input, float[] result, float[] operands, "
+      "bool transposed=False, int[] output_padding=[]) -> "
       "__torch__.torch.classes.ipex.QuantizedConvolutionContext",
       prepack);
   m.def(

@@ -21,7 +21,11 @@ constexpr const char* op_name = "ipex::quantized_linear_run";
 
 class QuantizedLinearContext final : public QuantizedOp {
  public:
-  explicit QuantizedLinearContext(QuantizedSpec spec) : QuantizedOp(std::move(spec), /*weight_rank=*/2) { pack(); }
+  explicit QuantizedLinearContext(const QuantizedSpec& spec)
+      : QuantizedOp(spec, /*weight_rank=*/2,
+                    spec.weight.defined() && spec.weight.dim() == 2 ? spec.weight.size(0) : 0) {
+    pack();
+  }
 
   static c10::intrusive_ptr<QuantizedLinearContext> load(const State& state) {
     return c10::make_intrusive<QuantizedLinearContext>(read(op_name, state));
@@ -56,6 +60,7 @@ class QuantizedLinearContext final : public QuantizedOp {
     return tensor.is_contiguous();
   }
   int64_t channel_dimension(int64_t rank) const override { return rank - 1; }
+  int64_t kernel_channel_dimension(int64_t rank) const override { return rank - 1; }
   // oneDNN multiplies by a [in, out] matrix; aten's weight is its transpose.
   memory::desc weight_desc(const at::Tensor& plain) const override {
     return {{plain.size(1), plain.size(0)}, memory::data_type::s8, memory::dims{plain.stride(1), plain.stride(0)}};

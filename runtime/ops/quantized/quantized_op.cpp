@@ -10,10 +10,10 @@ namespace {
 
 using dnnl::memory;
 
-// Files of this version and earlier ones can be read.
-constexpr int64_t quantized_version = 1;
+// Files of this version and earlier ones can be read. Version 2 added convolutions that are transposed or not 2-d.
+constexpr int64_t quantized_version = 2;
 
-QuantizedSpec checked(QuantizedSpec spec, int64_t weight_rank) {
+QuantizedSpec checked(QuantizedSpec spec, int64_t weight_rank, int64_t output_channels) {
   const char* name = spec.name;
   const at::Tensor& weight = spec.weight;
   TORCH_CHECK(weight.defined() && weight.dim() == weight_rank && weight.scalar_type() == at::kChar &&
@@ -24,9 +24,9 @@ QuantizedSpec checked(QuantizedSpec spec, int64_t weight_rank) {
               ". The model file is damaged: save it again.");
   for (const auto& [role, vector] : {std::pair{"weight_scales", spec.weight_scales}, {"bias", spec.bias}}) {
     if (role == std::string_view("bias") && !vector.defined()) continue;
-    TORCH_CHECK(vector.defined() && vector.dim() == 1 && vector.size(0) == weight.size(0) &&
+    TORCH_CHECK(vector.defined() && vector.dim() == 1 && vector.size(0) == output_channels &&
                     vector.scalar_type() == at::kFloat && is_plain_cpu(vector) && has_all_its_memory(vector),
-                name, ": expected a float32 CPU ", role, " of ", weight.size(0), " elements, got ",
+                name, ": expected a float32 CPU ", role, " of ", output_channels, " elements, got ",
                 vector.defined() ? c10::str(vector.toString(), " ", vector.sizes()) : "none",
                 ". The model file is damaged: save it again.");
   }
@@ -66,9 +66,9 @@ QuantizedSpec spec_of(OpNames names, const at::Tensor& weight, const at::Tensor&
           .operands = affines_of(names.prepack, operands)};
 }
 
-QuantizedOp::QuantizedOp(QuantizedSpec spec, int64_t weight_rank)
+QuantizedOp::QuantizedOp(QuantizedSpec spec, int64_t weight_rank, int64_t output_channels)
     : FusedOp(spec.name, spec.post_ops, std::nullopt),
-      spec_(checked(std::move(spec), weight_rank)),
+      spec_(checked(std::move(spec), weight_rank, output_channels)),
       weight_(spec_.weight),
       scales_(spec_.weight_scales * spec_.input.scale),
       input_zero_point_(number(static_cast<double>(spec_.input.zero_point), at::kInt)) {
@@ -88,7 +88,7 @@ at::Tensor QuantizedOp::run(const at::Tensor& input, const std::vector<at::Tenso
     TORCH_CHECK(!spec_.operands[i] || operands[i].scalar_type() == at::kByte, name(), ": expected a uint8 operand ", i,
                 ", got ", operands[i].toString(), ".");
   }
-  if (const char* reason = reason_for_floats(input, operands)) {
+  if (const char* reason = reason_for_floats(input, operands, eager_layout)) {
     remember(reason);
   } else if (at::Tensor result = run_primitive(input, operands, eager_layout); result.defined()) {
     return result;
@@ -96,11 +96,12 @@ at::Tensor QuantizedOp::run(const at::Tensor& input, const std::vector<at::Tenso
   return run_in_floats(input, operands, eager_layout);
 }
 
-const char* QuantizedOp::reason_for_floats(const at::Tensor& input, const std::vector<at::Tensor>& operands) const {
+const char* QuantizedOp::reason_for_floats(const at::Tensor& input, const std::vector<at::Tensor>& operands,
+                                           bool eager_layout) const {
   if (!has_int8_instructions()) return "this CPU has no int8 instructions, or a cap forbids them";
   if (input.numel() == 0 || c10::multiply_integers(result_sizes(input)) == 0) return "there is nothing to compute";
   if (std::any_of(operands.begin(), operands.end(), wants_gradient)) return "an operand requires a gradient";
-  return own_reason_for_floats(input);
+  return own_reason_for_floats(input, eager_layout);
 }
 
 at::Tensor QuantizedOp::run_primitive(const at::Tensor& input, const std::vector<at::Tensor>& operands,
@@ -148,6 +149,12 @@ at::Tensor QuantizedOp::accumulate(const at::Tensor& source, const at::Tensor& d
   return result;
 }
 
+at::Tensor QuantizedOp::spread_over_weight(const at::Tensor& per_channel) const {
+  std::vector<int64_t> shape(plain_weight().dim(), 1);
+  shape[0] = -1;
+  return per_channel.view(shape);
+}
+
 at::Tensor QuantizedOp::weight_for(const Prepared& prepared) const {
   return weight_.in_layout(prepared.weights_desc(), [this] { return weight_desc(plain_weight()); });
 }
@@ -155,10 +162,8 @@ at::Tensor QuantizedOp::weight_for(const Prepared& prepared) const {
 at::Tensor QuantizedOp::run_in_floats(const at::Tensor& input, const std::vector<at::Tensor>& operands,
                                       bool eager_layout) const {
   std::call_once(made_float_op_, [this] {
-    std::vector<int64_t> shape(plain_weight().dim(), 1);
-    shape[0] = -1;
     Spec spec{.name = name(),
-              .weight = plain_weight().to(at::kFloat) * spec_.weight_scales.view(shape),
+              .weight = plain_weight().to(at::kFloat) * spread_over_weight(spec_.weight_scales),
               .bias = spec_.bias,
               .post_ops = post_op_texts(),
               .folded_scale = {},
@@ -272,7 +277,7 @@ dnnl::primitive_attr QuantizedOp::attributes(const FusedPostOps& fused, const me
     attr.set_scales_mask(DNNL_ARG_DST, 0);
     if (spec_.result->zero_point != 0) attr.set_zero_points_mask(DNNL_ARG_DST, 0);
   }
-  const auto channel = static_cast<int>(channel_dimension(result.get_ndims()));
+  const auto channel = static_cast<int>(kernel_channel_dimension(result.get_ndims()));
   dnnl::post_ops list;
   size_t next = 0;
   for (size_t i = 0; i < fused.count; ++i) {
@@ -330,7 +335,7 @@ State QuantizedOp::save(const Integers& integers) const {
   tensors.insert("affines", at::tensor(numbers_of(affines), at::kDouble));
   c10::Dict<std::string, std::vector<int64_t>> fields;
   for (const auto& [key, values] : integers) fields.insert(key, values);
-  return {quantized_version, tensors, fields, post_op_texts()};
+  return {version(), tensors, fields, post_op_texts()};
 }
 
 QuantizedSpec QuantizedOp::read(const char* name, const State& state) {

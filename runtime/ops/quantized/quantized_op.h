@@ -22,7 +22,7 @@ namespace ipex::runtime {
 
 struct QuantizedSpec {
   const char* name;
-  at::Tensor weight;         // int8, as the float weight lies: output channels first
+  at::Tensor weight;         // int8, as the float weight lies
   at::Tensor weight_scales;  // float32, one per output channel
   at::Tensor bias;           // float32, undefined when there is none
   std::vector<std::string> post_ops;
@@ -44,7 +44,7 @@ QuantizedSpec spec_of(OpNames names, const at::Tensor& weight, const at::Tensor&
 class QuantizedOp : public FusedOp {
  public:
   // Throws when a field of the spec can't be right.
-  QuantizedOp(QuantizedSpec spec, int64_t weight_rank);
+  QuantizedOp(QuantizedSpec spec, int64_t weight_rank, int64_t output_channels);
 
   at::Tensor run(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const;
   std::string describe() const;
@@ -68,8 +68,12 @@ class QuantizedOp : public FusedOp {
   virtual at::DimVector result_sizes(const at::Tensor& input) const = 0;
   virtual bool laid_out_as_result(const at::Tensor& tensor, const at::Tensor& input, bool eager_layout) const = 0;
   virtual int64_t channel_dimension(int64_t rank) const = 0;
+  // The same of a result as the primitive has it.
+  virtual int64_t kernel_channel_dimension(int64_t rank) const = 0;
   // Why this anchor in particular should compute an input on floats. Null when it should not.
-  virtual const char* own_reason_for_floats(const at::Tensor&) const { return nullptr; }
+  virtual const char* own_reason_for_floats(const at::Tensor&, bool /*eager_layout*/) const { return nullptr; }
+  // One number per output channel, to multiply the plain weight with.
+  virtual at::Tensor spread_over_weight(const at::Tensor& per_channel) const;
   // The weight as the primitive has it.
   virtual dnnl::memory::desc weight_desc(const at::Tensor& plain) const = 0;
   // Which dimensions of it have a scale of their own.
@@ -79,6 +83,8 @@ class QuantizedOp : public FusedOp {
                                               dnnl::memory::data_type result,
                                               const dnnl::primitive_attr& attr) const = 0;
   virtual Integers integers() const { return {}; }
+  // The first version of the format that can say all of it.
+  virtual int64_t version() const { return 1; }
   virtual dnnl::memory::desc result_desc(const dnnl::memory::dims& sizes, dnnl::memory::data_type type) const = 0;
 
   static QuantizedSpec read(const char* name, const State& state);
@@ -91,7 +97,8 @@ class QuantizedOp : public FusedOp {
 
  private:
   State save(const Integers& integers) const;
-  const char* reason_for_floats(const at::Tensor& input, const std::vector<at::Tensor>& operands) const;
+  const char* reason_for_floats(const at::Tensor& input, const std::vector<at::Tensor>& operands,
+                                bool eager_layout) const;
   at::Tensor run_primitive(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const;
   // The result written over a dead operand, the first that is added. Undefined where that can't be done.
   at::Tensor accumulate(const at::Tensor& source, const at::Tensor& dead, FusedPostOps fused) const;

@@ -166,6 +166,76 @@ def test_convolutions_are_exact(name, zero_point):
                 assert y.is_contiguous(memory_format=torch.channels_last)
 
 
+OTHER_RANKS = {
+    "1-d": {"weight": (24, 16, 3), "padding": [1, 1]},
+    "1-d, ends differ": {"weight": (8, 5, 4), "padding": [1, 2], "stride": [2]},
+    "1-d, depthwise": {"weight": (20, 1, 5), "groups": 20, "padding": [2, 2]},
+    "3-d": {"weight": (8, 6, 3, 3, 3), "padding": [1] * 6, "stride": [1, 2, 2]},
+    "3-d, groups": {"weight": (8, 2, 2, 3, 1), "padding": [0, 1, 0] * 2, "groups": 4},
+    "3-d, less deep than its padding": {"weight": (8, 1, 3, 3, 3), "padding": [5, 1, 1] * 2, "groups": 4},
+    "transposed": {"weight": (16, 24, 3, 3), "padding": [1] * 4, "stride": [2, 2], "extra": [1, 0]},
+    "transposed, groups": {"weight": (12, 5, 2, 2), "stride": [2, 2], "groups": 3},
+    "transposed, dilation": {"weight": (6, 8, 3, 2), "dilation": [2, 1]},
+    "transposed, 1-d": {"weight": (16, 8, 4), "padding": [1, 1], "stride": [2]},
+    "transposed, 3-d": {"weight": (4, 8, 2, 2, 2), "stride": [2, 2, 2]},
+}
+
+
+@pytest.mark.parametrize("zero_point", [0, 121])
+@pytest.mark.parametrize("name", OTHER_RANKS)
+def test_convolutions_of_other_ranks_are_exact(name, zero_point):
+    given = OTHER_RANKS[name]
+    rank, transposed = len(given["weight"]) - 2, name.startswith("transposed")
+    stride, dilation, extra = (
+        given.get(key, [least] * rank) for key, least in (("stride", 1), ("dilation", 1), ("extra", 0))
+    )
+    padding, groups = given.get("padding", [0] * 2 * rank), given.get("groups", 1)
+    weight = torch.randint(-127, 128, given["weight"], dtype=torch.int8)
+    outputs = weight.shape[1] * groups if transposed else weight.shape[0]
+    scales = 2.0 ** -torch.randint(4, 9, (outputs,)).float()
+    spread = scales.view(-1, *[1] * (rank + 1))
+    if transposed:
+        spread = scales.view(groups, -1).repeat_interleave(weight.shape[0] // groups, 0)
+        spread = spread.view(*spread.shape, *[1] * rank)
+    channels = weight.shape[0] if transposed else weight.shape[1] * groups
+    affine, factors = [STEP, float(zero_point)], weight.double() * spread.double()
+    for shape in ((2, channels, *(5, 8, 7)[:rank]), (channels, *(4, 6, 5)[:rank])):
+        x = numbers(*shape)
+        if transposed:
+            convolve = getattr(F, f"conv_transpose{rank}d")
+            expected = convolve(floats(x, affine), factors, None, stride, padding[:rank], extra, groups, dilation)
+        else:
+            widths = [w for pair in zip(reversed(padding[:rank]), reversed(padding[rank:])) for w in pair]
+            padded = F.pad(floats(x, affine), widths)
+            expected = getattr(F, f"conv{rank}d")(padded, factors, None, stride, 0, dilation, groups)
+        for result in ([], [2.0**-2, 17.0]):
+            arguments = (weight, scales, None, stride, padding, dilation, groups, [], affine, result, [])
+            context = OPS.quantized_convolution_prepack(*arguments, transposed, extra)
+            state, type_name = context.__getstate__()
+            again = torch.ScriptObject.__new__(torch.ScriptObject)
+            again.__setstate__((state, type_name))
+            assert again.describe() == context.describe()
+            for eager_layout, made in ((True, context), (False, again)):
+                y = OPS.quantized_convolution_run(x, made, [], eager_layout)
+                assert torch.equal(y if result else y.double(), rounded(expected, result) if result else expected)
+            if name in ("1-d", "3-d", "transposed, 1-d"):
+                assert_computed_by_onednn(context)
+
+
+def test_dequantize_undoes_quantize():
+    x = numbers(3, 5, 4, 6).contiguous(memory_format=torch.channels_last)
+    y = OPS.dequantize(x, STEP, 77)
+    assert torch.equal(y.double(), floats(x, [STEP, 77]))
+    assert y.stride() == x.stride()
+    assert torch.equal(OPS.quantize(y, STEP, 77), x)
+
+
+def test_some_channels_of_an_image_stay_channels_last():
+    """What a convolution makes of it has the layout that eager's has."""
+    x = torch.randn(2, 8, 5, 6).contiguous(memory_format=torch.channels_last)[:, 2:5]
+    assert OPS.quantize(x, STEP, 77).is_contiguous(memory_format=torch.channels_last)
+
+
 def test_threads_give_equal_results():
     x, (weight, scales) = numbers(40, 640), weight_of(70, 640)
     before = torch.get_num_threads()
