@@ -115,10 +115,23 @@ change(cpu/matmul/cpu_matmul_list.cpp)
 remove_lines("CPU_INSTANCE\\(${unreachable}[^\n]*")
 done_changing()
 
+# Of these, what runs backward: no list names it.
+foreach(name IN ITEMS jit_uni_dw_conv_kernel_f32 jit_uni_dw_convolution jit_avx512_common_conv_kernel jit_avx512_common_convolution)
+  change(cpu/x64/${name}.cpp)
+  remove_matches("\n(REG_[A-Z0-9]*_ISA\\()?[ \n]*template struct [a-z0-9_]*bwd_(data|weights)[^;]*;")
+  done_changing()
+endforeach()
+
 # Weights are reordered in their own type.
 change(cpu/reorder/cpu_reorder.cpp)
 remove_lines("{{[^\n]*(fp4|fp8|s4|u4|s32|u8|f32_s8|bf16_s8)_impl_list_map[^\n]*")
 done_changing()
+
+foreach(name IN ITEMS bf16 f32_bf16 f32_f32 s8)
+  change(cpu/reorder/cpu_reorder_regular_${name}.cpp)
+  remove_lines("CPU_REORDER_INSTANCE\\(rnn_[^\n]*")
+  done_changing()
+endforeach()
 
 # Of the transposed convolutions only the brgemm kernels are compiled.
 change(cpu/cpu_deconvolution_list.cpp)
