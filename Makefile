@@ -23,7 +23,7 @@ BENCH ?=
 # Options for `make zoo`; `.venv/bin/python -m benchmarks.zoo --help` lists them. `build/zoo.jsonl` keeps what was done.
 ZOO ?= --markdown docs/zoo.md
 
-.PHONY: demo test test-torch test-isa fuzz neighbours threads tsan coverage bench op-database zoo docs lint format wheel sdk clean
+.PHONY: demo test test-torch test-isa fuzz neighbours threads tsan coverage bench op-database zoo docs lint format wheel try-wheel sdk clean
 demo: $(VENV)/installed        ## build, optimise a ResNet-50, compare, time, serve it from C++
 	$(BIN)/python examples/demo.py
 
@@ -92,6 +92,9 @@ format: $(VENV)/installed      ## put the code into house form
 
 wheel: $(VENV)/tools           ## a wheel in dist/
 	$(BIN)/pip wheel --no-build-isolation --no-deps -w dist .
+
+try-wheel: wheel               ## install it where there is no compiler, and run a model
+	$(BIN)/python tests/wheel/try_wheel.py "$$(ls -t dist/ipex-*.whl | head -1)" "$(TORCH)"
 
 # The folder is the archive, unpacked: what is tried there is what is given away.
 sdk: $(VENV)/tools             ## headers, libraries, CMake and pkg-config files for C++ alone: dist/ipex-*.tar.gz, dist/sdk

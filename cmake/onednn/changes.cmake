@@ -18,6 +18,10 @@ function(remove_lines pattern)
   string(REGEX REPLACE "\n *${pattern}" "" code "${code}")
   set(code "${code}" PARENT_SCOPE)
 endfunction()
+function(remove_matches pattern)
+  string(REGEX REPLACE "${pattern}" "" code "${code}")
+  set(code "${code}" PARENT_SCOPE)
+endfunction()
 macro(done_changing)
   get_filename_component(name ${original} NAME)
   file(WRITE ${CMAKE_BINARY_DIR}/changed/${name} "${code}")
@@ -98,10 +102,36 @@ replace_once("    // (e^x+1)^2
     h->uni_vaddps(vmm_aux(0), vmm_aux(0), table_val(one));")
 done_changing()
 
-# Transposed convolutions go through brgemm backward-data kernels. The others would have to be compiled too.
+# What no op of ours can reach is not compiled: loops without gemm kernels and reference loops, which runtime/onednn refuses
+# by name; products by way of primitives that are left out; 8-bit floats and types of results that no op has. And
+# transposed convolutions go through brgemm backward-data kernels; the others would have to be compiled too.
+set(unreachable "(ip_|gemm_|ref_|jit_uni_ncsp_|[a-z0-9_]*convolution_bwd_data)")
 change(cpu/cpu_convolution_list.cpp)
-remove_lines("CPU_INSTANCE[A-Z0-9_]*\\([a-z0-9_]*convolution_bwd_data[^\n]*")
+remove_lines("CPU_INSTANCE[A-Z0-9_]*\\(${unreachable}[^\n]*")
+remove_lines("BRGEMM_FP8_[A-Z_]*CONVS\\(f[^\n]*")
+remove_matches("\n *{{forward, (s8, s8, [a-z0-9]+|u8, s8, (bf16|s32|s8)|f16, f16, f32)}, {[^}]*}},")
 done_changing()
+change(cpu/matmul/cpu_matmul_list.cpp)
+remove_lines("CPU_INSTANCE\\(${unreachable}[^\n]*")
+done_changing()
+
+# Of these, what runs backward: no list names it.
+foreach(name IN ITEMS jit_uni_dw_conv_kernel_f32 jit_uni_dw_convolution jit_avx512_common_conv_kernel jit_avx512_common_convolution)
+  change(cpu/x64/${name}.cpp)
+  remove_matches("\n(REG_[A-Z0-9]*_ISA\\()?[ \n]*template struct [a-z0-9_]*bwd_(data|weights)[^;]*;")
+  done_changing()
+endforeach()
+
+# Weights are reordered in their own type.
+change(cpu/reorder/cpu_reorder.cpp)
+remove_lines("{{[^\n]*(fp4|fp8|s4|u4|s32|u8|f32_s8|bf16_s8)_impl_list_map[^\n]*")
+done_changing()
+
+foreach(name IN ITEMS bf16 f32_bf16 f32_f32 s8)
+  change(cpu/reorder/cpu_reorder_regular_${name}.cpp)
+  remove_lines("CPU_REORDER_INSTANCE\\(rnn_[^\n]*")
+  done_changing()
+endforeach()
 
 # Of the transposed convolutions only the brgemm kernels are compiled.
 change(cpu/cpu_deconvolution_list.cpp)

@@ -61,6 +61,11 @@ class Profile:
         return sum(op.microseconds for op in self.ops if op.op.startswith("ipex::")) / total if total else 0.0
 
     @property
+    def operations(self) -> float:
+        """The multiplications and additions of a call, as far as they are known: those of products."""
+        return sum(op.operations or 0.0 for op in self.ops)
+
+    @property
     def verdict(self) -> tuple[str, ...]:
         """The whole in a few lines."""
         return (
