@@ -9,7 +9,8 @@
 //            %z = ipex::quantized_linear_run(%q, %second, ..)
 //
 // The numbers are the same: rounding keeps the order, so it may come before an op that chooses among elements, and before
-// one that moves them. Numbers that became floats and are made numbers again are the same ones. A layer gives floats where somebody reads floats, or numbers of another scale.
+// one that moves them. Numbers that became floats and are made numbers again are the same ones. A layer gives floats where
+// somebody reads floats, or numbers of another scale.
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
