@@ -71,6 +71,16 @@ bool overwrites(const Use& use, std::unordered_set<const Node*>& seen) {
   return (!op || may_hand_on(*op)) && results_are_overwritten(reader, seen);
 }
 
+// The tensor in whose memory this one lies: what it is a view of, or the same tensor before it was overwritten. Ops that
+// change a tensor's shape may change its memory, too: set_.
+const Value* base_of(const Value* value) {
+  while (const Op* op = op_of(value->node())) {
+    if ((op->memory != Memory::view && op->memory != Memory::itself) || op->writes == Writes::shape) break;
+    value = value->node()->input(0);
+  }
+  return value;
+}
+
 }  // namespace
 
 bool is_fresh(const Value* value) {
@@ -108,7 +118,7 @@ bool writes_to_shared_memory(const std::shared_ptr<Graph>& graph) {
     if (found || !node->blocks().empty() || !may_write(node)) return;
     const Op* op = op_of(node);
     // Only of what has a row is it known that nothing but the first input is written.
-    found = !op || op->writes == Writes::nothing || !is_fresh(node->input(0));
+    found = !op || op->writes == Writes::nothing || !is_fresh(base_of(node->input(0)));
   });
   return found;
 }

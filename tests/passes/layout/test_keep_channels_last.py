@@ -285,6 +285,58 @@ def test_a_write_that_alias_analysis_does_not_see():
     check_against_eager(WritesThroughAnAlias(), torch.randn(2, 3, 8, 8))
 
 
+WRITE_TO_A_PIECE = (
+    "%piece : Tensor = aten::slice(%whole, %zero, %zero, %one, %one)",
+    "%z : Tensor = aten::exp_(%piece)",
+    "%w : Tensor = aten::mul_(%z, %z)",
+)
+
+
+def test_a_write_to_a_piece_of_fresh_memory_does_not_matter():
+    fresh = "%whole : Tensor = aten::relu(%x)"
+    ir = graph_ir("%x : Tensor", *PACKED, fresh, *WRITE_TO_A_PIECE, returns="%y, %whole")
+    assert assert_rewrites(NAME, ir).count("ipex::to_channels_last") == 1
+
+
+@pytest.mark.parametrize(
+    "shared",
+    [
+        ("%whole : Tensor = aten::type_as(%x, %y)",),
+        ("%r : Tensor = aten::relu(%x)", "%whole : Tensor = aten::set_(%r, %x)"),
+    ],
+    ids=["type_as", "set_"],
+)
+def test_a_write_to_a_piece_of_what_may_be_shared_ends_the_pass(shared):
+    ir = graph_ir("%x : Tensor", *PACKED, *shared, *WRITE_TO_A_PIECE, returns="%y, %whole")
+    assert_unchanged(NAME, ir, reason=None)
+
+
+class WritesToPieces(nn.Module):
+    """Pieces of results are overwritten between convolutions, through chains of views."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.third = (nn.Conv2d(3, 3, 3, padding=1) for _ in range(3))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        a = self.first(x)
+        before = self.second(a)
+        a[:, 1:].transpose(2, 3)[..., :2].mul_(2).add_(1)
+        after = self.second(a)
+        b = self.third(torch.relu(after))
+        steps = torch.arange(8, dtype=torch.float32).view(2, 4)
+        steps[0].mul_(3)
+        return before, after, a, b * steps.flatten(), steps
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_values_where_pieces_are_overwritten(layout, tmp_path):
+    x = torch.randn(2, 3, 8, 8).to(memory_format=layout)
+    optimized = check_against_eager(WritesToPieces(), x)
+    assert "ipex::to_channels_last" in kinds(optimized)
+    assert_round_trip(optimized, tmp_path, x)
+
+
 SHUFFLE = (
     "%split : int[] = prim::Constant[value=[1, 2, 4, 5, 5]]()",
     "%joined : int[] = prim::Constant[value=[1, 8, 5, 5]]()",
