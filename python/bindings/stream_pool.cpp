@@ -53,15 +53,16 @@ class Answers {
 
  private:
   void hand_out() {
+    const py::gil_scoped_acquire gil;  // now and then released: making Python's state of a thread maps memory
     std::deque<Answer> now;
     while (true) {
       {
+        const py::gil_scoped_release released;
         std::unique_lock lock(mutex_);
         has_answer_.wait(lock, [this] { return is_closed_ || !waiting_.empty(); });
         if (waiting_.empty()) return;
         now.swap(waiting_);
       }
-      const py::gil_scoped_acquire gil;
       for (Answer& answer : now) set(py::reinterpret_steal<py::object>(answer.future), answer);
       now.clear();
     }

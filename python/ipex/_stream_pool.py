@@ -22,7 +22,8 @@ class StreamPool:
     most `max_queue` requests wait, by default 16 for each stream; then `submit` waits.
 
     All streams share the packed weights. They compute without gradients and without the GIL. Nothing changes for the
-    threads of the caller: neither where they run, nor what `torch.set_num_threads` says.
+    threads of the caller: neither where they run, nor what `torch.set_num_threads` says. Where streams have several
+    threads, the idle OpenMP team of the caller ends; its next parallel op makes a new one.
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU()).eval()
     >>> x = torch.randn(2, 8)

@@ -46,6 +46,10 @@ void pin_team(const std::vector<int64_t>& cpus) {
   if (const int i = omp_get_thread_num(); i > 0) run_on({cpus[i]});
 }
 
+// Ends the threads that OpenMP keeps for the caller; its next parallel region makes them anew. Where there are more threads in
+// all than CPUs, libgomp lets no team spin for its next work, and each op of each stream begins with wakeups.
+void end_team_of_caller() { omp_pause_resource_all(omp_pause_soft); }
+
 struct Request {
   std::vector<c10::IValue> inputs;
   StreamPool::Done done;
@@ -61,6 +65,7 @@ class StreamPool::Streams {
         module_(std::move(module)),
         forward_(module_.get_method("forward")),
         not_ready_(plan_.streams) {
+    if (plan_.threads_per_stream > 1) end_team_of_caller();
     try {
       for (int64_t i = 0; i < plan_.streams; ++i) threads_.emplace_back([this, i] { work(i); });
     } catch (...) {  // the system has no more threads

@@ -5,6 +5,8 @@
 //
 // All streams call the same module, so that its packed weights are in memory once. A stream is a thread with an OpenMP team of
 // its own. Nothing about the threads of the caller changes: neither where they run, nor how many threads torch uses for them.
+// Only the idle team of the thread that makes the pool ends, where a stream has several threads: see "Other work" in
+// docs/how_to/streams.md.
 #pragma once
 
 #include <ipex/export.h>

@@ -107,6 +107,32 @@ def test_waits_where_the_queue_is_full_and_answers_all_that_is_queued_when_close
     pool.close()
 
 
+def test_ends_the_idle_team_of_the_thread_that_makes_it(model):
+    def tasks() -> set[str]:
+        return set(os.listdir("/proc/self/task"))
+
+    def compute_with_a_team() -> None:
+        large.sum()  # in a parallel region
+        with_team = tasks() - before
+        assert len(with_team) == 4  # with this thread
+        with ipex.StreamPool(model, streams=1, threads_per_stream=2) as pool:
+            assert len(tasks() & with_team) == 1
+            assert torch.equal(pool(*inputs)[0], expected)
+        assert large.sum() == large.numel()  # with a new team
+
+    large, inputs = torch.ones(1 << 20), (torch.randn(3, 96), torch.randn(3, 8))
+    with torch.no_grad():
+        expected = model(*inputs)[0]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(4)
+    before = tasks()
+    try:
+        with ThreadPoolExecutor(1) as maker:
+            maker.submit(compute_with_a_team).result()
+    finally:
+        torch.set_num_threads(threads)
+
+
 def test_python_runs_while_streams_compute(slow):
     with ipex.StreamPool(slow, streams=1) as pool:
         future = pool.submit(torch.randn(384, 384), 60)
