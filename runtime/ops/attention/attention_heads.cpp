@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <numeric>
 
 #include "kernels/kernels.h"
 #include "memory/scratch.h"
@@ -67,7 +68,12 @@ bool attend(const AttentionHeads& attention, const at::Tensor& result) {
   const AttentionKernels& kernel = of_pairs ? *of_pairs : kernels().attention;
   const int64_t count = batch * heads, threads = thread_count();
   const int64_t most_blocks = at::divup(queries, kernel.queries_at_once(keys));
-  const int64_t blocks = count % threads == 0 ? 1 : std::min(most_blocks, at::divup(4 * threads, count));
+  constexpr int64_t least_queries = 16;  // of a block: fewer are not worth packing keys for
+  // As few as give all threads the same, or else many small ones.
+  const int64_t blocks_of_equal_shares = threads / std::gcd(threads, count);
+  const int64_t blocks = blocks_of_equal_shares * least_queries <= queries
+                             ? blocks_of_equal_shares
+                             : std::min(most_blocks, at::divup(4 * threads, count));
   const int64_t products_of_a_block = at::divup(queries, blocks) * keys * (query.size(3) + value.size(3));
   constexpr int64_t products_worth_waking = 1 << 16;
   const int64_t pieces = count * blocks;
