@@ -5,7 +5,9 @@ from __future__ import annotations
 from functools import cache
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from support import FP32_TOLERANCE, assert_same
 
 FORMATS = (torch.float8_e4m3fn, torch.float8_e5m2)
 
@@ -46,3 +48,24 @@ def linear_by_hand(
     found = [y.reshape(*x.shape[:-1], len(weight)), (g @ b).reshape(x.shape), g.t() @ a]
     of_bias = None if bias is None else flat_gradient.double().sum(0).float()
     return [*(tensor.float() for tensor in found), of_bias]
+
+
+def assert_like_by_hand(
+    y: Tensor,
+    x: Tensor,
+    linear: nn.Linear,
+    gradient: Tensor,
+    scale: Tensor,
+    dtypes: tuple[torch.dtype, ...],
+    tolerance: float = FP32_TOLERANCE,
+) -> None:
+    """Compare y = linear(x), and the gradients that `gradient` gives, with those of `linear_by_hand`."""
+    plain = [None if t is None else t.detach().cpu() for t in (x, linear.weight, linear.bias, gradient)]
+    expected = linear_by_hand(*plain, scale.cpu(), dtypes)
+    linear.zero_grad()
+    y.backward(gradient)
+    found = [y, x.grad, linear.weight.grad, None if linear.bias is None else linear.bias.grad]
+    for name, actual, wanted in zip(("y", "dx", "dw", "db"), found, expected):
+        assert (actual is None) == (wanted is None), name
+        if actual is not None:
+            assert_same(actual.cpu(), wanted, tolerance)

@@ -14,7 +14,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fp8_model import FORMATS, linear_by_hand, round_by_table
+from fp8_model import FORMATS, assert_like_by_hand, round_by_table
 from ipex.quantization import fp8
 from ipex.quantization.fp8 import DelayedScaling, Format, FP8Linear, fp8_autocast, prepare_fp8
 from support import assert_same
@@ -158,14 +158,7 @@ def test_forward_and_backward_are_those_of_the_rounded_numbers(fp8_format, bias,
         y = see(linear, x, recipe)
         # Those of the input and the weight are of earlier steps, and so is that of the gradient when it is there.
         own = torch.stack([scale[0], scale[1], linear.fp8_scales.scale[2]])
-        expected = linear_by_hand(x, linear.weight, linear.bias, gradient, own, fp8_format.dtypes())
-        linear.zero_grad()
-        y.backward(gradient)
-        found = [y, x.grad, linear.weight.grad, linear.bias.grad if bias else None]
-        for name, actual, wanted in zip(("y", "dx", "dw", "db"), found, expected):
-            assert (actual is None) == (wanted is None), name
-            if actual is not None:
-                assert_same(actual, wanted)
+        assert_like_by_hand(y, x, linear, gradient, own, fp8_format.dtypes())
         assert step == 0 or 0 in shape or (own > 1).all()
 
 

@@ -7,10 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fp8_model import linear_by_hand
+from fp8_model import assert_like_by_hand
 from ipex.quantization import fp8
 from ipex.quantization.fp8 import DelayedScaling, Format, fp8_autocast, prepare_fp8
-from support import assert_same
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no GPU that torch can use")
 
@@ -46,15 +45,7 @@ def test_forward_and_backward_are_those_of_the_rounded_numbers(fp8_format, bias,
         with fp8_autocast(enabled=True, fp8_recipe=DelayedScaling(fp8_format=fp8_format)):
             y = linear(x)
         own = torch.stack([scale[0], scale[1], linear.fp8_scales.scale[2].cpu()])
-        plain = [None if t is None else t.detach().cpu() for t in (x, linear.weight, linear.bias, gradient)]
-        expected = linear_by_hand(*plain, own, fp8_format.dtypes())
-        linear.zero_grad()
-        y.backward(gradient)
-        found = [y, x.grad, linear.weight.grad, linear.bias.grad if bias else None]
-        for name, actual, wanted in zip(("y", "dx", "dw", "db"), found, expected):
-            assert (actual is None) == (wanted is None), name
-            if actual is not None:
-                assert_same(actual.cpu(), wanted, SUMS_TOLERANCE)
+        assert_like_by_hand(y, x, linear, gradient, own, fp8_format.dtypes(), SUMS_TOLERANCE)
     has_kernels = torch.version.hip is None and torch.cuda.get_device_capability() >= (8, 9)
     assert len(products) == (9 if has_kernels and fp8_format != Format.E5M2 else 0)
 

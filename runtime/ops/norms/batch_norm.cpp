@@ -95,7 +95,7 @@ at::Tensor batch_norm(const at::Tensor& x, const BatchNorm& norm) {
   const float *scale = scales.const_data_ptr<float>(), *shift = scale + channels, *from = x.const_data_ptr<float>();
   float* to = y.mutable_data_ptr<float>();
   const bool is_contiguous = *format_of(x) == at::MemoryFormat::Contiguous && size > 1;
-  const int64_t rows = x.numel() / (is_contiguous ? size : channels), width = x.numel() / rows;
+  const int64_t rows = x.numel() / (is_contiguous ? size : channels);
   const ChannelKernels& kernels = runtime::kernels().channels;
   constexpr int64_t elements_worth_waking = 16384;
   at::parallel_for(0, rows, grain_of(rows, x.numel(), elements_worth_waking), [&](int64_t begin, int64_t end) {
