@@ -311,6 +311,41 @@ def test_a_write_to_a_piece_of_what_may_be_shared_ends_the_pass(shared):
     assert_unchanged(NAME, ir, reason=None)
 
 
+def test_a_write_to_what_was_in_a_list_with_the_image_is_no_write_to_the_image():
+    lines = (
+        "%whole : Tensor = aten::relu(%x)",
+        "%list : Tensor[] = prim::ListConstruct(%whole, %x)",
+        "%joined : Tensor = aten::concat(%list, %zero)",
+    )
+    ir = graph_ir("%x : Tensor", *PACKED, *lines, *WRITE_TO_A_PIECE, returns="%y, %joined")
+    assert assert_rewrites(NAME, ir).count("ipex::to_channels_last") == 1
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        ("%list : Tensor[] = prim::ListConstruct(%whole)", "%again : Tensor = prim::ListUnpack(%list)"),
+        (
+            "%list : Tensor[] = prim::ListConstruct()",
+            "%same : Tensor[] = aten::append(%list, %whole)",
+            "%again : Tensor = aten::__getitem__(%list, %zero)",
+        ),
+        (
+            "%again : Tensor = prim::If(%true)",
+            "  block0():",
+            "    -> (%whole)",
+            "  block1():",
+            "    -> (%x)",
+        ),
+        ("%again : Tensor = aten::reshape(%whole, %zeros)",),
+    ],
+    ids=["list", "append", "if", "reshape"],
+)
+def test_what_may_be_overwritten_is_not_copied(again):
+    lines = ("%whole : Tensor = aten::relu(%x)", *again, *packed("again", "y", ""), *WRITE_TO_A_PIECE)
+    assert_unchanged(NAME, graph_ir("%x : Tensor", *CONSTANTS, *lines, returns="%y, %whole"), reason=None)
+
+
 class WritesToPieces(nn.Module):
     """Pieces of results are overwritten between convolutions, through chains of views."""
 
