@@ -210,14 +210,16 @@ std::vector<Op> rows() {
 
   // Joined, chosen, looked up.
   table.ops("cat", fresh, chooses | joins | any_layout).left(alone);
+  table.ops("concat concatenate", fresh, joins);
   table.ops("stack", fresh);
   table.ops("embedding", fresh).weight(0).left(alone);
   table.ops("embedding_bag embedding_bag.padding_idx", fresh);
   table.ops(
       "index_select gather index.Tensor take_along_dim roll flip tril triu repeat repeat_interleave.self_int "
       "repeat_interleave.self_Tensor one_hot masked_select nonzero bucketize.Tensor scatter.src scatter.value "
-      "scatter_add index_add index_copy index_put im2col col2im grid_sampler cdist outer cross native_dropout",
+      "scatter_add index_add index_copy index_put im2col col2im cdist outer cross native_dropout",
       fresh);
+  table.ops("grid_sampler", fresh, hides_strides).left(alone);
   table.ops("clone", fresh, keeps_dtype);
   table.ops("rand_like randn_like", fresh, needs_strides);
   table.ops(
@@ -314,6 +316,7 @@ std::vector<Op> rows() {
   table.ops("ipex::elementwise", fresh);
   table.ops("ipex::cat", fresh, chooses | joins | any_layout);
   table.ops("ipex::max_pool2d", fresh, chooses | keeps_dtype | any_layout);
+  table.ops("ipex::grid_sampler ipex::sampled_sum", fresh, hides_strides);
   table.ops("ipex::adaptive_avg_pool2d", fresh, keeps_dtype | any_layout);
   table.ops(
       "ipex::softmax ipex::scaled_dot_product_attention ipex::scaled_dot_product_attention.in_mode "
