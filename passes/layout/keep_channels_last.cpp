@@ -23,6 +23,7 @@
 // Where nobody sees the strides (stride_readers.h), eager's layout does not matter: all such members are of one stretch
 // without a root, which sums and products with tensors from outside join, and what leaves it is only made contiguous for
 // readers that gain by it.
+// Nor are images made contiguous there for convolutions and pools alone, as tokens are that a model lays out as an image.
 // A value stays outside when somebody writes to it (the copy would not see that), or when the weight itself is
 // channels-last (then eager's result is too, and there is nothing to convert). A graph in which memory is overwritten
 // that others may share (aliasing.h) is left alone.
@@ -380,6 +381,33 @@ class Stretches {
   std::unordered_map<const Value*, Value*> restored_;
 };
 
+bool reads_images(const Use& use) {
+  static const OpName pools[] = {OpName("aten::max_pool2d"), OpName("aten::avg_pool2d"),
+                                 OpName("aten::adaptive_avg_pool2d")};
+  if (asks_for_sizes(use.user)) return true;
+  if (use.offset != 0 || use.user->outputs().size() != 1) return false;
+  const auto anchor = Anchor::producing(use.user->output());
+  return (anchor && anchor->spatial_rank() > 0) ||
+         std::any_of(std::begin(pools), std::end(pools), [&](const OpName& pool) { return pool.is_of(use.user); });
+}
+
+// Lets convolutions and pools read what was made contiguous for them: they lay it out as they need it, and tokens in rows
+// are channels-last as they are.
+bool skip_contiguous(Context& context, const OverwrittenValues& overwritten, const StrideReaders& readers) {
+  bool changed = false;
+  for_each(context.graph, "aten::contiguous", [&](Node* node) {
+    Value *image = node->input(0), *made = node->output();
+    const bool is_plain = number(node->input(1)) == static_cast<int>(at::MemoryFormat::Contiguous);
+    if (!is_plain || readers.see(made) || overwritten.contain(image) || overwritten.contain(made)) return;
+    if (!std::all_of(made->uses().begin(), made->uses().end(), reads_images)) return;
+    context.applied(node, "skipped: convolutions and pools read any layout");
+    made->replaceAllUsesWith(image);
+    node->destroy();
+    changed = true;
+  });
+  return changed;
+}
+
 bool run(Context& context) {
   if (writes_to_shared_memory(context.graph)) return false;
   const OverwrittenValues overwritten(context.graph);
@@ -389,7 +417,7 @@ bool run(Context& context) {
   for_each_node(context.graph->block(), [&](Node* node) {
     if (known.insert(node->owningBlock()).second) blocks.push_back(node->owningBlock());
   });
-  bool changed = false;
+  bool changed = skip_contiguous(context, overwritten, readers);
   for (Block* block : blocks) {
     Stretches stretches(block, overwritten, readers);
     stretches.find();

@@ -285,6 +285,27 @@ def test_a_write_that_alias_analysis_does_not_see():
     check_against_eager(WritesThroughAnAlias(), torch.randn(2, 3, 8, 8))
 
 
+class TokensAsImages(nn.Module):
+    """Tokens that a depthwise convolution and a pool read as an image, as in MViT."""
+
+    def __init__(self, returns_image: bool = False) -> None:
+        super().__init__()
+        self.first, self.mix, self.last = nn.Linear(8, 8), nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.Linear(8, 4)
+        self.returns_image = returns_image
+
+    def forward(self, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        image = self.first(x).reshape(x.size(0), 4, 6, 8).permute(0, 3, 1, 2).contiguous()
+        tokens = (self.mix(image) + torch.max_pool2d(image, 3, 1, 1)).flatten(2).transpose(1, 2)
+        return (self.last(tokens), image) if self.returns_image else self.last(tokens)
+
+
+@pytest.mark.parametrize("returns_image", [False, True])
+def test_an_image_is_not_made_contiguous_for_what_reads_any_layout(returns_image):
+    model = TokensAsImages(returns_image)
+    optimized = check_against_eager(model, torch.randn(2, 24, 8), also=(torch.randn(1, 24, 8),))
+    assert kinds(optimized)["aten::contiguous"] == returns_image
+
+
 WRITE_TO_A_PIECE = (
     "%piece : Tensor = aten::slice(%whole, %zero, %zero, %one, %one)",
     "%z : Tensor = aten::exp_(%piece)",
