@@ -137,7 +137,7 @@ void OverwrittenValues::add(const Value* value) {
     for (const Use& use : next->uses()) {
       const Node* reader = use.user;
       const Op* op = op_of(reader);
-      if (op && !may_hand_on(*op) && reader->kind() != c10::prim::Return) continue;
+      if (op && !may_hand_on(*op)) continue;
       // Out of an inner block, or into it.
       const Node* owner = reader->kind() == c10::prim::Return ? reader->owningBlock()->owningNode() : reader;
       if (!owner) continue;

@@ -120,7 +120,10 @@ class Samplings {
   Samplings(at::TensorList images, at::TensorList grids, int64_t padding, bool align_corners) {
     int64_t elements = 0;
     for (size_t i = 0; i < images.size(); ++i) elements += is_turned(images[i], grids[i]) ? images[i].numel() : 0;
-    if (elements > 0) memory_ = scratch(sizeof(float) * static_cast<size_t>(elements)).view(at::kFloat);
+    if (elements > 0) {
+      const int64_t bytes = elements * static_cast<int64_t>(sizeof(float));
+      memory_ = scratch(static_cast<size_t>(bytes)).narrow(0, 0, bytes).view(at::kFloat);
+    }
     int64_t used = 0;
     for (size_t i = 0; i < images.size(); ++i) {
       at::Tensor image = images[i];
