@@ -3,7 +3,6 @@
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
-#include <unordered_set>
 
 #include "graph_walk.h"
 #include "ops/op_table.h"
@@ -121,6 +120,35 @@ bool writes_to_shared_memory(const std::shared_ptr<Graph>& graph) {
     found = !op || op->writes == Writes::nothing || !is_fresh(base_of(node->input(0)));
   });
   return found;
+}
+
+OverwrittenValues::OverwrittenValues(const std::shared_ptr<Graph>& graph) {
+  for_each_node(graph->block(), [&](Node* node) {
+    if (node->blocks().empty() && may_write(node)) add(base_of(node->input(0)));
+  });
+}
+
+void OverwrittenValues::add(const Value* value) {
+  std::vector<const Value*> left{value};
+  while (!left.empty()) {
+    const Value* next = left.back();
+    left.pop_back();
+    if (!values_.insert(next).second) continue;
+    for (const Use& use : next->uses()) {
+      const Node* reader = use.user;
+      const Op* op = op_of(reader);
+      if (op && !may_hand_on(*op)) continue;
+      // Out of an inner block, or into it.
+      const Node* owner = reader->kind() == c10::prim::Return ? reader->owningBlock()->owningNode() : reader;
+      if (!owner) continue;
+      left.insert(left.end(), owner->outputs().begin(), owner->outputs().end());
+      for (const Block* inner : owner->blocks()) {
+        left.insert(left.end(), inner->inputs().begin(), inner->inputs().end());
+      }
+      // An op that nothing is known of may put it into a list that it reads as well.
+      if (!op && reader == owner) left.insert(left.end(), reader->inputs().begin(), reader->inputs().end());
+    }
+  }
 }
 
 bool reshapes_in_place(const std::shared_ptr<Graph>& graph) {

@@ -6,6 +6,8 @@
 // docs/decisions/0020-ops-without-a-row.md
 #pragma once
 
+#include <unordered_set>
+
 #include "pass.h"
 
 namespace ipex::passes {
@@ -24,6 +26,21 @@ bool written_between(const Node* first, const Node* second);
 
 // Whether anything in the graph overwrites memory that is not fresh.
 bool writes_to_shared_memory(const std::shared_ptr<Graph>& graph);
+
+// The values that lie in memory which the graph overwrites, in a graph that writes_to_shared_memory is false of. Found by
+// going from the memory that is written to all that may share it. (torch's AliasDb believes of a value that was ever in a
+// list that it may be any tensor from outside, so that one write in a head is a write to the image.)
+class OverwrittenValues {
+ public:
+  explicit OverwrittenValues(const std::shared_ptr<Graph>& graph);
+
+  bool contain(const Value* value) const { return values_.count(value) > 0; }
+
+ private:
+  void add(const Value* value);
+
+  std::unordered_set<const Value*> values_;
+};
 
 // Whether anything in the graph changes the sizes or strides of a tensor in place: with out= too, where the tensor given
 // has others than the result.

@@ -8,6 +8,7 @@ namespace ipex::passes {
 // canonicalize
 Pass read_rounding();
 Pass spell_out_encoder_layers();
+Pass rename_concatenations();
 Pass share_subexpressions();
 Pass simplify_sizes();
 Pass rewrite_as_linear();
@@ -38,11 +39,13 @@ Pass fold_casts();
 Pass fuse_attention();
 Pass fuse_add_layer_norm();
 Pass fuse_rms_norm();
+Pass fuse_sampled_sum();
 Pass fuse_channel_shuffle();
 Pass fuse_batch_norm();
 Pass fuse_cat_batch_norm();
 Pass fuse_elementwise();
 Pass rewrite_cat();
+Pass rewrite_grid_sampler();
 Pass rewrite_attention();
 Pass rewrite_group_norm();
 Pass rewrite_layer_norm();

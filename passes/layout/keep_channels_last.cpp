@@ -23,10 +23,10 @@
 // Where nobody sees the strides (stride_readers.h), eager's layout does not matter: all such members are of one stretch
 // without a root, which sums and products with tensors from outside join, and what leaves it is only made contiguous for
 // readers that gain by it.
+// Nor are images made contiguous there for convolutions and pools alone, as tokens are that a model lays out as an image.
 // A value stays outside when somebody writes to it (the copy would not see that), or when the weight itself is
 // channels-last (then eager's result is too, and there is nothing to convert). A graph in which memory is overwritten
 // that others may share (aliasing.h) is left alone.
-#include <torch/csrc/jit/ir/alias_analysis.h>
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <map>
@@ -44,7 +44,6 @@
 namespace ipex::passes {
 namespace {
 
-using torch::jit::AliasDb;
 using torch::jit::WithInsertPoint;
 
 // Modes of padding other than "constant" copy as they like.
@@ -102,8 +101,8 @@ struct Entry {
 
 class Stretches {
  public:
-  Stretches(Block* block, const AliasDb& aliases, const StrideReaders& readers)
-      : block_(block), aliases_(aliases), readers_(readers) {}
+  Stretches(Block* block, const OverwrittenValues& overwritten, const StrideReaders& readers)
+      : block_(block), overwritten_(overwritten), readers_(readers) {}
 
   void find() {
     for (Node* node : block_->nodes()) {
@@ -134,7 +133,7 @@ class Stretches {
 
   // The root of the stretch that this node's results belong to. None when they belong to none.
   Root root_of_results(Node* node) const {
-    const auto is_written = [&](const Value* result) { return aliases_.hasWriters(result); };
+    const auto is_written = [&](const Value* result) { return overwritten_.contain(result); };
     if (std::any_of(node->outputs().begin(), node->outputs().end(), is_written)) return {};
     if (Node* slicing = slicing_of(node)) return root_of(slicing->input(0));
     if (node->outputs().size() != 1) return {};
@@ -156,7 +155,7 @@ class Stretches {
   // Whether the node computes element by element of a member and of tensors that are none, and nobody sees the strides.
   bool joins_tensors_from_outside(const Node* node) const {
     const auto may_be_copied = [&](const Value* value) {
-      return !value->type()->isSubtypeOf(*c10::ListType::ofTensors()) && !aliases_.hasWriters(value);
+      return !value->type()->isSubtypeOf(*c10::ListType::ofTensors()) && !overwritten_.contain(value);
     };
     return has_trait(node, trait::promotes | trait::any_layout) && is_unseen(node) &&
            std::all_of(node->inputs().begin(), node->inputs().end(), may_be_copied);
@@ -197,14 +196,14 @@ class Stretches {
     const int64_t rank = anchor.spatial_rank();
     if (rank == 0) return {};
     if (is_unseen(anchor.run())) {
-      const bool may_be_copied = root_of(anchor.input()) || !aliases_.hasWriters(anchor.input());
+      const bool may_be_copied = root_of(anchor.input()) || !overwritten_.contain(anchor.input());
       return may_be_copied ? Root{nullptr, rank} : Root();
     }
     const at::Tensor weight = torch::jit::toIValue(anchor.argument("weight"))->toTensor();
     if (weight.suggest_memory_format() != at::MemoryFormat::Contiguous) return {};
     Value* x = anchor.input();
     Root root = root_of(x);
-    if (!root && aliases_.hasWriters(x)) return {};
+    if (!root && overwritten_.contain(x)) return {};
     if (root.spatial_rank != rank) root = {x, rank};
     // aten takes the layout of its first operand, which for these is the residual.
     static const std::unordered_set<std::string> reversed{"radd", "rsub", "rmul", "rmaximum", "rminimum"};
@@ -286,7 +285,7 @@ class Stretches {
     for (size_t i = 0; i < reader->inputs().size(); ++i) {
       Value* value = reader->input(i);
       const bool is_spread = expand.is_of(value->node()) || expand_as.is_of(value->node());
-      const bool stays = is_spread || is_contiguous_constant(value) || aliases_.hasWriters(value);
+      const bool stays = is_spread || is_contiguous_constant(value) || overwritten_.contain(value);
       if (!has_tensor_type(value) || root_of(value) || stays) continue;
       reader->replaceInput(i, converted(value, root_of(member).spatial_rank, reader));
     }
@@ -372,7 +371,7 @@ class Stretches {
   }
 
   Block* block_;
-  const AliasDb& aliases_;
+  const OverwrittenValues& overwritten_;
   const StrideReaders& readers_;
   std::unordered_map<const Value*, Root> root_of_;
   std::vector<Value*> members_;  // in the order of the graph
@@ -382,18 +381,45 @@ class Stretches {
   std::unordered_map<const Value*, Value*> restored_;
 };
 
+bool reads_images(const Use& use) {
+  static const OpName pools[] = {OpName("aten::max_pool2d"), OpName("aten::avg_pool2d"),
+                                 OpName("aten::adaptive_avg_pool2d")};
+  if (asks_for_sizes(use.user)) return true;
+  if (use.offset != 0 || use.user->outputs().size() != 1) return false;
+  const auto anchor = Anchor::producing(use.user->output());
+  return (anchor && anchor->spatial_rank() > 0) ||
+         std::any_of(std::begin(pools), std::end(pools), [&](const OpName& pool) { return pool.is_of(use.user); });
+}
+
+// Lets convolutions and pools read what was made contiguous for them: they lay it out as they need it, and tokens in rows
+// are channels-last as they are.
+bool skip_contiguous(Context& context, const OverwrittenValues& overwritten, const StrideReaders& readers) {
+  bool changed = false;
+  for_each(context.graph, "aten::contiguous", [&](Node* node) {
+    Value *image = node->input(0), *made = node->output();
+    const bool is_plain = number(node->input(1)) == static_cast<int>(at::MemoryFormat::Contiguous);
+    if (!is_plain || readers.see(made) || overwritten.contain(image) || overwritten.contain(made)) return;
+    if (!std::all_of(made->uses().begin(), made->uses().end(), reads_images)) return;
+    context.applied(node, "skipped: convolutions and pools read any layout");
+    made->replaceAllUsesWith(image);
+    node->destroy();
+    changed = true;
+  });
+  return changed;
+}
+
 bool run(Context& context) {
   if (writes_to_shared_memory(context.graph)) return false;
-  const AliasDb aliases(context.graph);
+  const OverwrittenValues overwritten(context.graph);
   const StrideReaders readers(context.graph);
   std::vector<Block*> blocks;
   std::unordered_set<const Block*> known;
   for_each_node(context.graph->block(), [&](Node* node) {
     if (known.insert(node->owningBlock()).second) blocks.push_back(node->owningBlock());
   });
-  bool changed = false;
+  bool changed = skip_contiguous(context, overwritten, readers);
   for (Block* block : blocks) {
-    Stretches stretches(block, aliases, readers);
+    Stretches stretches(block, overwritten, readers);
     stretches.find();
     stretches.convert(context);
     changed |= !stretches.empty();

@@ -12,8 +12,6 @@
 // Runs before keep_channels_last, which then need not restore the layout of %image: channels-last, %t is contiguous as it
 // is.
 // Declines where somebody can tell (stride_readers.h): a result that is returned has eager's strides.
-#include <torch/csrc/jit/ir/alias_analysis.h>
-
 #include "aliasing.h"
 #include "graph_walk.h"
 #include "passes.h"
@@ -38,14 +36,14 @@ bool run(Context& context) {
     }
   });
   if (candidates.empty()) return false;
-  const torch::jit::AliasDb aliases(context.graph);
+  const OverwrittenValues overwritten(context.graph);
   bool changed = false;
   for (Node* node : candidates) {
     if (readers.see(node->output())) {
       context.declined(node, "not made contiguous: the strides of a result depend on it");
       continue;
     }
-    if (aliases.hasWriters(node->output())) {
+    if (overwritten.contain(node->output())) {
       context.declined(node, "not made contiguous: something is overwritten");
       continue;
     }

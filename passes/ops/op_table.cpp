@@ -149,7 +149,7 @@ std::vector<Op> rows() {
       "lerp.Scalar lerp.Tensor addcmul addcdiv fmod.Tensor fmod.Scalar",
       fresh);
 
-  table.ops("floor_divide floor_divide.Scalar", fresh);
+  table.ops("floor_divide floor_divide.Scalar __and__.Tensor __or__.Tensor __xor__.Tensor", fresh);
 
   // Products.
   table.ops("linear", fresh, hides_strides).weight(1).left(no_prepacked_form);
@@ -193,7 +193,12 @@ std::vector<Op> rows() {
       .ops("avg_pool3d upsample_nearest2d upsample_nearest2d.vec upsample_bilinear2d upsample_bilinear2d.vec", fresh,
            any_layout)
       .left(alone);
-  table.ops("avg_pool1d adaptive_avg_pool1d adaptive_avg_pool3d adaptive_max_pool2d", fresh).left(alone);
+  table
+      .ops(
+          "avg_pool1d adaptive_avg_pool1d adaptive_avg_pool3d adaptive_max_pool2d "
+          "upsample_bicubic2d upsample_bicubic2d.vec",
+          fresh)
+      .left(alone);
   table.ops("constant_pad_nd", fresh, any_layout).left(alone);
   table.ops("pad", fresh).left(alone);
   table.ops("channel_shuffle", maybe_view, any_layout);
@@ -210,14 +215,16 @@ std::vector<Op> rows() {
 
   // Joined, chosen, looked up.
   table.ops("cat", fresh, chooses | joins | any_layout).left(alone);
+  table.ops("concat concatenate", fresh, joins);
   table.ops("stack", fresh);
   table.ops("embedding", fresh).weight(0).left(alone);
   table.ops("embedding_bag embedding_bag.padding_idx", fresh);
   table.ops(
-      "index_select gather index.Tensor take_along_dim roll flip tril triu repeat repeat_interleave.self_int "
+      "index_select gather index.Tensor take_along_dim roll flip tril triu repeat tile repeat_interleave.self_int "
       "repeat_interleave.self_Tensor one_hot masked_select nonzero bucketize.Tensor scatter.src scatter.value "
-      "scatter_add index_add index_copy index_put im2col col2im grid_sampler cdist outer cross native_dropout",
+      "scatter_add index_add index_copy index_put im2col col2im cdist outer cross native_dropout",
       fresh);
+  table.ops("grid_sampler", fresh, hides_strides).left(alone);
   table.ops("clone", fresh, keeps_dtype);
   table.ops("rand_like randn_like", fresh, needs_strides);
   table.ops(
@@ -314,6 +321,7 @@ std::vector<Op> rows() {
   table.ops("ipex::elementwise", fresh);
   table.ops("ipex::cat", fresh, chooses | joins | any_layout);
   table.ops("ipex::max_pool2d", fresh, chooses | keeps_dtype | any_layout);
+  table.ops("ipex::grid_sampler ipex::sampled_sum", fresh, hides_strides);
   table.ops("ipex::adaptive_avg_pool2d", fresh, keeps_dtype | any_layout);
   table.ops(
       "ipex::softmax ipex::scaled_dot_product_attention ipex::scaled_dot_product_attention.in_mode "

@@ -2,8 +2,9 @@
 //
 //   ipex::softmax(x, dim, dtype) -> Tensor
 //
-// The kernel takes contiguous float32 rows of ordinary numbers, and -infinity beside them. All else is left to aten; a
-// profiler shows it, with the reason, under the name of the op.
+// The kernel takes float32 rows of ordinary numbers, and -infinity beside them. Rows that are no runs of memory, as where
+// heads are mixed before, are copied into the result, which is contiguous in eager too. All else is left to aten; a profiler
+// shows it, with the reason, under the name of the op.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
@@ -16,6 +17,7 @@
 #include "kernels/kernels.h"
 #include "memory/result_memory.h"
 #include "packed/call_conditions.h"
+#include "packed/memory_format.h"
 #include "threads/grain.h"
 
 namespace ipex::runtime {
@@ -26,7 +28,6 @@ const char* reason_for_aten(const at::Tensor& x, int64_t dim, std::optional<at::
   if (!is_plain_cpu_float(x) || dtype.value_or(at::kFloat) != at::kFloat) return "it is not a float32 CPU tensor";
   if (wants_gradient(x)) return "it requires a gradient";
   if (x.dim() == 0 || x.numel() == 0 || (dim != -1 && dim != x.dim() - 1)) return "it is not of the last dimension";
-  if (!x.is_contiguous()) return "its input is not contiguous";
   return nullptr;
 }
 
@@ -35,9 +36,10 @@ at::Tensor softmax(const at::Tensor& x, int64_t dim, std::optional<at::ScalarTyp
   if (!reason) {
     constexpr int64_t elements_worth_waking = 8192;
     const int64_t width = x.size(-1), rows = x.numel() / width;
-    const at::Tensor y = empty_result(x.sizes(), x.options());
-    const float* from = x.const_data_ptr<float>();
+    const bool is_copied = !x.is_contiguous();
+    const at::Tensor y = is_copied ? contiguous_result(x) : empty_result(x.sizes(), x.options());
     float* to = y.mutable_data_ptr<float>();
+    const float* from = is_copied ? to : x.const_data_ptr<float>();
     std::atomic<bool> ordinary{true};
     const int64_t grain = grain_of(rows, x.numel(), elements_worth_waking);
     at::parallel_for(0, rows, grain, [&](int64_t begin, int64_t end) {

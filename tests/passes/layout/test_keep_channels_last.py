@@ -285,6 +285,27 @@ def test_a_write_that_alias_analysis_does_not_see():
     check_against_eager(WritesThroughAnAlias(), torch.randn(2, 3, 8, 8))
 
 
+class TokensAsImages(nn.Module):
+    """Tokens that a depthwise convolution and a pool read as an image, as in MViT."""
+
+    def __init__(self, returns_image: bool = False) -> None:
+        super().__init__()
+        self.first, self.mix, self.last = nn.Linear(8, 8), nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.Linear(8, 4)
+        self.returns_image = returns_image
+
+    def forward(self, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        image = self.first(x).reshape(x.size(0), 4, 6, 8).permute(0, 3, 1, 2).contiguous()
+        tokens = (self.mix(image) + torch.max_pool2d(image, 3, 1, 1)).flatten(2).transpose(1, 2)
+        return (self.last(tokens), image) if self.returns_image else self.last(tokens)
+
+
+@pytest.mark.parametrize("returns_image", [False, True])
+def test_an_image_is_not_made_contiguous_for_what_reads_any_layout(returns_image):
+    model = TokensAsImages(returns_image)
+    optimized = check_against_eager(model, torch.randn(2, 24, 8), also=(torch.randn(1, 24, 8),))
+    assert kinds(optimized)["aten::contiguous"] == returns_image
+
+
 WRITE_TO_A_PIECE = (
     "%piece : Tensor = aten::slice(%whole, %zero, %zero, %one, %one)",
     "%z : Tensor = aten::exp_(%piece)",
@@ -309,6 +330,41 @@ def test_a_write_to_a_piece_of_fresh_memory_does_not_matter():
 def test_a_write_to_a_piece_of_what_may_be_shared_ends_the_pass(shared):
     ir = graph_ir("%x : Tensor", *PACKED, *shared, *WRITE_TO_A_PIECE, returns="%y, %whole")
     assert_unchanged(NAME, ir, reason=None)
+
+
+def test_a_write_to_what_was_in_a_list_with_the_image_is_no_write_to_the_image():
+    lines = (
+        "%whole : Tensor = aten::relu(%x)",
+        "%list : Tensor[] = prim::ListConstruct(%whole, %x)",
+        "%joined : Tensor = aten::concat(%list, %zero)",
+    )
+    ir = graph_ir("%x : Tensor", *PACKED, *lines, *WRITE_TO_A_PIECE, returns="%y, %joined")
+    assert assert_rewrites(NAME, ir).count("ipex::to_channels_last") == 1
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        ("%list : Tensor[] = prim::ListConstruct(%whole)", "%again : Tensor = prim::ListUnpack(%list)"),
+        (
+            "%list : Tensor[] = prim::ListConstruct()",
+            "%same : Tensor[] = aten::append(%list, %whole)",
+            "%again : Tensor = aten::__getitem__(%list, %zero)",
+        ),
+        (
+            "%again : Tensor = prim::If(%true)",
+            "  block0():",
+            "    -> (%whole)",
+            "  block1():",
+            "    -> (%x)",
+        ),
+        ("%again : Tensor = aten::reshape(%whole, %zeros)",),
+    ],
+    ids=["list", "append", "if", "reshape"],
+)
+def test_what_may_be_overwritten_is_not_copied(again):
+    lines = ("%whole : Tensor = aten::relu(%x)", *again, *packed("again", "y", ""), *WRITE_TO_A_PIECE)
+    assert_unchanged(NAME, graph_ir("%x : Tensor", *CONSTANTS, *lines, returns="%y, %whole"), reason=None)
 
 
 class WritesToPieces(nn.Module):

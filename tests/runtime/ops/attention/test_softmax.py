@@ -54,11 +54,23 @@ def test_rows_that_are_not_finite(value, where):
     check(torch.full((2, 9), -math.inf), by_kernel=False)
 
 
+@pytest.mark.parametrize("shape", [(2, 5, 7, 3), (1, 4, 9, 9), (3, 1, 40, 2), (1, 6, 1, 33)])
+def test_rows_that_are_no_runs_of_memory(shape):
+    x = torch.randn(shape)
+    before = x.clone()
+    for order in ((0, 3, 1, 2), (0, 2, 3, 1), (3, 2, 1, 0)):
+        check(x.permute(order))
+        check(x.permute(order)[..., ::2])
+        check(x.expand(2, *shape).permute(1, 2, 3, 4, 0))
+    assert torch.equal(x, before)
+    x[0, 0, 0, 0] = math.nan
+    check(x.permute(0, 2, 3, 1), by_kernel=False)
+
+
 def test_the_rest_is_left_to_aten():
     x = torch.randn(4, 6, 8)
     check(x, 0, by_kernel=False)
     check(x, -2, by_kernel=False)
-    check(x.transpose(0, 1), by_kernel=False)
     check(x.double(), by_kernel=False)
     check(x, dtype=torch.float64, by_kernel=False)
     check(x.bfloat16(), dtype=torch.float32, by_kernel=False)
