@@ -49,7 +49,7 @@ def test_same_bits_and_nothing_is_packed(name, tmp_path):
     actual = [loaded(x), loaded(x)]
     if KINDS[name].forms:
         # The one small thing that is made at load: the scales of int8 weights.
-        assert weight_bytes() - before <= (16384 if name.startswith("dynamic int8") else 0)
+        assert weight_bytes() - before <= (32768 if name.startswith("dynamic int8") else 0)
     for a, e in zip(actual, expected):
         assert torch.equal(a, e)
         assert a.stride() == e.stride()
