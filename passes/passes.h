@@ -62,6 +62,8 @@ Pass observe();
 Pass quantize();
 Pass carry_bytes();
 Pass quantize_linears();
+Pass quantize_recurrent();
+Pass quantize_embeddings();
 
 // finalize
 Pass lower_precision();

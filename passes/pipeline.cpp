@@ -72,7 +72,8 @@ const std::vector<Phase>& phases() {
       {{separate_arithmetic(), keep_streams_contiguous(), keep_channels_last()}},
       // What the user asked for, after all folding in float32. It leaves pairs of casts between neighbours.
       {{observe(), quantize()}},
-      {{lower_precision(), fold_casts(), pin_math_mode(), quantize_linears()}},
+      {{lower_precision(), fold_casts(), pin_math_mode(), quantize_linears(), quantize_recurrent(),
+        quantize_embeddings()}},
       // What no packed op took. After the layouts are settled, for which it would be an op of many tensors; before
       // restore_in_place, as it takes what is out of place.
       {{fuse_elementwise()}},

@@ -185,6 +185,24 @@ KINDS: dict[str, Kind] = {
     "dynamic int8": Kind(
         lambda: nn.Linear(512, 380), _noise(4, 512), ("int8", "int8 sums"), lambda m, x: ipex.quantization.dynamic(m, x)
     ),
+    "dynamic int8 lstm": Kind(
+        lambda: First(nn.LSTM(500, 300, bidirectional=True)),
+        _noise(5, 2, 500),
+        ("int8", "int8 sums"),
+        lambda m, x: ipex.quantization.dynamic(m, x),
+    ),
+    "dynamic int8 lstm with a projection": Kind(
+        lambda: First(nn.LSTM(500, 300, 2, proj_size=70)),
+        _noise(5, 2, 500),
+        ("int8", "int8 sums"),
+        lambda m, x: ipex.quantization.dynamic(m, x),
+    ),
+    "dynamic int8 gru": Kind(
+        lambda: First(nn.GRU(500, 400, batch_first=True)),
+        _noise(2, 5, 500),
+        ("int8", "int8 sums"),
+        lambda m, x: ipex.quantization.dynamic(m, x),
+    ),
     "int8 weights": Kind(
         lambda: nn.Linear(512, 380),
         _noise(4, 512),

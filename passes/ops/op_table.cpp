@@ -308,6 +308,8 @@ std::vector<Op> rows() {
   table.packed("matmul", with_operands).without(floating).also(multiplies | float32_only);
   table.packed("lstm", after_two_states).also(float32_only);
   table.packed("gru", after_a_state).also(float32_only);
+  table.packed("dynamic_lstm", after_two_states).also(float32_only);
+  table.packed("dynamic_gru", after_a_state).also(float32_only);
   table.packed("convolution_chain", of_a_chain);
   table.packed("linear_chain", of_a_chain);
   table.ops("ipex::attention ipex::attention.in_mode ipex::rms_norm", fresh, float32_only);
@@ -325,7 +327,7 @@ std::vector<Op> rows() {
   table.ops("ipex::adaptive_avg_pool2d", fresh, keeps_dtype | any_layout);
   table.ops(
       "ipex::softmax ipex::scaled_dot_product_attention ipex::scaled_dot_product_attention.in_mode "
-      "ipex::embedding ipex::embedding_bag",
+      "ipex::embedding ipex::embedding_bag ipex::embedding_in_int8 ipex::embedding_bag_in_int8 ipex::round_rows",
       fresh);
   table.ops("ipex::layer_norm", fresh, hides_strides);
   table.ops("ipex::baddbmm_term ipex::einsum_factor", maybe_view);

@@ -26,7 +26,7 @@ namespace {
 using Row = std::tuple<std::string, std::string, bool, std::string, std::string>;
 
 // The fields of ipex::QuantizedLinears, in order.
-using QuantizedLinears = std::tuple<std::string, bool, int64_t, bool, std::vector<std::string>>;
+using QuantizedLinears = std::tuple<std::string, bool, int64_t, bool, bool, std::vector<std::string>>;
 
 std::vector<Row> rows(const ipex::Report& report) {
   std::vector<Row> rows;
@@ -75,8 +75,8 @@ PYBIND11_MODULE(_C, m) {
         if (fp32_math_mode) options.fp32_math_mode = static_cast<ipex::FP32MathMode>(*fp32_math_mode);
         if (quantization) options.quantization = quantization_of(*quantization);
         if (quantized_linears) {
-          const auto& [format, rounds_inputs, group_size, symmetric, float_layers] = *quantized_linears;
-          options.quantized_linears = {format, rounds_inputs, group_size, symmetric, float_layers};
+          const auto& [format, rounds_inputs, group_size, symmetric, embeddings, float_layers] = *quantized_linears;
+          options.quantized_linears = {format, rounds_inputs, group_size, symmetric, embeddings, float_layers};
         }
         return ipex::python::with_warnings([&] { return ipex::jit_optimize(module, options); });
       },

@@ -10,7 +10,7 @@
 // steps at once, into columns of the same order.
 //
 // A matrix holds floats, or a copy of them in pairs (numbers.h): half the bytes are half the time where a step waits for
-// memory.
+// memory. Of a matrix of 8-bit numbers bytes_product.h computes the products, and a step only what follows them.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,11 @@ struct RecurrentStep {
   int64_t row_count;
   int64_t units;
   PackedMatrix weight;
-  const float* projected;  // the input projection, in the order of the weight's columns
+  // The hidden states' products with the weight where somebody has computed them, in the order of its columns: it is not
+  // read then. Null where not.
+  const float* products;
+  int64_t products_stride;
+  const float* projected;  // the input projection, in the same order
   int64_t projected_stride;
   const float* hidden;
   int64_t hidden_stride;

@@ -74,7 +74,7 @@ def test_layers_that_stay_in_float(quantize):
         "first.wide",
     }
     assert found["first.narrow"] != left
-    with pytest.raises(ValueError, match=r"expected paths of modules with linears in float_layers, got 'third'"):
+    with pytest.raises(ValueError, match=r"expected paths of modules with linears.* in float_layers, got 'third'"):
         quantize(Both().eval(), x, float_layers=["third"])
     with pytest.raises(TypeError, match=r"expected a list of module paths in float_layers, got the string 'first'"):
         quantize(Both().eval(), x, float_layers="first")
@@ -117,6 +117,26 @@ def test_a_script_module_is_taken():
     assert kinds(model)["ipex::dynamic_linear_run"] == 0
     with torch.no_grad():
         assert_same(quantization.dynamic(model)(x), model(x), tolerance=0.02)
+
+
+@BOTH
+def test_products_with_a_transposed_weight(quantize):
+    """As transformers' Conv1D has it, which GPT-2 is made of."""
+
+    class Conv1D(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight, self.bias = nn.Parameter(torch.randn(128, 256)), nn.Parameter(torch.randn(256))
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = torch.addmm(self.bias, x.view(-1, x.size(-1)), self.weight)
+            return y.view(*x.size()[:-1], 256)
+
+    model, x = Conv1D().eval(), torch.randn(2, 5, 128)
+    quantized = quantize(model, x)
+    assert kinds(quantized)["ipex::dynamic_linear_run"] + kinds(quantized)["ipex::weight_only_linear_run"] == 1
+    with torch.no_grad():
+        assert_same(quantized(x), model(x), tolerance=0.02)
 
 
 def test_recipes_of_weights():

@@ -275,3 +275,19 @@ def test_a_second_calibration_adds_to_the_first():
     prepared(8 * torch.rand(16, 8))
     (wide,) = prepared.scales().values()
     assert wide.scale > 4 * narrow.scale
+
+
+def test_a_prepared_model_is_explained():
+    model, x = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 8)).eval(), torch.randn(4, 64)
+    prepared = prepare(model, x)
+    report = ipex.explain(prepared)
+    assert report.verdict[0] == "2 of 2 linears packed. 1 of 1 elementwise op fused."
+    assert report.verdict[1].startswith("2 packed ops")
+    assert "ipex::observe" in {node.kind for node in report.final}
+    assert "ipex::linear_run" in str(report)
+    assert ipex.explain(prepared._observed) == report
+    observer = prepared._observers[0]
+    assert observer.describe() == f"ipex::observe(key={observer.key()}, calls=0, range=nothing, not_finite=0)"
+    x[:] = torch.linspace(-1, 2, 64)
+    prepared(x)
+    assert observer.describe() == f"ipex::observe(key={observer.key()}, calls=1, range=-1..2, not_finite=0)"

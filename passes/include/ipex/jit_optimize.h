@@ -23,7 +23,7 @@ struct Options {
   std::optional<at::ScalarType> dtype;
   // To let layers compute in 8 bits, or to prepare the model for that.
   std::optional<Quantization> quantization;
-  // To make integers of the weights of linears, without data.
+  // To make integers of the weights of linears and recurrent layers, without data.
   std::optional<QuantizedLinears> quantized_linears;
 };
 

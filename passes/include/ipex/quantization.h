@@ -26,7 +26,7 @@ struct Quantization {
   std::vector<std::string> float_layers;
 };
 
-// Linears whose weights become integers or short floats. No data is needed.
+// Linears whose weights become integers or short floats, and lstm and gru where inputs are rounded too. No data is needed.
 struct QuantizedLinears {
   std::string format = "int8";  // int4, bfloat16, float8_e4m3fn, float8_e5m2
   // Whether a call rounds its inputs to 8 bits too, row by row. Weights then are int8, with a scale for each output.
@@ -34,6 +34,8 @@ struct QuantizedLinears {
   // How many inputs share a scale: a multiple of 8, or 0 for all. Not asked for bfloat16, which has none.
   int64_t group_size = 0;
   bool symmetric = true;
+  // Whether tables of embeddings become rows of 8-bit numbers too, whatever the format.
+  bool embeddings = false;
   // As above.
   std::vector<std::string> float_layers;
 };

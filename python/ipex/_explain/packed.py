@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
+_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "int4": 0.5, "float8_e4m3fn": 1, "float8_e5m2": 1}
 _GATES = {"lstm": 4, "gru": 3}
 
 
@@ -23,6 +23,7 @@ class PackedOp:
     weight_bytes: int
     kernels: tuple[str, ...] = ()
     fallback_reasons: tuple[str, ...] = ()
+    weight_elements: int = 0
 
 
 def packed_ops(module: Any) -> dict[str, tuple[PackedOp, ...]]:
@@ -33,7 +34,8 @@ def packed_ops(module: Any) -> dict[str, tuple[PackedOp, ...]]:
         name = f"packed_{index}"
         context = getattr(module, name) if not hasattr(module, "getattr") else module.getattr(name)
         layers = context.layers() if hasattr(context, "layers") else [context]
-        found[name] = tuple(map(packed_op, layers))
+        # A model that is prepared to be quantised has observers among them, which pack nothing.
+        found[name] = tuple(packed_op(layer) for layer in layers if not hasattr(layer, "statistics"))
         index += 1
     return found
 
@@ -46,7 +48,8 @@ def packed_op(context: Any) -> PackedOp:
     weight = tuple(map(int, re.findall(r"\d+", fields.get("weight", ""))))
     dtype = fields.get("dtype", "float32")
     copies = sum(int(number) for number in re.findall(r"_copy=(\d+) bytes", text))
-    weight_bytes = math.prod(weight) * _BYTES.get(dtype, 4) if weight else 4 * _recurrent_elements(op, fields)
+    elements = math.prod(weight) if weight else _recurrent_elements(op, fields)
+    weight_bytes = int(elements * _BYTES.get(fields.get("weight_format", dtype), 4))
     return PackedOp(
         op,
         weight,
@@ -56,6 +59,7 @@ def packed_op(context: Any) -> PackedOp:
         weight_bytes + copies,
         tuple(dict.fromkeys(context.primitive_kernels())) if hasattr(context, "primitive_kernels") else (),
         tuple(context.fallback_reasons()) if hasattr(context, "fallback_reasons") else (),
+        elements,
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -17,6 +17,9 @@ from .._script_module import cpp_module
 from .fates import Fate, fates
 from .graphs import FinalNode, OriginalNode, final_nodes, original_nodes
 from .verdict import verdict
+
+if TYPE_CHECKING:
+    from ..quantization import Prepared
 
 
 @dataclass(frozen=True)
@@ -105,19 +108,21 @@ class Report:
         return text
 
 
-def explain(module: torch.nn.Module) -> Report:
+def explain(module: torch.nn.Module | Prepared) -> Report:
     """Return what was done with each part of an optimised module, and why.
 
-    Of `jit_optimize`: with each node; that report is saved with the model. Of `optimize`: with each module.
+    Of `jit_optimize`: with each node; that report is saved with the model. Of `optimize`: with each module. Of
+    `quantization.prepare`: with each node of the model that observes.
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU()).eval()
     >>> report = ipex.explain(ipex.jit_optimize(model, torch.randn(2, 8)))
     >>> print(report.verdict[0])
     1 of 1 linear packed. 1 of 1 elementwise op fused.
     """
-    report = getattr(module, "__dict__", {}).get("_ipex_report")
+    own = getattr(module, "__dict__", {})
+    report = own.get("_ipex_report")
     if isinstance(report, Report):
         return report
-    cpp = cpp_module(module, "explain")
+    cpp = cpp_module(own.get("_observed", module), "explain")
     decisions = tuple(Decision(*row) for row in _C.explain(cpp))
     return Report(decisions, original_nodes(cpp), final_nodes(cpp))

@@ -6,10 +6,12 @@ import torch
 from torch import nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
+from ..quantization import WeightOnlyLinear
 from .data_flow import DataFlow
 from .notes import Notes
 from .packed.families import RECURRENT, changed_behaviour, family_of, torch_class_of
 from .packed.layer import PackedLayer, pack_module
+from .packed.weight_only import pack_weight_only
 
 KNOB = "weights_prepack"
 
@@ -20,6 +22,10 @@ def prepack_weights(
     """Pack every layer that can be packed: those of `optimize_lstm` where `recurrent`, else all others."""
     readers = _readers(model)
     for name, module in list(model.named_modules()):
+        if type(module) is WeightOnlyLinear and not recurrent:
+            pack_weight_only(module)
+            notes.applied(knob, name or "the model", "packed")
+            continue
         base = torch_class_of(type(module))
         if base is None or isinstance(module, PackedLayer) or (family_of(base) in RECURRENT) != recurrent:
             continue

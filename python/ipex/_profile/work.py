@@ -9,7 +9,8 @@ from .._explain.graphs import FinalNode
 from .._explain.packed import PackedOp
 
 Shape = Sequence[int]
-LINEARS = ("ipex::linear_run", "ipex::quantized_linear_run")
+LINEARS = ("ipex::linear_run", "ipex::quantized_linear_run", "ipex::dynamic_linear_run", "ipex::weight_only_linear_run")
+RECURRENT = ("ipex::lstm_run", "ipex::gru_run", "ipex::dynamic_lstm_run", "ipex::dynamic_gru_run")
 ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
 
 
@@ -28,9 +29,9 @@ def operations(node: FinalNode, inputs: Sequence[Shape], result: Shape | None) -
     if "attention" in node.kind and len(read) >= 3 and len(read[0]) >= 3:
         # Two products with as many factors as there are keys.
         return 4.0 * math.prod(read[0]) * read[1][-2]
-    if node.kind in ("ipex::lstm_run", "ipex::gru_run"):
+    if node.kind in RECURRENT:
         steps = math.prod(read[0]) / max(read[0][-1], 1)
-        return 2.0 * steps * sum(layer.weight_bytes / 4 for layer in node.layers)
+        return 2.0 * steps * sum(layer.weight_elements for layer in node.layers)
     return None
 
 

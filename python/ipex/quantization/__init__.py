@@ -5,7 +5,7 @@
         prepared(batch)
     quantized = ipex.quantization.convert(prepared)
 
-Without data, for linears:
+Without data, for linears, lstm and gru, and embeddings:
 
     quantized = ipex.quantization.dynamic(model, example_inputs)
     quantized = ipex.quantization.weight_only(model, example_inputs, dtype="int4")

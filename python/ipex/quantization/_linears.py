@@ -25,22 +25,28 @@ class LinearRecipe:
     rounds_inputs: bool = False
     group_size: int = 0
     symmetric: bool = True
+    embeddings: bool = False
 
 
 def quantized(
     module: torch.nn.Module, example_inputs: Any, caller: str, recipe: LinearRecipe, float_layers: Iterable[str]
 ) -> torch.jit.ScriptModule:
-    """Return the optimised module, its linears quantised. Raises where no linear lies in one of `float_layers`."""
+    """Return the optimised module, quantised. Raises where nothing to quantise lies in one of `float_layers`."""
     names = list(module_paths(caller, float_layers))
+    layers = "linears"
+    if recipe.rounds_inputs:
+        layers += ", lstm or gru"
+    if recipe.embeddings:
+        layers += ", or embeddings"
     caller = f"quantization.{caller}"
     script = script_module(module, example_inputs, caller)
-    linears = (recipe.format, recipe.rounds_inputs, recipe.group_size, recipe.symmetric, names)
+    linears = (recipe.format, recipe.rounds_inputs, recipe.group_size, recipe.symmetric, recipe.embeddings, names)
     result = wrapped(_C.jit_optimize(cpp_module(script, caller), quantized_linears=linears))
     left = [decision.node for decision in explain(result) if decision.reason == _LEFT]
     for name in names:
         if not any(f" in {name} " in node or f" in {name}." in node for node in left):
             raise ValueError(
-                f"ipex.{caller}: expected paths of modules with linears in float_layers, got {name!r}, of which the "
+                f"ipex.{caller}: expected paths of modules with {layers} in float_layers, got {name!r}, of which the "
                 "trace has none. Take paths that model.named_modules() gives, of a model that is traced, not scripted."
             )
     return result

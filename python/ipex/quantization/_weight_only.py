@@ -18,6 +18,7 @@ def weight_only(
     dtype: str = "int8",
     group_size: int | None = None,
     symmetric: bool = True,
+    embeddings: bool = False,
     float_layers: Iterable[str] = (),
 ) -> torch.jit.ScriptModule:
     """Return what `ipex.jit_optimize` does, with weights of linears in few bits. `module` is not changed.
@@ -28,8 +29,10 @@ def weight_only(
 
     `group_size` inputs of an output share a scale: a multiple of 8, or 0 for all of them. Without, it is 128 for int4
     and 0 for others. With `symmetric=False` a group of integers has an offset too, and uses all codes for its range.
-    Numbers of bfloat16 are rounded, and have neither. `float_layers` names modules, as in "encoder.layer.11" or "head",
-    whose linears stay in float32. `module` and `example_inputs` are those of `ipex.jit_optimize`.
+    Numbers of bfloat16 are rounded, and have neither. With `embeddings` the tables of nn.Embedding and nn.EmbeddingBag
+    become rows of 8-bit numbers, each with a scale and a smallest number of its own. `float_layers` names modules, as
+    in "encoder.layer.11" or "head", whose layers stay in float32. `module` and `example_inputs` are those of
+    `ipex.jit_optimize`.
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.ReLU()).eval()
     >>> quantized = ipex.quantization.weight_only(model, torch.randn(1, 512), dtype="int4", group_size=64)
@@ -54,5 +57,5 @@ def weight_only(
         raise ValueError(
             f"ipex.quantization.weight_only: expected symmetric=True for {dtype}, got False. Floats have no offsets."
         )
-    recipe = LinearRecipe(dtype, group_size=group_size, symmetric=bool(symmetric))
+    recipe = LinearRecipe(dtype, group_size=group_size, symmetric=bool(symmetric), embeddings=bool(embeddings))
     return quantized(module, example_inputs, "weight_only", recipe, float_layers)

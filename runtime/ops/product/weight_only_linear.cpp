@@ -30,8 +30,22 @@ namespace {
 
 constexpr const char* op_name = "ipex::weight_only_linear_run";
 
-// With more, making floats of a panel once is as fast.
-constexpr int64_t most_rows_of_codes = 48;
+// With more, making floats of a panel once is as fast. As measured: the longer a format takes to become floats, the sooner
+// (benchmarks/RESULTS.md, "Rows of codes").
+int64_t most_rows_of_codes(CodeFormat format) {
+  switch (format) {
+    case CodeFormat::int4:
+      return 12;
+    case CodeFormat::e4m3:
+      return 30;
+    case CodeFormat::bf16:
+    case CodeFormat::e5m2:
+      return 48;
+    case CodeFormat::int8:
+      return 64;
+  }
+  return 0;
+}
 
 int64_t rounded_up(int64_t count, int64_t size) { return at::divup(count, size) * size; }
 
@@ -74,7 +88,8 @@ class PanelsOfCodes final : public PackedCodes {
   }
 
   void multiply(const InputRows& rows, const ElementwiseSteps& steps, float* result) const {
-    rows.count <= most_rows_of_codes ? multiply_codes(rows, steps, result) : multiply_floats(rows, steps, result);
+    rows.count <= most_rows_of_codes(format_.codes) ? multiply_codes(rows, steps, result)
+                                                    : multiply_floats(rows, steps, result);
   }
 
  private:

@@ -52,6 +52,13 @@ class Observer final : public torch::CustomClassHolder {
 
   const std::string& key() const { return key_; }
 
+  std::string describe() const {
+    const std::lock_guard lock(mutex_);
+    const std::string range = low_ > high_ ? "nothing" : c10::str(low_, "..", high_);
+    return c10::str("ipex::observe(key=", key_, ", calls=", calls_, ", range=", range, ", not_finite=", not_finite_,
+                    ")");
+  }
+
   using State = std::tuple<std::string, Statistics>;
   State state() const { return {key_, statistics()}; }
 
@@ -149,6 +156,8 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
   m.class_<Observer>("Observer")
       .def("key", [](const Pointer& observer) { return observer->key(); })
       .def("statistics", [](const Pointer& observer) { return observer->statistics(); })
+      .def("describe", [](const Pointer& observer) { return observer->describe(); })
+      .def("__repr__", [](const Pointer& observer) { return observer->describe(); })
       .def_pickle([](const Pointer& observer) { return observer->state(); },
                   [](const Observer::State& state) { return Observer::load(state); });
   m.def("observer_prepack(str key, Tensor? weight_magnitudes) -> __torch__.torch.classes.ipex.Observer",

@@ -1,7 +1,9 @@
-// gru with packed weights.
+// gru with packed weights, in float32 or in int8.
 //
 //   ipex::gru_prepack(params, has_biases, num_layers, bidirectional, batch_first, math_mode) -> GruContext
 //   ipex::gru_run(input, h0, context) -> (output, h_n)
+//   ipex::dynamic_gru_prepack(params, has_biases, num_layers, bidirectional, batch_first) -> DynamicGruContext
+//   ipex::dynamic_gru_run(input, h0, context) -> (output, h_n)
 //
 // Arguments and results are those of aten::gru, in eval mode. The gates of params are in aten's order: reset, update,
 // new.
@@ -14,8 +16,10 @@ namespace ipex::runtime {
 namespace {
 
 const Cell cell{"ipex::gru_run", gru_tile, false, true, &RecurrentKernels::gru_step};
+const Cell dynamic_cell{"ipex::dynamic_gru_run", gru_tile, false, true, &RecurrentKernels::gru_step,
+                        /*is_int8=*/true};
 
-class GruContext final : public RecurrentOp {
+class GruContext : public RecurrentOp {
  public:
   using RecurrentOp::RecurrentOp;
 
@@ -33,6 +37,15 @@ class GruContext final : public RecurrentOp {
   }
 };
 
+class DynamicGruContext final : public GruContext {
+ public:
+  using GruContext::GruContext;
+
+  static c10::intrusive_ptr<DynamicGruContext> load(const State& state) {
+    return c10::make_intrusive<DynamicGruContext>(runtime::load(dynamic_cell, state));
+  }
+};
+
 c10::intrusive_ptr<GruContext> gru_prepack(const std::vector<at::Tensor>& params, bool has_biases, int64_t num_layers,
                                            bool bidirectional, bool batch_first, std::optional<int64_t> math_mode) {
   auto context = c10::make_intrusive<GruContext>(from_parameters(cell, params, has_biases, num_layers, bidirectional,
@@ -41,14 +54,25 @@ c10::intrusive_ptr<GruContext> gru_prepack(const std::vector<at::Tensor>& params
   return context;
 }
 
+c10::intrusive_ptr<DynamicGruContext> dynamic_gru_prepack(const std::vector<at::Tensor>& params, bool has_biases,
+                                                          int64_t num_layers, bool bidirectional, bool batch_first) {
+  const RecurrentSpec spec =
+      from_parameters(cell, params, has_biases, num_layers, bidirectional, batch_first, std::nullopt);
+  auto context = c10::make_intrusive<DynamicGruContext>(in_int8(dynamic_cell, spec));
+  context->ensure_packed();
+  return context;
+}
+
+template <typename Context>
 std::tuple<at::Tensor, at::Tensor> gru_run(const at::Tensor& input, const at::Tensor& h0,
-                                           const c10::intrusive_ptr<GruContext>& context) {
+                                           const c10::intrusive_ptr<Context>& context) {
   const std::vector<at::Tensor> results = context->run(input, {h0});
   return {results[0], results[1]};
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define_context<GruContext>(m, "GruContext");
+  define_context<DynamicGruContext>(m, "DynamicGruContext");
   m.def(
       "gru_prepack(Tensor[] params, bool has_biases, int num_layers, bool bidirectional, bool batch_first, "
       "int? math_mode) -> __torch__.torch.classes.ipex.GruContext",
@@ -56,7 +80,15 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
   m.def(
       "gru_run(Tensor input, Tensor h0, __torch__.torch.classes.ipex.GruContext context) -> "
       "(Tensor, Tensor)",
-      gru_run);
+      gru_run<GruContext>);
+  m.def(
+      "dynamic_gru_prepack(Tensor[] params, bool has_biases, int num_layers, bool bidirectional, bool batch_first) -> "
+      "__torch__.torch.classes.ipex.DynamicGruContext",
+      dynamic_gru_prepack);
+  m.def(
+      "dynamic_gru_run(Tensor input, Tensor h0, __torch__.torch.classes.ipex.DynamicGruContext context) -> "
+      "(Tensor, Tensor)",
+      gru_run<DynamicGruContext>);
 }
 
 }  // namespace

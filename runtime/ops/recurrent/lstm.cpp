@@ -1,7 +1,9 @@
-// lstm with packed weights.
+// lstm with packed weights, in float32 or in int8.
 //
 //   ipex::lstm_prepack(params, has_biases, num_layers, bidirectional, batch_first, math_mode) -> LstmContext
 //   ipex::lstm_run(input, h0, c0, context) -> (output, h_n, c_n)
+//   ipex::dynamic_lstm_prepack(params, has_biases, num_layers, bidirectional, batch_first) -> DynamicLstmContext
+//   ipex::dynamic_lstm_run(input, h0, c0, context) -> (output, h_n, c_n)
 //
 // Arguments and results are those of aten::lstm, in eval mode. The gates of params are in aten's order: input, forget,
 // new, output.
@@ -14,8 +16,10 @@ namespace ipex::runtime {
 namespace {
 
 const Cell cell{"ipex::lstm_run", lstm_tile, true, false, &RecurrentKernels::lstm_step};
+const Cell dynamic_cell{"ipex::dynamic_lstm_run", lstm_tile, true, false, &RecurrentKernels::lstm_step,
+                        /*is_int8=*/true};
 
-class LstmContext final : public RecurrentOp {
+class LstmContext : public RecurrentOp {
  public:
   using RecurrentOp::RecurrentOp;
 
@@ -34,6 +38,15 @@ class LstmContext final : public RecurrentOp {
   }
 };
 
+class DynamicLstmContext final : public LstmContext {
+ public:
+  using LstmContext::LstmContext;
+
+  static c10::intrusive_ptr<DynamicLstmContext> load(const State& state) {
+    return c10::make_intrusive<DynamicLstmContext>(runtime::load(dynamic_cell, state));
+  }
+};
+
 c10::intrusive_ptr<LstmContext> lstm_prepack(const std::vector<at::Tensor>& params, bool has_biases, int64_t num_layers,
                                              bool bidirectional, bool batch_first, std::optional<int64_t> math_mode) {
   auto context = c10::make_intrusive<LstmContext>(from_parameters(cell, params, has_biases, num_layers, bidirectional,
@@ -42,15 +55,26 @@ c10::intrusive_ptr<LstmContext> lstm_prepack(const std::vector<at::Tensor>& para
   return context;
 }
 
+c10::intrusive_ptr<DynamicLstmContext> dynamic_lstm_prepack(const std::vector<at::Tensor>& params, bool has_biases,
+                                                            int64_t num_layers, bool bidirectional, bool batch_first) {
+  const RecurrentSpec spec =
+      from_parameters(cell, params, has_biases, num_layers, bidirectional, batch_first, std::nullopt);
+  auto context = c10::make_intrusive<DynamicLstmContext>(in_int8(dynamic_cell, spec));
+  context->ensure_packed();
+  return context;
+}
+
+template <typename Context>
 std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_run(const at::Tensor& input, const at::Tensor& h0,
                                                         const at::Tensor& c0,
-                                                        const c10::intrusive_ptr<LstmContext>& context) {
+                                                        const c10::intrusive_ptr<Context>& context) {
   const std::vector<at::Tensor> results = context->run(input, {h0, c0});
   return {results[0], results[1], results[2]};
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define_context<LstmContext>(m, "LstmContext");
+  define_context<DynamicLstmContext>(m, "DynamicLstmContext");
   m.def(
       "lstm_prepack(Tensor[] params, bool has_biases, int num_layers, bool bidirectional, bool batch_first, "
       "int? math_mode) -> __torch__.torch.classes.ipex.LstmContext",
@@ -58,7 +82,16 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
   m.def(
       "lstm_run(Tensor input, Tensor h0, Tensor c0, __torch__.torch.classes.ipex.LstmContext context) -> "
       "(Tensor, Tensor, Tensor)",
-      lstm_run);
+      lstm_run<LstmContext>);
+  m.def(
+      "dynamic_lstm_prepack(Tensor[] params, bool has_biases, int num_layers, bool bidirectional, bool batch_first) -> "
+      "__torch__.torch.classes.ipex.DynamicLstmContext",
+      dynamic_lstm_prepack);
+  m.def(
+      "dynamic_lstm_run(Tensor input, Tensor h0, Tensor c0, __torch__.torch.classes.ipex.DynamicLstmContext context) "
+      "-> "
+      "(Tensor, Tensor, Tensor)",
+      lstm_run<DynamicLstmContext>);
 }
 
 }  // namespace

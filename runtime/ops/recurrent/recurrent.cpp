@@ -46,6 +46,9 @@ bool waits_for_memory(int64_t rows, const PackedColumns& weight) {
 }
 
 at::Tensor detached(const at::Tensor& tensor) { return tensor.defined() ? tensor.detach() : tensor; }
+at::Tensor own_copy(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.detach().clone(at::MemoryFormat::Contiguous) : tensor;
+}
 
 // Calls kernel(work, first, last) for all tiles, from several threads where that is wanted and worth it.
 template <typename Work>
@@ -57,19 +60,6 @@ void for_tiles(bool share, void (*kernel)(const Work&, int64_t, int64_t), const 
 }
 
 }  // namespace
-
-// One direction of one layer, for all sequences.
-struct RecurrentOp::Direction {
-  const PackedDirection& weights;
-  PackedMatrix input_weight, hidden_weight, projection_weight;  // as this call reads them
-  at::Tensor source;                                            // [time, batch, depth], dense in the last dimension
-  at::Tensor result;                                            // [time, batch, width], a part of the layer's result
-  at::Tensor hidden;                                            // [batch, width], the initial state
-  at::Tensor last_hidden;                                       // [batch, width], to be written
-  at::Tensor cell;  // [batch, units], the initial state and then the final one; undefined where there is none
-  bool is_reversed;
-  at::Tensor projected;  // [time * batch, columns], undefined where run_sequences computes it
-};
 
 RecurrentOp::RecurrentOp(RecurrentSpec spec)
     : cell_(spec.cell),
@@ -87,11 +77,11 @@ RecurrentOp::RecurrentOp(RecurrentSpec spec)
                 weight.sizes(), " whose storage has ", weight.storage().nbytes(), " bytes. Don't resize storages.");
   }
   for (const DirectionWeights& weights : spec.weights) {
-    const auto copy = [&](const at::Tensor& bias) {
-      return has_biases_ ? bias.detach().clone(at::MemoryFormat::Contiguous) : bias;
-    };
-    unpacked_.push_back({weights.input.detach(), weights.hidden.detach(), copy(weights.input_bias),
-                         copy(weights.hidden_bias), detached(weights.projection)});
+    DirectionWeights& own = unpacked_.emplace_back(weights);
+    for (at::Tensor* tensor : {&own.input, &own.hidden, &own.projection}) *tensor = detached(*tensor);
+    for (at::Tensor* bias : {&own.input_bias, &own.hidden_bias}) *bias = own_copy(*bias);
+    for (at::Tensor* scales : {&own.input_scales, &own.hidden_scales, &own.projection_scales})
+      *scales = own_copy(*scales);
   }
 }
 
@@ -99,7 +89,7 @@ std::vector<at::Tensor> RecurrentOp::run(const at::Tensor& input, const std::vec
   check_shapes(input, states);
   if (const char* reason = reason_for_aten(input, states)) {
     reasons_.remember(reason);
-    const RecurrentSpec spec = plain_spec();
+    const RecurrentSpec spec = in_floats(saved_spec());
     return reference(input, states, to_parameters(spec), spec);
   }
   at::Tensor source = is_batch_first_ ? input.transpose(0, 1) : input;
@@ -108,8 +98,9 @@ std::vector<at::Tensor> RecurrentOp::run(const at::Tensor& input, const std::vec
   const at::Tensor last_hidden = empty_result(hidden.sizes(), hidden.options());
   at::Tensor cell;
   if (cell_.has_cell_state) cell = states[1].clone(at::MemoryFormat::Contiguous);
-  const bool may_round = math_mode_now(math_mode_) == FP32MathMode::BF32;
+  const bool may_round = !cell_.is_int8 && math_mode_now(math_mode_) == FP32MathMode::BF32;
   const auto matrix = [&](const PackedColumns& weight, int64_t rows) {
+    if (weight.columns() == 0) return PackedMatrix();
     return may_round && waits_for_memory(rows, weight) ? weight.rounded_matrix() : weight.matrix();
   };
   const int64_t batch = source.size(1), rows = source.size(0) * batch;
@@ -121,9 +112,9 @@ std::vector<at::Tensor> RecurrentOp::run(const at::Tensor& input, const std::vec
       const int64_t index = layer * directions_ + i;
       const PackedDirection& weights = packed()[index];
       directions.push_back({weights, matrix(weights.input, rows), matrix(weights.hidden, batch),
-                            weights.is_projected ? matrix(weights.projection, batch) : PackedMatrix(), source,
-                            result.narrow(2, i * width_, width_), hidden[index], last_hidden[index],
-                            cell.defined() ? cell[index] : at::Tensor(), i == 1, at::Tensor()});
+                            matrix(weights.projection, batch), source, result.narrow(2, i * width_, width_),
+                            hidden[index], last_hidden[index], cell.defined() ? cell[index] : at::Tensor(), i == 1,
+                            at::Tensor()});
       is_by_amx = is_by_amx && AmxProjection::is_worth_it(rows, weights.input.columns() * weights.input.depth());
     }
     is_by_amx ? run_by_amx(directions) : run_layer(directions);
@@ -196,6 +187,7 @@ void RecurrentOp::run_layer(const std::vector<Direction>& directions) const {
 }
 
 void RecurrentOp::run_sequences(const Direction& direction, int64_t first, int64_t last, bool share_tiles) const {
+  if (cell_.is_int8) return run_rounded_sequences(direction, first, last, share_tiles);
   const auto& [weights, input_weight, hidden_weight, projection_weight, source, result, hidden, last_hidden, cell,
                is_reversed, projected] = direction;
   const RecurrentKernels& recurrent = kernels().recurrent;
@@ -230,6 +222,8 @@ void RecurrentOp::run_sequences(const Direction& direction, int64_t first, int64
       const RecurrentStep work{count,
                                units_,
                                hidden_weight,
+                               /*products=*/nullptr,
+                               /*products_stride=*/0,
                                projected_by_amx
                                    ? projected_by_amx + (time(begin + step) * source.size(1) + first) * columns
                                    : scratch.get() + step * count * columns,
@@ -269,7 +263,7 @@ const std::vector<PackedDirection>& RecurrentOp::packed() const {
   return packed_;
 }
 
-RecurrentSpec RecurrentOp::plain_spec() const {
+RecurrentSpec RecurrentOp::saved_spec() const {
   const OutsideOfPythonModes outside;
   RecurrentSpec spec{cell_, {}, directions_ == 2, is_batch_first_, math_mode_};
   for (const PackedDirection& direction : packed()) spec.weights.push_back(direction.unpack());
@@ -289,7 +283,9 @@ std::vector<std::string> RecurrentOp::primitive_math_modes() const {
 std::string RecurrentOp::describe() const {
   return c10::str(cell_.name, "(input=", input_width_, ", hidden=", units_, ", state=", width_, ", layers=", layers_,
                   ", directions=", directions_, ", biases=", has_biases_, ", batch_first=", is_batch_first_,
-                  ", math_mode=", runtime::describe(math_mode_), stored_.describe(), ")");
+                  cell_.is_int8 ? ", weight_format=int8, rows=uint8, quantised in each call"
+                                : c10::str(", math_mode=", runtime::describe(math_mode_)),
+                  stored_.describe(), ")");
 }
 
 }  // namespace ipex::runtime

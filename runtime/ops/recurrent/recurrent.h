@@ -22,7 +22,7 @@ class RecurrentOp : public torch::CustomClassHolder {
   // Packs the weights now rather than at the first call.
   void ensure_packed() const { packed(); }
 
-  State state() const { return save(plain_spec()); }
+  State state() const { return save(saved_spec()); }
   std::vector<std::string> fallback_reasons() const { return reasons_.list(); }
   int64_t cached_primitives() const { return static_cast<int64_t>(primitive_math_modes().size()); }
   // Of what oneDNN has computed, layer by layer.
@@ -36,8 +36,18 @@ class RecurrentOp : public torch::CustomClassHolder {
                                             const RecurrentSpec& spec) const = 0;
 
  private:
-  struct Sizes;
-  struct Direction;
+  // One direction of one layer, for all sequences.
+  struct Direction {
+    const PackedDirection& weights;
+    PackedMatrix input_weight, hidden_weight, projection_weight;  // as this call reads them; empty where they are int8
+    at::Tensor source;                                            // [time, batch, depth], dense in the last dimension
+    at::Tensor result;                                            // [time, batch, width], a part of the layer's result
+    at::Tensor hidden;                                            // [batch, width], the initial state
+    at::Tensor last_hidden;                                       // [batch, width], to be written
+    at::Tensor cell;  // [batch, units], the initial state and then the final one; undefined where there is none
+    bool is_reversed;
+    at::Tensor projected;  // [time * batch, columns], undefined where run_sequences computes it
+  };
 
   // Throws the message that a user can act on when no implementation could take these.
   void check_shapes(const at::Tensor& input, const std::vector<at::Tensor>& states) const;
@@ -45,7 +55,9 @@ class RecurrentOp : public torch::CustomClassHolder {
   void run_layer(const std::vector<Direction>& directions) const;
   void run_by_amx(const std::vector<Direction>& directions) const;
   void run_sequences(const Direction& direction, int64_t first, int64_t last, bool share_tiles) const;
-  RecurrentSpec plain_spec() const;
+  // run_sequences with weights of int8: recurrent_bytes.cpp.
+  void run_rounded_sequences(const Direction& direction, int64_t first, int64_t last, bool share) const;
+  RecurrentSpec saved_spec() const;
   const std::vector<PackedDirection>& packed() const;
 
   const Cell& cell_;

@@ -4,6 +4,8 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <limits>
+#include <utility>
 
 #include "aot/checksum.h"
 #include "memory/weight_memory.h"
@@ -23,6 +25,25 @@ constexpr std::pair<const char*, at::Tensor DirectionWeights::*> roles[] = {
     {"bias_ih", &DirectionWeights::input_bias},
     {"bias_hh", &DirectionWeights::hidden_bias},
     {"weight_hr", &DirectionWeights::projection}};
+
+// Of weights of int8.
+constexpr std::pair<const char*, at::Tensor DirectionWeights::*> scale_roles[] = {
+    {"scales_ih", &DirectionWeights::input_scales},
+    {"scales_hh", &DirectionWeights::hidden_scales},
+    {"scales_hr", &DirectionWeights::projection_scales}};
+
+// The weights that have scales, and these.
+constexpr std::pair<at::Tensor DirectionWeights::*, at::Tensor DirectionWeights::*> scaled_weights[] = {
+    {&DirectionWeights::input, &DirectionWeights::input_scales},
+    {&DirectionWeights::hidden, &DirectionWeights::hidden_scales},
+    {&DirectionWeights::projection, &DirectionWeights::projection_scales}};
+
+// Calls use(role, tensor) for all that is saved of a direction.
+template <typename Weights, typename Use>
+void for_each_field(Weights& weights, Use&& use) {
+  for (const auto& [role, member] : roles) use(role, weights.*member);
+  for (const auto& [role, member] : scale_roles) use(role, weights.*member);
+}
 
 // All gates of as many units as fit into one register, then those of the next.
 std::vector<int64_t> order_by_units(int64_t gates, int64_t units) {
@@ -56,11 +77,13 @@ at::Tensor reordered(const at::Tensor& values, const std::vector<int64_t>& order
 }  // namespace
 
 void RecurrentSpec::check() const {
-  const auto expect = [&](const at::Tensor& tensor, const char* role, size_t index, at::IntArrayRef sizes) {
-    TORCH_CHECK(tensor.defined() && tensor.scalar_type() == at::kFloat && has_plain_memory(tensor) &&
+  const auto expect = [&](const at::Tensor& tensor, const char* role, size_t index, at::IntArrayRef sizes,
+                          at::ScalarType dtype = at::kFloat) {
+    TORCH_CHECK(tensor.defined() && tensor.scalar_type() == dtype && has_plain_memory(tensor) &&
                     tensor.sizes() == sizes && tensor.numel() > 0,
-                cell.name, ": expected a float32 CPU ", field(role, static_cast<int64_t>(index), directions()), " of ",
-                sizes, " without an empty dimension, got ",
+                cell.name, ": expected a ", dtype == at::kFloat ? "float32" : "int8", " CPU ",
+                field(role, static_cast<int64_t>(index), directions()), " of ", sizes,
+                " without an empty dimension, got ",
                 tensor.defined() ? c10::str(tensor.toString(), " ", tensor.sizes()) : "none",
                 ". The model file is damaged: save it again.");
   };
@@ -73,15 +96,27 @@ void RecurrentSpec::check() const {
   TORCH_CHECK(cell.has_cell_state || !is_projected, cell.name,
               ": expected no weight_hr_l0, got one. The model file is damaged: save it again.");
   const int64_t gate_rows = cell.gates() * units();
+  const auto expect_weight = [&](const at::Tensor& weight, const char* role, size_t index, int64_t rows, int64_t depth,
+                                 const at::Tensor& scales, const char* role_of_scales) {
+    expect(weight, role, index, {rows, depth}, cell.is_int8 ? at::kChar : at::kFloat);
+    if (!cell.is_int8) return;
+    expect(scales, role_of_scales, index, {rows, 1});
+    TORCH_CHECK(depth <= most_depth_of_bytes, cell.name, ": expected at most ", most_depth_of_bytes,
+                " inputs and units, got ", depth, ". Leave this layer in float32.");
+  };
   for (size_t i = 0; i < weights.size(); ++i) {
     const bool is_first_layer = static_cast<int64_t>(i) < directions();
-    expect(weights[i].input, "weight_ih", i, {gate_rows, is_first_layer ? input_width() : directions() * width()});
-    expect(weights[i].hidden, "weight_hh", i, {gate_rows, is_projected ? width() : units()});
+    expect_weight(weights[i].input, "weight_ih", i, gate_rows, is_first_layer ? input_width() : directions() * width(),
+                  weights[i].input_scales, "scales_ih");
+    expect_weight(weights[i].hidden, "weight_hh", i, gate_rows, is_projected ? width() : units(),
+                  weights[i].hidden_scales, "scales_hh");
     if (has_biases()) {
       expect(weights[i].input_bias, "bias_ih", i, {gate_rows});
       expect(weights[i].hidden_bias, "bias_hh", i, {gate_rows});
     }
-    if (is_projected) expect(weights[i].projection, "weight_hr", i, {width(), units()});
+    if (is_projected) {
+      expect_weight(weights[i].projection, "weight_hr", i, width(), units(), weights[i].projection_scales, "scales_hr");
+    }
     TORCH_CHECK(has_biases() == weights[i].input_bias.defined() && has_biases() == weights[i].hidden_bias.defined() &&
                     is_projected == weights[i].projection.defined(),
                 cell.name,
@@ -123,13 +158,38 @@ std::vector<at::Tensor> to_parameters(const RecurrentSpec& spec) {
   return parameters;
 }
 
+RecurrentSpec in_int8(const Cell& cell, const RecurrentSpec& spec) {
+  constexpr int64_t whole_row = std::numeric_limits<int64_t>::max();
+  RecurrentSpec result{cell, spec.weights, spec.is_bidirectional, spec.is_batch_first, std::nullopt};
+  for (DirectionWeights& weights : result.weights) {
+    for (const auto& [weight, scales] : scaled_weights) {
+      if (!(weights.*weight).defined()) continue;
+      const LowBitSpec rounded = quantized(cell.name, weights.*weight, std::nullopt, {}, *low_bit_format("int8"),
+                                           whole_row, /*symmetric=*/true);
+      weights.*weight = rounded.codes;
+      weights.*scales = rounded.scales;
+    }
+  }
+  result.check();
+  return result;
+}
+
+RecurrentSpec in_floats(RecurrentSpec spec) {
+  for (DirectionWeights& weights : spec.weights) {
+    for (const auto& [weight, scales] : scaled_weights) {
+      if ((weights.*scales).defined())
+        weights.*weight = (weights.*weight).to(at::kFloat) * std::exchange(weights.*scales, {});
+    }
+  }
+  return spec;
+}
+
 State save(const RecurrentSpec& spec) {
   c10::Dict<std::string, at::Tensor> tensors;
   for (size_t i = 0; i < spec.weights.size(); ++i) {
-    for (const auto& [role, member] : roles) {
-      const at::Tensor& tensor = spec.weights[i].*member;
+    for_each_field(spec.weights[i], [&](const char* role, const at::Tensor& tensor) {
       if (tensor.defined()) tensors.insert(field(role, static_cast<int64_t>(i), spec.directions()), tensor);
-    }
+    });
   }
   c10::Dict<std::string, std::vector<int64_t>> integers;
   using Field = std::vector<int64_t>;
@@ -153,10 +213,10 @@ RecurrentSpec load(const Cell& cell, const State& state) {
   const int64_t count = reader.integers("layers", 1, 1)[0] * spec.directions();
   for (int64_t i = 0; i < count; ++i) {
     DirectionWeights weights;
-    for (const auto& [role, member] : roles) {
+    for_each_field(weights, [&](const char* role, at::Tensor& tensor) {
       const std::string key = field(role, i, spec.directions());
-      if (tensors.contains(key)) weights.*member = tensors.at(key);
-    }
+      if (tensors.contains(key)) tensor = tensors.at(key);
+    });
     TORCH_CHECK(weights.input.defined(), cell.name, ": expected a ", field("weight_ih", i, spec.directions()),
                 ", got none. The model file is damaged: save it again.");
     spec.weights.push_back(std::move(weights));
@@ -234,13 +294,29 @@ int64_t PackedColumns::offset(size_t column) const {
 }
 
 PackedDirection::PackedDirection(const Cell& cell, const DirectionWeights& weights)
-    : is_projected(weights.projection.defined()), input_bias(weights.input_bias), hidden_bias(weights.hidden_bias) {
+    : input_scales(weights.input_scales),
+      hidden_scales(weights.hidden_scales),
+      projection_scales(weights.projection_scales),
+      is_projected(weights.projection.defined()),
+      input_bias(weights.input_bias),
+      hidden_bias(weights.hidden_bias) {
   const int64_t units = weights.input.size(0) / cell.gates();
   const std::vector<int64_t> order = order_by_units(cell.gates(), units);
-  input = PackedColumns(weights.input, order, projection_tile);
-  hidden = PackedColumns(weights.hidden, order, cell.tile);
-  if (is_projected)
-    projection = PackedColumns(weights.projection, as_they_are(weights.projection.size(0)), projection_tile);
+  if (cell.is_int8) {
+    const auto bytes = [](const at::Tensor& codes, const at::Tensor& scales, std::vector<int64_t> columns) {
+      const at::Tensor dense = codes.contiguous();
+      return std::make_unique<const PackedBytes>(dense, scales, StoredForms::of(dense, StoredForms::Plain::dropped),
+                                                 std::move(columns));
+    };
+    input_bytes = bytes(weights.input, weights.input_scales, order);
+    hidden_bytes = bytes(weights.hidden, weights.hidden_scales, order);
+    if (is_projected) projection_bytes = bytes(weights.projection, weights.projection_scales, {});
+  } else {
+    input = PackedColumns(weights.input, order, projection_tile);
+    hidden = PackedColumns(weights.hidden, order, cell.tile);
+    if (is_projected)
+      projection = PackedColumns(weights.projection, as_they_are(weights.projection.size(0)), projection_tile);
+  }
 
   at::Tensor together = at::zeros({weights.input.size(0)}, at::kFloat);
   at::Tensor of_new = at::zeros({units}, at::kFloat);
@@ -253,7 +329,7 @@ PackedDirection::PackedDirection(const Cell& cell, const DirectionWeights& weigh
     }
     together = input_bias + hidden_part;
   }
-  start = reordered(together, order, input.columns());
+  start = reordered(together, order, cell.is_int8 ? input_bytes->columns() : input.columns());
   const int64_t width = kernels().recurrent.width;
   if (cell.has_hidden_bias_of_new) {
     new_start = reordered(of_new, as_they_are(units), at::divup(units, width) * width);
@@ -266,7 +342,17 @@ at::Tensor PackedDirection::project_by_amx(const at::Tensor& rows) const {
 }
 
 DirectionWeights PackedDirection::unpack() const {
-  return {input.unpack(), hidden.unpack(), input_bias, hidden_bias, is_projected ? projection.unpack() : at::Tensor()};
+  const auto plain = [](const auto& bytes, const PackedColumns& floats) {
+    return bytes ? bytes->codes() : floats.unpack();
+  };
+  return {plain(input_bytes, input),
+          plain(hidden_bytes, hidden),
+          input_bias,
+          hidden_bias,
+          is_projected ? plain(projection_bytes, projection) : at::Tensor(),
+          input_scales,
+          hidden_scales,
+          projection_scales};
 }
 
 }  // namespace ipex::runtime

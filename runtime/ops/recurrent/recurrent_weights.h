@@ -5,6 +5,7 @@
 
 #include "aot/stored_forms.h"
 #include "kernels/kernels.h"
+#include "ops/product/packed_bytes.h"
 #include "ops/recurrent/amx_projection.h"
 #include "packed/lazy.h"
 #include "packed/packed_op.h"
@@ -19,11 +20,14 @@ struct Cell {
   bool has_hidden_bias_of_new;  // the bias of the last gate's hidden part can't be added to that of its input part
   int64_t gates() const { return tile.vectors; }
   void (*RecurrentKernels::*step)(const RecurrentStep&, int64_t first_tile, int64_t last_tile);
+  // Whether weights are codes with a scale for each row, and inputs and hidden states are rounded when they are multiplied.
+  bool is_int8 = false;
 };
 
-// One direction of one layer. Biases and projection are undefined where there are none.
+// One direction of one layer. Biases and projection are undefined where there are none, scales where weights are floats.
 struct DirectionWeights {
   at::Tensor input, hidden, input_bias, hidden_bias, projection;
+  at::Tensor input_scales, hidden_scales, projection_scales;  // [rows, 1]
 };
 
 struct RecurrentSpec {
@@ -50,6 +54,10 @@ RecurrentSpec from_parameters(const Cell& cell, const std::vector<at::Tensor>& p
                               int64_t layers, bool is_bidirectional, bool is_batch_first, PinnedMathMode math_mode);
 std::vector<at::Tensor> to_parameters(const RecurrentSpec& spec);
 
+// With weights of int8, for a cell that has these; and the floats that such weights stand for.
+RecurrentSpec in_int8(const Cell& cell, const RecurrentSpec& spec);
+RecurrentSpec in_floats(RecurrentSpec spec);
+
 State save(const RecurrentSpec& spec);
 RecurrentSpec load(const Cell& cell, const State& state);
 
@@ -68,7 +76,7 @@ class PackedColumns {
   PackedMatrix rounded_matrix() const;
   int64_t tiles() const { return data_.size(0); }
   // Columns with those that fill the last tile.
-  int64_t columns() const { return data_.numel() / depth_; }
+  int64_t columns() const { return depth_ ? data_.numel() / depth_ : 0; }
   int64_t depth() const { return depth_; }
   const StoredForms& stored() const { return stored_; }
 
@@ -100,6 +108,8 @@ struct PackedDirection {
   at::Tensor project_by_amx(const at::Tensor& rows) const;
 
   PackedColumns input, hidden, projection;
+  std::unique_ptr<const PackedBytes> input_bytes, hidden_bytes, projection_bytes;  // in their place in a cell of int8
+  at::Tensor input_scales, hidden_scales, projection_scales;                       // of these, plain
   bool is_projected;
   at::Tensor input_bias, hidden_bias;  // plain
   at::Tensor start;                    // what the input projection begins with, in its order; undefined for zero

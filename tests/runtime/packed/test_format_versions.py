@@ -28,6 +28,13 @@ RECURRENT = {
     "bias_ih_l0": torch.randn(20),
     "bias_hh_l0": torch.randn(20),
 }
+IN_INT8 = {
+    **RECURRENT,
+    "weight_ih_l0": torch.randint(-127, 128, (20, 6)).to(torch.int8),
+    "weight_hh_l0": torch.randint(-127, 128, (20, 5)).to(torch.int8),
+    "scales_ih_l0": torch.rand(20, 1) / 256,
+    "scales_hh_l0": torch.rand(20, 1) / 256,
+}
 LAYERS = {"layers": [1], "bidirectional": [0], "batch_first": [0]}
 PINNED = {"math_mode": [0]}
 CODES, SCALES = torch.randint(-8, 8, (5, 6)), torch.rand(5, 1)
@@ -54,6 +61,19 @@ def lstm(context: torch.ScriptObject) -> Tensor:
 
 def lstm_in_aten() -> Tensor:
     return torch.lstm(SEQUENCE, (HIDDEN, HIDDEN), list(RECURRENT.values()), True, 1, 0.0, False, False, False)[0]
+
+
+def dynamic_lstm(context: torch.ScriptObject) -> Tensor:
+    """By aten, which takes the numbers that the codes stand for: rounding rows is another test's matter."""
+    with torch.enable_grad():
+        x = SEQUENCE.clone().requires_grad_()
+        return torch.ops.ipex.dynamic_lstm_run(x, HIDDEN, HIDDEN, context)[0].detach()
+
+
+def dynamic_lstm_in_aten() -> Tensor:
+    weights = [IN_INT8[f"weight_{w}_l0"].float() * IN_INT8[f"scales_{w}_l0"] for w in ("ih", "hh")]
+    parameters = [*weights, IN_INT8["bias_ih_l0"], IN_INT8["bias_hh_l0"]]
+    return torch.lstm(SEQUENCE, (HIDDEN, HIDDEN), parameters, True, 1, 0.0, False, False, False)[0]
 
 
 STATES = {
@@ -153,6 +173,7 @@ STATES = {
         lambda: F.linear(half(X)[0].float(), CODES * SCALES).relu().bfloat16(),
     ),
     "lstm 1": ("LstmContext", (1, RECURRENT, LAYERS, []), lstm, lstm_in_aten),
+    "dynamic lstm 1": ("DynamicLstmContext", (1, IN_INT8, LAYERS, []), dynamic_lstm, dynamic_lstm_in_aten),
     "lstm 2": ("LstmContext", (2, RECURRENT, {**LAYERS, **PINNED}, []), lstm, lstm_in_aten),
 }
 

@@ -93,7 +93,7 @@ def _no_gradients():
 
 
 @FORMATS
-@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 6, 7, 48, 49])
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 6, 7, 12, 13, 30, 31, 48, 49, 64, 65])
 def test_the_weight_is_rounded_and_nothing_else(format, group_size, symmetric, rows):
     for inputs, outputs in ((1, 1), (37, 29), (129, 130), (520, 65)):
         model, x = linear(inputs, outputs), torch.randn(rows, inputs)

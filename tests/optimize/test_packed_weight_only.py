@@ -1,0 +1,117 @@
+"""`ipex.optimize` packs a WeightOnlyLinear: it computes as before, and nothing that can be asked of it changes."""
+
+from __future__ import annotations
+
+import copy
+import io
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ipex
+from ipex.quantization import WeightOnlyLinear
+from support import assert_same
+
+
+@pytest.fixture(autouse=True)
+def _no_gradients():
+    with torch.no_grad():
+        yield
+
+
+def linear(bits: int = 4, order: bool = False, offsets: bool = True) -> WeightOnlyLinear:
+    top = 1 << (bits - 1)
+    return WeightOnlyLinear(
+        torch.randint(-top, top, (48, 64)).to(torch.int8),
+        torch.rand(48, 2) / 64,
+        torch.randint(-2, 2, (48, 2)).float() if offsets else None,
+        torch.randperm(64) if order else None,
+        torch.randn(48),
+        bits=bits,
+        group_size=32,
+    )
+
+
+def model_of(layer: WeightOnlyLinear) -> nn.Module:
+    return nn.Sequential(layer, nn.ReLU(), nn.Linear(48, 8)).eval()
+
+
+def is_packed(layer: nn.Module) -> bool:
+    return "_ipex_context" in layer.__dict__ and "codes" not in layer._buffers
+
+
+@pytest.mark.parametrize("more", [{}, {"bits": 8}, {"order": True}, {"offsets": False}])
+@pytest.mark.parametrize("rows", [1, 5, 70])
+def test_it_is_packed_and_computes_as_before(more, rows):
+    model, x = model_of(linear(**more)), torch.randn(rows, 64)
+    expected = model(x)
+    optimized = ipex.optimize(model)
+    assert is_packed(optimized[0])
+    assert not is_packed(model[0])
+    assert isinstance(optimized[0], WeightOnlyLinear)
+    assert_same(optimized(x), expected, tolerance=1e-5)
+    assert optimized[0]._ipex_context.fallback_reasons() == []
+    assert ("weights_prepack", "0", "packed") in {(d.pass_name, d.node, d.reason) for d in ipex.explain(optimized)}
+    half = torch.randn(3, 64).bfloat16()
+    assert optimized[0](half).dtype == torch.bfloat16
+
+
+def test_in_place_and_without_the_knob():
+    model, x = model_of(linear()), torch.randn(2, 64)
+    expected = model(x)
+    assert not is_packed(ipex.optimize(model, weights_prepack=False)[0])
+    assert ipex.optimize(model, inplace=True) is model
+    assert is_packed(model[0])
+    assert_same(model(x), expected, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("more", [{}, {"bits": 8, "order": True}])
+def test_what_is_asked_of_it(more):
+    plain = model_of(linear(**more))
+    optimized, x = ipex.optimize(plain), torch.randn(2, 64)
+    layer = optimized[0]
+    assert torch.equal(layer.codes, plain[0].codes)
+    assert repr(layer).removeprefix("Packed") == repr(plain[0])
+    state, expected = optimized.state_dict(), plain.state_dict()
+    assert list(state) == list(expected)
+    assert all(torch.equal(state[name], expected[name]) for name in expected)
+    assert is_packed(layer)
+
+    other = model_of(linear(**more))
+    optimized.load_state_dict(other.state_dict())
+    assert is_packed(layer)
+    assert_same(optimized(x), other(x), tolerance=1e-5)
+
+    buffer = io.BytesIO()
+    torch.save(optimized, buffer)
+    buffer.seek(0)
+    for again in (copy.deepcopy(optimized), torch.load(buffer, weights_only=False)):
+        assert is_packed(again[0])
+        assert type(again[0]) is type(layer)
+        assert torch.equal(again(x), optimized(x))
+
+    optimized.double().float()
+    assert is_packed(layer)
+    assert_same(optimized(x), other(x), tolerance=1e-5)
+    layer.bias = torch.zeros(48)
+    assert_same(layer(x), other[0](x) - other[0].bias, tolerance=1e-5)
+
+
+def test_a_trace_holds_the_integers():
+    plain = model_of(linear())
+    optimized, x = ipex.optimize(plain), torch.randn(2, 64)
+    assert_same(torch.jit.trace(optimized, x)(x), plain(x), tolerance=1e-5)
+    assert_same(ipex.jit_optimize(optimized, x)(x), plain(x), tolerance=1e-5)
+
+
+def test_gradients_of_inputs():
+    plain = model_of(linear())
+    optimized = ipex.optimize(plain)
+    with torch.enable_grad():
+        found: list[Tensor] = []
+        for model in (plain, optimized):
+            x = torch.ones(2, 64, requires_grad=True)
+            model[0](x).sum().backward()
+            found.append(x.grad)
+    assert_same(found[1], found[0], tolerance=1e-5)
