@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "memory/scratch.h"
 #include "ops/recurrent/recurrent.h"
