@@ -79,6 +79,10 @@ bool is_single_pixel(const Value* value, int64_t rank) {
 
 }  // namespace
 
+bool is_single_pixel(const Value* value) {
+  return is_single_pixel(value, 2) || is_single_pixel(value, 1) || is_single_pixel(value, 3);
+}
+
 bool is_spread_over(const Anchor& anchor, const Value* operand) {
   if (!anchor.has_weight() || operand->node()->kind() == c10::prim::Constant) return false;
   const int64_t rank = anchor.spatial_rank();

@@ -9,4 +9,7 @@ namespace ipex::passes {
 // is not: the result of both is then far larger than the anchor's, and no packed op computes it.
 bool is_spread_over(const Anchor& anchor, const Value* operand);
 
+// Whether the value is known to be a single pixel of an image of any rank.
+bool is_single_pixel(const Value* value);
+
 }  // namespace ipex::passes

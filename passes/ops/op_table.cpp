@@ -314,7 +314,7 @@ std::vector<Op> rows() {
   table.ops("ipex::elementwise", fresh);
   table.ops("ipex::cat", fresh, chooses | joins | any_layout);
   table.ops("ipex::max_pool2d", fresh, chooses | keeps_dtype | any_layout);
-  table.ops("ipex::adaptive_avg_pool2d", fresh, keeps_dtype | any_layout);
+  table.ops("ipex::adaptive_avg_pool2d ipex::mean", fresh, keeps_dtype | any_layout);
   table.ops(
       "ipex::softmax ipex::scaled_dot_product_attention ipex::scaled_dot_product_attention.in_mode "
       "ipex::embedding ipex::embedding_bag",
