@@ -199,8 +199,8 @@ std::vector<Op> rows() {
   table.ops("channel_shuffle", maybe_view, any_layout);
 
   // Reductions.
-  table.ops("mean.dim", fresh, any_layout).left(not_taken);
-  table.ops("mean sum sum.dim_IntList", fresh).left(not_taken);
+  table.ops("mean.dim", fresh, any_layout | hides_strides).left(not_taken);
+  table.ops("mean sum sum.dim_IntList", fresh, hides_strides).left(not_taken);
   table.ops("cumsum", fresh).left(alone);
   table.ops(
       "max min max.dim min.dim amax amin argmax argmin prod prod.dim_int var var.dim var.correction std std.dim "
@@ -314,7 +314,8 @@ std::vector<Op> rows() {
   table.ops("ipex::elementwise", fresh);
   table.ops("ipex::cat", fresh, chooses | joins | any_layout);
   table.ops("ipex::max_pool2d", fresh, chooses | keeps_dtype | any_layout);
-  table.ops("ipex::adaptive_avg_pool2d ipex::mean", fresh, keeps_dtype | any_layout);
+  table.ops("ipex::adaptive_avg_pool2d", fresh, keeps_dtype | any_layout);
+  table.ops("ipex::mean", fresh, keeps_dtype | any_layout | hides_strides);
   table.ops(
       "ipex::softmax ipex::scaled_dot_product_attention ipex::scaled_dot_product_attention.in_mode "
       "ipex::embedding ipex::embedding_bag",

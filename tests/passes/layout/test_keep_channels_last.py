@@ -119,6 +119,31 @@ def test_copies_whose_strides_nobody_sees_are_removed(tmp_path):
     check_against_eager(JoinsACopy(writes=True), x)
 
 
+class Eca(nn.Module):
+    """Blocks gated by a convolution over the means of channels, as in ECA-Net; `seen`: the result is an image."""
+
+    def __init__(self, seen: bool) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Conv2d(c, 8, 1) for c in (3, 8, 8))
+        self.gate, self.seen = nn.Conv1d(1, 1, 3, padding=1), seen
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)
+            gate = torch.sigmoid(self.gate(x.mean((2, 3)).view(x.size(0), 1, -1))).view(x.size(0), -1, 1, 1)
+            x = x * gate.expand_as(x) + x
+        return x if self.seen else x.sum((2, 3)).view(-1)
+
+
+@pytest.mark.parametrize("seen", [False, True])
+def test_a_mean_does_not_show_the_strides_of_its_image(seen):
+    x = torch.randn(2, 3, 9, 10)
+    optimized = check_against_eager(Eca(seen), x, also=(x[:1], x.to(memory_format=torch.channels_last)))
+    graph = optimized.inlined_graph
+    ranks = [list(node.inputs())[1].toIValue() for node in graph.findAllNodes("ipex::to_channels_last")]
+    assert (ranks.count(2) == 1) == (not seen)
+
+
 def test_copies_whose_strides_somebody_sees_stay():
     copy = "%c : Tensor = aten::contiguous(%y, %zero)"
     view = ("%sizes : int[] = prim::Constant[value=[8, -1]]()", "%v : Tensor = aten::view(%c, %sizes)")
