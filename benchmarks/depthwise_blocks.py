@@ -30,15 +30,19 @@ BLOCKS = [  # side of the image, channels, channels between, channels of the res
 ]
 
 
-def block(channels: int, between: int, results: int, stride: int) -> nn.Module:
-    """Expand, convolve each channel, project."""
-    return nn.Sequential(
+ACTIVATIONS = {"relu6": nn.ReLU6, "silu": nn.SiLU}
+
+
+def block(channels: int, between: int, results: int, stride: int, activation: str, layers: int) -> nn.Module:
+    """Expand, convolve each channel and, with three layers, project."""
+    model = nn.Sequential(
         nn.Conv2d(channels, between, 1),
-        nn.ReLU6(),
+        ACTIVATIONS[activation](),
         nn.Conv2d(between, between, 3, stride, 1, groups=between),
-        nn.ReLU6(),
+        ACTIVATIONS[activation](),
         nn.Conv2d(between, results, 1),
     )
+    return model if layers == 3 else model[:-1]
 
 
 def row(title: str, model: nn.Module, inputs: tuple[Tensor, ...], seconds: float) -> str:
@@ -56,6 +60,8 @@ def main() -> None:
     arguments.add_argument("--threads", type=int, default=1)
     arguments.add_argument("--batch", type=int, default=1)
     arguments.add_argument("--seconds", type=float, default=2)
+    arguments.add_argument("--activation", choices=ACTIVATIONS, default="relu6")
+    arguments.add_argument("--layers", type=int, choices=(2, 3), default=3)
     options = arguments.parse_args()
     torch.set_num_threads(options.threads)
     print(f"| {options.batch} images, {options.threads} threads | one by one, ms | in one pass, ms | ratio | fastest |")
@@ -63,7 +69,8 @@ def main() -> None:
     for side, channels, between, results, stride in BLOCKS:
         x = torch.randn(options.batch, channels, side, side).to(memory_format=torch.channels_last)
         title = f"{side}x{side}, {channels} to {between} to {results}, stride {stride}"
-        print(row(title, block(channels, between, results, stride), (x,), options.seconds), flush=True)
+        model = block(channels, between, results, stride, options.activation, options.layers)
+        print(row(title, model, (x,), options.seconds), flush=True)
     model, inputs = MODELS["mobilenet_v2"].make(options.batch)
     print(row("MobileNetV2", model, inputs, 2 * options.seconds))
 

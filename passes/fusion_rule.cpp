@@ -7,6 +7,7 @@
 #include "constants.h"
 #include "floating.h"
 #include "graph_walk.h"
+#include "single_pixel.h"
 
 namespace ipex::passes {
 namespace {
@@ -100,6 +101,8 @@ bool FusionRule::apply(const Form& form, Node* node, Context& context) {
     if (!post_op) return "its numbers are not constants, or NaN";
     if (anchor->post_ops().size() == most_post_ops) return "the packed op holds no more post-ops";
     if (operand && written_between(anchor->run(), node)) return "something is overwritten in between";
+    if (operand && is_spread_over(*anchor, operand))
+      return "the packed op computes one pixel, which is spread over an image";
     return std::nullopt;
   }();
   if (reason) {

@@ -24,6 +24,7 @@
 #include "fusion_rule.h"
 #include "graph_walk.h"
 #include "passes.h"
+#include "single_pixel.h"
 #include "unseen_write.h"
 
 namespace ipex::passes {
@@ -150,12 +151,7 @@ class Group {
   size_t size() const { return nodes_.size(); }
 
   // One op alone is, where ours is the faster one and aten would not work in place.
-  bool is_worth_it() const {
-    static const std::unordered_set<std::string> faster{"tanh", "gelu_tanh", "exp",  "log",     "mish",
-                                                        "elu",  "selu",      "celu", "softplus"};
-    const std::string& post_op = steps_.of(root_)->op.post_op;
-    return nodes_.size() > 1 || (faster.count(post_op.substr(0, post_op.find('('))) > 0 && !separated_op(root_));
-  }
+  bool is_worth_it() const { return nodes_.size() > 1 || (is_faster(steps_.of(root_)->op) && !separated_op(root_)); }
 
   const std::vector<Node*>& nodes() const { return nodes_; }
 
@@ -186,6 +182,14 @@ class Group {
   }
 
  private:
+  static bool is_faster(const NodeAsPostOp& op) {
+    static const std::unordered_set<std::string> faster{"tanh", "gelu_tanh", "exp",  "log",     "mish",
+                                                        "elu",  "selu",      "celu", "softplus"};
+    // The gated image lies in memory that is kept between calls.
+    if (op.operand) return is_single_pixel(op.y) != is_single_pixel(op.operand);
+    return faster.count(op.post_op.substr(0, op.post_op.find('('))) > 0;
+  }
+
   std::vector<Value*> values_read(const Node* node) const {
     const NodeAsPostOp& op = steps_.of(node)->op;
     if (op.operand && op.operand != op.y) return {op.y, op.operand};

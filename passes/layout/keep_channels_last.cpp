@@ -22,8 +22,8 @@
 // What only moves dimensions on the way to a tensor that is made contiguous takes a member as it is: contiguous is contiguous.
 // Where nobody sees the strides (stride_readers.h), eager's layout does not matter: all such members are of one stretch
 // without a root, which sums and products with tensors from outside join, and what leaves it is only made contiguous for
-// readers that gain by it.
-// Nor are images made contiguous there for convolutions and pools alone, as tokens are that a model lays out as an image.
+// readers that gain by it. A member that the model itself makes contiguous there is left as it is, and so are tokens that
+// it lays out as an image for convolutions and pools alone.
 // A value stays outside when somebody writes to it (the copy would not see that), or when the weight itself is
 // channels-last (then eager's result is too, and there is nothing to convert). A graph in which memory is overwritten
 // that others may share (aliasing.h) is left alone.
@@ -112,6 +112,26 @@ class Stretches {
         members_.push_back(node->output(i));
       }
     }
+  }
+
+  // Members that are made contiguous though nobody sees their strides are read as they are. Whether there were any.
+  bool drop_copies(Context& context) const {
+    static const OpName contiguous("aten::contiguous");
+    bool changed = false;
+    for (Value* member : members_) {
+      for (const Use& use : std::vector<Use>(member->uses())) {
+        Node* copy = use.user;
+        if (!contiguous.is_of(copy) || copy->owningBlock() != block_ || !is_unseen(copy) ||
+            overwritten_.contain(copy->output()) || overwritten_.contain(member)) {
+          continue;
+        }
+        context.applied(copy, "removed: nobody sees its strides");
+        copy->output()->replaceAllUsesWith(member);
+        copy->destroy();
+        changed = true;
+      }
+    }
+    return changed;
   }
 
   void convert(Context& context) {
@@ -410,21 +430,31 @@ bool skip_contiguous(Context& context, const OverwrittenValues& overwritten, con
 
 bool run(Context& context) {
   if (writes_to_shared_memory(context.graph)) return false;
-  const OverwrittenValues overwritten(context.graph);
-  const StrideReaders readers(context.graph);
   std::vector<Block*> blocks;
   std::unordered_set<const Block*> known;
   for_each_node(context.graph->block(), [&](Node* node) {
     if (known.insert(node->owningBlock()).second) blocks.push_back(node->owningBlock());
   });
-  bool changed = skip_contiguous(context, overwritten, readers);
-  for (Block* block : blocks) {
-    Stretches stretches(block, overwritten, readers);
-    stretches.find();
-    stretches.convert(context);
-    changed |= !stretches.empty();
+  bool changed = skip_contiguous(context, OverwrittenValues(context.graph), StrideReaders(context.graph));
+  while (true) {
+    const OverwrittenValues overwritten(context.graph);
+    const StrideReaders readers(context.graph);
+    bool drops = false;
+    for (Block* block : blocks) {
+      Stretches stretches(block, overwritten, readers);
+      stretches.find();
+      drops |= stretches.drop_copies(context);
+    }
+    changed |= drops;
+    if (drops) continue;  // stretches reach further now
+    for (Block* block : blocks) {
+      Stretches stretches(block, overwritten, readers);
+      stretches.find();
+      stretches.convert(context);
+      changed |= !stretches.empty();
+    }
+    return changed;
   }
-  return changed;
 }
 
 }  // namespace

@@ -204,8 +204,8 @@ std::vector<Op> rows() {
   table.ops("channel_shuffle", maybe_view, any_layout);
 
   // Reductions.
-  table.ops("mean.dim", fresh, any_layout).left(not_taken);
-  table.ops("mean sum sum.dim_IntList", fresh).left(not_taken);
+  table.ops("mean.dim", fresh, any_layout | hides_strides).left(not_taken);
+  table.ops("mean sum sum.dim_IntList", fresh, hides_strides).left(not_taken);
   table.ops("cumsum", fresh).left(alone);
   table.ops(
       "max min max.dim min.dim amax amin argmax argmin prod prod.dim_int var var.dim var.correction std std.dim "
@@ -325,6 +325,7 @@ std::vector<Op> rows() {
   table.ops("ipex::max_pool2d", fresh, chooses | keeps_dtype | any_layout);
   table.ops("ipex::grid_sampler ipex::sampled_sum", fresh, hides_strides);
   table.ops("ipex::adaptive_avg_pool2d", fresh, keeps_dtype | any_layout);
+  table.ops("ipex::mean", fresh, keeps_dtype | any_layout | hides_strides);
   table.ops(
       "ipex::softmax ipex::scaled_dot_product_attention ipex::scaled_dot_product_attention.in_mode "
       "ipex::embedding ipex::embedding_bag ipex::embedding_in_int8 ipex::embedding_bag_in_int8 ipex::round_rows",

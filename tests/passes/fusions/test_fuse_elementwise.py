@@ -59,6 +59,16 @@ def test_declines_an_op_alone():
     assert_unchanged(NAME, graph_ir(INPUTS, *SCALE, returns="%f"), reason=ALONE)
 
 
+def test_takes_a_gate_alone():
+    sides = "%sides : int[] = prim::Constant[value=[2, 3]]()"
+    true = ("%true : bool = prim::Constant[value=1]()", "%none : NoneType = prim::Constant()")
+    pixel = "%p : Tensor = aten::mean(%f, %sides, %true, %none)"
+    lines = (*SCALE, sides, *true, pixel)
+    gated, squared = "%y : Tensor = aten::mul(%f, %p)", "%y : Tensor = aten::mul(%p, %p)"
+    assert '["mul 0 1"]' in assert_rewrites(NAME, graph_ir(INPUTS, *lines, gated, returns="%f, %y")).graph
+    assert_unchanged(NAME, graph_ir(INPUTS, *lines, squared, returns="%f, %y"), reason=ALONE)
+
+
 def test_leaves_what_may_be_integers():
     lines = ("%a : Tensor = aten::add(%x, %g, %one)", "%y : Tensor = aten::mul(%a, %r)")
     assert_unchanged(NAME, graph_ir(INPUTS, ONE, *lines, returns="%y"), reason=None)

@@ -94,6 +94,64 @@ def test_one_stretch_is_seen_and_the_other_is_not():
     assert result.graph.index("aten::add") < result.graph.index("aten::linear")
 
 
+class JoinsACopy(nn.Module):
+    """As in CSPNet: half of the channels go through a convolution and are made contiguous."""
+
+    def __init__(self, writes: bool = False) -> None:
+        super().__init__()
+        self.first, self.inner, self.last = nn.Conv2d(3, 8, 3), nn.Conv2d(4, 4, 1), nn.Conv2d(8, 6, 1)
+        self.linear, self.writes = nn.Linear(6, 5), writes
+
+    def forward(self, x: Tensor) -> Tensor:
+        a, b = self.first(x).split(4, dim=1)
+        c = self.inner(self.inner(b).contiguous()).contiguous()
+        if self.writes:
+            c[:, 0] = 1
+        return self.linear(self.last(torch.cat([a, c], 1)).mean((2, 3)))
+
+
+def test_copies_whose_strides_nobody_sees_are_removed(tmp_path):
+    x = torch.randn(2, 3, 9, 10)
+    optimized = check_against_eager(JoinsACopy(), x, also=(x[:1], x.to(memory_format=torch.channels_last)))
+    assert kinds(optimized)["aten::contiguous"] == 0
+    assert kinds(optimized)["ipex::to_channels_last"] == 1
+    assert_round_trip(optimized, tmp_path, x)
+    check_against_eager(JoinsACopy(writes=True), x)
+
+
+class Eca(nn.Module):
+    """Blocks gated by a convolution over the means of channels, as in ECA-Net; `seen`: the result is an image."""
+
+    def __init__(self, seen: bool) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Conv2d(c, 8, 1) for c in (3, 8, 8))
+        self.gate, self.seen = nn.Conv1d(1, 1, 3, padding=1), seen
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)
+            gate = torch.sigmoid(self.gate(x.mean((2, 3)).view(x.size(0), 1, -1))).view(x.size(0), -1, 1, 1)
+            x = x * gate.expand_as(x) + x
+        return x if self.seen else x.sum((2, 3)).view(-1)
+
+
+@pytest.mark.parametrize("seen", [False, True])
+def test_a_mean_does_not_show_the_strides_of_its_image(seen):
+    x = torch.randn(2, 3, 9, 10)
+    optimized = check_against_eager(Eca(seen), x, also=(x[:1], x.to(memory_format=torch.channels_last)))
+    graph = optimized.inlined_graph
+    ranks = [list(node.inputs())[1].toIValue() for node in graph.findAllNodes("ipex::to_channels_last")]
+    assert (ranks.count(2) == 1) == (not seen)
+
+
+def test_copies_whose_strides_somebody_sees_stay():
+    copy = "%c : Tensor = aten::contiguous(%y, %zero)"
+    view = ("%sizes : int[] = prim::Constant[value=[8, -1]]()", "%v : Tensor = aten::view(%c, %sizes)")
+    for lines, returns in (((copy,), "%c"), ((copy, *view), "%v")):
+        ir = graph_ir("%x : Tensor", *PACKED, *lines, returns=returns)
+        assert assert_rewrites(NAME, ir).count("aten::contiguous") == 1
+
+
 def test_a_sum_takes_in_a_tensor_from_outside():
     sum_and_more = ("%z : Tensor = aten::add(%y, %b, %one)", *packed("z", "y2", "2"), UNSEEN.format("y2"))
     result = assert_rewrites(NAME, graph_ir("%x : Tensor, %b : Tensor", *PACKED, *sum_and_more, returns="%v"))

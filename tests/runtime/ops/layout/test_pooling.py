@@ -182,3 +182,32 @@ def test_averages_that_aten_refuses(size):
     with pytest.raises(RuntimeError) as actual:
         average(x, size)
     assert str(actual.value).splitlines()[0] == str(expected.value).splitlines()[0]
+
+
+mean = torch.ops.ipex.mean
+
+
+def mean_of(x: Tensor, dims: list[int]) -> Tensor:
+    return x.mean(dims, keepdim=True)
+
+
+@pytest.mark.parametrize("dims", [[2, 3], [-1, -2]])
+@pytest.mark.parametrize("channels", [2, 17, 64])
+def test_means_match_aten(channels, dims):
+    for shape in ((2, channels, 14, 13), (1, channels, 1, 7), (3, channels, 112, 113)):
+        x = image(*shape)
+        assert why_aten(lambda: mean(x, dims)) is None  # noqa: B023
+        assert_same(mean(x, dims), mean_of(x, dims))
+
+
+@pytest.mark.parametrize("case", LEFT_TO_ATEN.values(), ids=LEFT_TO_ATEN.keys())
+def test_other_means_are_left_to_aten(case):
+    x, reason = case
+    assert reason in why_aten(lambda: mean(x, [-2, -1]))
+    assert_same(mean(x, [-2, -1]).detach(), mean_of(x, [-2, -1]).detach(), tolerance=0)
+
+
+def test_means_of_other_dimensions_are_left_to_aten():
+    for x, dims in ((image(2, 8, 9, 7), [1, 2]), (torch.randn(2, 3, 4, 5, 6), [2, 3])):
+        assert why_aten(lambda: mean(x, dims)) is not None  # noqa: B023
+        assert_same(mean(x, dims), mean_of(x, dims), tolerance=0)
