@@ -77,6 +77,24 @@ def test_says_why():
     assert_unchanged("fuse_arithmetic", ir, reason="one pixel, which is spread over an image")
 
 
+class ManyResiduals(nn.Module):
+    """Both sides of each sum lead back to the same pixel: followed to the end, they would be 2 ** 48 ways."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Conv2d(8, 8, 1) for _ in range(48))
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate = x.mean((2, 3), keepdim=True)
+        for layer in self.layers:
+            gate = gate + 0.1 * layer(gate).relu()
+        return x * gate
+
+
+def test_many_residuals_are_not_followed_to_both_sides():
+    check_against_eager(ManyResiduals().eval(), torch.randn(2, 8, 5, 5))
+
+
 class GatedTokens(nn.Module):
     def __init__(self) -> None:
         super().__init__()
