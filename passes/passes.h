@@ -45,7 +45,6 @@ Pass fuse_batch_norm();
 Pass fuse_cat_batch_norm();
 Pass fuse_elementwise();
 Pass rewrite_cat();
-Pass rewrite_grid_sampler();
 Pass rewrite_attention();
 Pass rewrite_group_norm();
 Pass rewrite_layer_norm();

@@ -164,7 +164,7 @@ KINDS: dict[str, Kind] = {
     "depthwise convolution": Kind(lambda: nn.Conv2d(32, 32, 3, padding=1, groups=32), _noise(1, 32, 16, 16)),
     "depthwise in a chain": Kind(
         inverted_residual,
-        lambda: torch.randn(1, 16, 56, 56).to(memory_format=torch.channels_last),
+        lambda: torch.randn(1, 16, 130, 130).to(memory_format=torch.channels_last),
         (BLOCKED, DEPTHWISE),
     ),
     "grouped convolution": Kind(lambda: nn.Conv2d(16, 32, 3, groups=4), _noise(1, 16, 12, 12)),

@@ -323,7 +323,7 @@ std::vector<Op> rows() {
   table.ops("ipex::elementwise", fresh);
   table.ops("ipex::cat", fresh, chooses | joins | any_layout);
   table.ops("ipex::max_pool2d", fresh, chooses | keeps_dtype | any_layout);
-  table.ops("ipex::grid_sampler ipex::sampled_sum", fresh, hides_strides);
+  table.ops("ipex::sampled_sum", fresh, hides_strides);
   table.ops("ipex::adaptive_avg_pool2d", fresh, keeps_dtype | any_layout);
   table.ops("ipex::mean", fresh, keeps_dtype | any_layout | hides_strides);
   table.ops(

@@ -3,8 +3,8 @@
 //   ipex::cat(tensors, dim) -> Tensor    as aten::cat
 //
 // What joins the keys and values of a whole text with those of a new word, a step of a language model, makes large results at
-// every call, and malloc would take their pages from the system each time. Runs of memory are copied by all threads; what has
-// none, or another layout, is aten's to copy.
+// every call, and malloc would take their pages from the system each time. Runs of memory are copied by all threads; short
+// ones, what has none, or another layout, is aten's to copy.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
@@ -89,7 +89,10 @@ at::Tensor cat(at::TensorList tensors, int64_t dim) {
   at::Tensor y = empty_result(sizes, first.options().memory_format(common_format(tensors)));
   const bool have_runs =
       std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& t) { return has_runs(t, joined); });
-  if (y.is_contiguous() && y.numel() > 0 && have_runs) {
+  constexpr int64_t least_bytes_of_a_run = 1024;  // on the average: aten copies shorter ones faster
+  const int64_t runs = c10::multiply_integers(y.sizes().slice(0, joined)) * static_cast<int64_t>(tensors.size());
+  if (y.is_contiguous() && have_runs &&
+      static_cast<int64_t>(y.nbytes()) >= std::max<int64_t>(1, runs) * least_bytes_of_a_run) {
     copy_runs(tensors, joined, y);
     return y;
   }

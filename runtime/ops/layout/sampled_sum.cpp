@@ -1,14 +1,14 @@
-// Pixels of images at places that are computed, as deformable attention and optical flow read them.
+// Pixels of images at places that are computed, weighted and summed, as deformable attention reads them.
 //
-//   ipex::grid_sampler(x, grid, interpolation_mode, padding_mode, align_corners) -> Tensor    as aten::grid_sampler
 //   ipex::sampled_sum(images, grids, weights, interpolation_mode, padding_mode, align_corners, stacked) -> Tensor
 //
-// sampled_sum samples each image with its grid, joins the results in their last dimension (stacked: all have the same size
-// there), multiplies them with the weights, and sums over that dimension: an attention that reads a few places of images of
-// several sizes. It holds a sum per channel, and no sample.
+// Samples each image with its grid, as aten::grid_sampler does, joins the results in their last dimension (stacked: all have
+// the same size there), multiplies them with the weights, and sums over that dimension. It holds a sum per channel, and no
+// sample.
 //
 // A place lies between four pixels. They are read in vectors of channels: an image with its channels in planes is turned
-// first, where enough places read it. aten gathers four numbers for each channel and place.
+// first, where enough places read it. aten reads one channel after the other, many places at once: faster where there are few
+// channels, and where nothing is summed.
 // Takes float32 images, interpolated bilinearly, with zeros or the border's pixels around them. All else is left to aten,
 // also what aten refuses; a profiler shows it, with the reason, under the name of the op.
 #include <ATen/ATen.h>
@@ -172,24 +172,10 @@ void for_each_place(const at::Tensor& y, int64_t places, int64_t work_of_a_place
   });
 }
 
-at::Tensor grid_sampler(const at::Tensor& x, const at::Tensor& grid, int64_t interpolation_mode, int64_t padding_mode,
-                        bool align_corners) {
-  if (const char* reason = reason_against_sampling(x, grid, interpolation_mode, padding_mode)) {
-    RECORD_FUNCTION(c10::str("ipex::grid_sampler in aten: ", reason), {});
-    return at::grid_sampler(x, grid, interpolation_mode, padding_mode, align_corners);
-  }
-  const Samplings samplings(x, grid, padding_mode, align_corners);
-  const Sampling& sampling = *samplings.begin();
-  const int64_t columns = sampling.columns();
-  const at::Tensor y = empty_result({x.size(0), x.size(1), grid.size(1), columns}, x.options());
-  for_each_place(y, grid.size(1) * columns, x.size(1), [&](int64_t image, int64_t place, float* to) {
-    sampling.add(image, place / columns, place % columns, 1, to);
-  });
-  return y;
-}
-
 const char* reason_against_sum(at::TensorList images, at::TensorList grids, const at::Tensor& weights, bool stacked) {
+  constexpr int64_t least_channels = 32;
   const at::Tensor &image = images.front(), &grid = grids.front();
+  if (image.size(1) < least_channels) return "it has few channels";
   int64_t columns = 0;
   for (size_t i = 0; i < images.size(); ++i) {
     if (images[i].size(0) != image.size(0) || images[i].size(1) != image.size(1) || grids[i].size(1) != grid.size(1) ||
@@ -251,8 +237,6 @@ at::Tensor sampled_sum(const std::vector<at::Tensor>& images, const std::vector<
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  m.def("grid_sampler(Tensor x, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) -> Tensor",
-        grid_sampler);
   m.def(
       "sampled_sum(Tensor[] images, Tensor[] grids, Tensor weights, int interpolation_mode, int padding_mode, "
       "bool align_corners, bool stacked) -> Tensor",
