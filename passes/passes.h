@@ -33,6 +33,7 @@ Pass remove_idle_conversions();
 Pass fold_padding();
 Pass fold_constants();
 Pass fold_batch_norm();
+Pass fold_convolution_sums();
 Pass fold_casts();
 
 // fusions that are more than a post-op

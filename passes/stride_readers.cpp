@@ -3,15 +3,24 @@
 #include <algorithm>
 
 #include "ops/op_table.h"
+#include "unseen_write.h"
 
 namespace ipex::passes {
 namespace {
 
+// Arithmetic in place that might as well give a tensor of its own: with the strides of its first operand, too.
+bool is_unseen_arithmetic(Node* node) {
+  static const OpName names[] = {OpName("aten::add_"), OpName("aten::sub_"), OpName("aten::mul_"),
+                                 OpName("aten::div_")};
+  return std::any_of(std::begin(names), std::end(names), [&](const OpName& name) { return name.is_of(node); }) &&
+         !reason_against_separating(node);
+}
+
 // Whether this reader looks at strides itself, or is not known well enough.
-bool sees_strides(const Node* reader, const Op* op) {
+bool sees_strides(Node* reader, const Op* op) {
   if (!op || !reader->blocks().empty()) return true;
   const bool is_list = reader->kind() == c10::prim::ListConstruct || reader->kind() == c10::prim::ListUnpack;
-  if (is_list) return false;
+  if (is_list || is_unseen_arithmetic(reader)) return false;
   return op->memory == Memory::no_tensor || op->memory == Memory::unknown || op->memory == Memory::itself ||
          op->writes != Writes::nothing || op->has(trait::needs_strides);
 }
@@ -38,7 +47,7 @@ bool is_layer_norm(const Node* node) {
 
 void StrideReaders::look_at(const Value* value) {
   for (const Use& use : value->uses()) {
-    const Node* reader = use.user;
+    Node* reader = use.user;
     const Op* op = op_of(reader);
     if (op && op->has(trait::asks_for_sizes)) continue;
     if (sees_strides(reader, op)) {

@@ -15,6 +15,7 @@
 #include <torch/csrc/jit/ir/constants.h>
 
 #include "anchor.h"
+#include "batch_norm.h"
 #include "graph_walk.h"
 #include "passes.h"
 
@@ -22,34 +23,6 @@ namespace ipex::passes {
 namespace {
 
 using torch::jit::toIValue;
-
-struct Affine {
-  at::Tensor scale, shift;  // float64, one element per channel
-};
-
-// What `node` does to each channel, or why it can't be said.
-std::optional<std::string> read(const Node* node, int64_t channels, Affine& affine) {
-  const auto training = toIValue(node->namedInput("training"));
-  if (!training || training->toBool()) return "it is not in eval mode";
-  const auto eps = toIValue(node->namedInput("eps"));
-  if (!eps) return "its eps is not a constant";
-  std::vector<at::Tensor> parts;
-  for (const auto& [name, absent] :
-       {std::pair{"running_mean", 0.0}, {"running_var", 1.0}, {"weight", 1.0}, {"bias", 0.0}}) {
-    const auto value = toIValue(node->namedInput(name));
-    if (!value) return std::string("its ") + name + " is not a constant";
-    const bool may_be_absent = name == std::string_view("weight") || name == std::string_view("bias");
-    if (!value->isTensor() && !may_be_absent) return std::string("it has no ") + name;
-    const at::Tensor part =
-        value->isTensor() ? value->toTensor().to(at::kDouble) : at::full({channels}, absent, at::kDouble);
-    if (part.dim() != 1 || part.size(0) != channels) return std::string("its ") + name + " has the wrong size";
-    parts.push_back(part);
-  }
-  affine.scale = parts[2] / (parts[1] + eps->toDouble()).sqrt();
-  affine.shift = parts[3] - parts[0] * affine.scale;
-  if (!affine.scale.to(at::kFloat).isfinite().all().item<bool>()) return "its statistics are not finite";
-  return std::nullopt;
-}
 
 // The channels by whose scale nothing can be divided. The runtime has the same limit, and throws where it counts others
 // (packed/packed_op.h).
@@ -80,8 +53,9 @@ bool run(Context& context) {
     if (anchor->output()->uses().size() != 1) return context.declined(node, "its input has another reader");
     if (!anchor->argument("folded_scale")->mustBeNone())
       return context.declined(node, "a batch_norm is folded already");
-    Affine affine;
-    if (const auto reason = read(node, anchor->output_channels(), affine)) return context.declined(node, *reason);
+    ChannelAffine affine;
+    if (const auto reason = read_batch_norm(node, anchor->output_channels(), affine))
+      return context.declined(node, *reason);
     if (anchor->overflows(affine.scale)) return context.declined(node, "the weight would overflow in its dtype");
 
     const at::Tensor gone = vanishing_channels(affine.scale);

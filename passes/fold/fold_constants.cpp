@@ -6,8 +6,9 @@
 // The constant is a number or a float32 tensor with one element for all or one per channel, in a shape that means the
 // same for every input that the packed op takes: [C] for a linear, [C, 1, 1] for a 2-d convolution.
 // Declines when %y has another reader (somebody needs the unfolded value), when the constant has another shape or dtype
-// or is not finite, after a folded batch_norm or a post-op, and where the weight has 16 bits: the product would be
-// rounded, while a post-op is computed in float32. A fusion takes over what is declined here.
+// or is not finite, after a folded batch_norm or a post-op (but a zero that is added is removed there too), and where the
+// weight has 16 bits: the product would be rounded, while a post-op is computed in float32. A fusion takes over what is
+// declined here.
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/ir/constants.h>
 
@@ -59,8 +60,10 @@ void fold_one(Node* node, size_t anchor_index, Context& context, bool& changed) 
   std::string kind = kind_of(node);
   if (op_of(node)->memory == Memory::itself) kind.pop_back();
   const auto constant = per_channel(other, *anchor);
+  const bool does_nothing = number(other) == 0 && (kind == "aten::add" || (kind == "aten::sub" && anchor_index == 0));
   const auto reason = [&]() -> std::optional<std::string> {
     if (anchor->output()->uses().size() != 1) return "another reader needs the value before it";
+    if (does_nothing) return std::nullopt;
     if (!anchor->post_ops().empty()) return "another operation comes in between";
     if (!anchor->argument("folded_scale")->mustBeNone()) return "a batch_norm is folded already";
     if (anchor->dtype() != at::kFloat) return "a 16-bit weight would be rounded once more";
@@ -70,6 +73,12 @@ void fold_one(Node* node, size_t anchor_index, Context& context, bool& changed) 
     return std::nullopt;
   }();
   if (reason) return context.declined(node, *reason);
+  if (does_nothing) {  // as in sums that begin with 0
+    context.applied(node, "removed: it adds 0");
+    anchor->take_over(node);
+    changed = true;
+    return;
+  }
   const Affine affine = meaning(kind, anchor_index == 0, *constant);
   if (!affine.scale.to(at::kFloat).isfinite().all().item<bool>() ||
       !affine.shift.to(at::kFloat).isfinite().all().item<bool>()) {

@@ -11,7 +11,8 @@ namespace ipex::runtime {
 namespace {
 
 const Spec& checked(const Spec& spec, int64_t weight_rank, int64_t output_channels) {
-  const auto& [name, weight, bias, post_ops, folded_scale, folded_shift, math_mode, vanished, widens] = spec;
+  const auto& [name, weight, bias, post_ops, folded_scale, folded_shift, math_mode, vanished, widens, needs_batch,
+               is_sum] = spec;
   TORCH_CHECK(weight.defined() && weight.dim() == weight_rank && is_packable(weight.scalar_type()) &&
                   is_plain_cpu(weight) && weight.numel() > 0 && has_all_its_memory(weight),
               name, ": expected a non-empty ", weight_rank, "-D CPU weight of float32, bfloat16 or float16, got ",
@@ -62,10 +63,17 @@ State save(const Spec& spec, const Integers& integers) {
     if (tensor.defined()) tensors.insert(name, tensor);
   }
   if (spec.widens) fields.insert("widens", std::vector<int64_t>{1});
+  if (spec.needs_batch) fields.insert("needs_batch", std::vector<int64_t>{1});
+  if (spec.is_sum) fields.insert("is_sum", std::vector<int64_t>{1});
   if (spec.math_mode) fields.insert("math_mode", std::vector{static_cast<int64_t>(*spec.math_mode)});
   const bool is_16_bit = spec.weight.defined() && spec.weight.scalar_type() != at::kFloat;
   const bool is_new = spec.vanished.defined() || spec.widens;
-  return {is_new ? 4 : is_16_bit ? 3 : spec.math_mode ? 2 : 1, tensors, fields, spec.post_ops};
+  return {spec.needs_batch || spec.is_sum ? 6
+          : is_new                        ? 4
+          : is_16_bit                     ? 3
+          : spec.math_mode                ? 2
+                                          : 1,
+          tensors, fields, spec.post_ops};
 }
 
 StateReader::StateReader(const char* name, const State& state) : name_(name), state_(state) {
@@ -96,7 +104,9 @@ Spec StateReader::spec() const {
           tensor("folded_shift"),
           math_mode(),
           tensor("vanished"),
-          std::get<2>(state_).contains("widens")};
+          std::get<2>(state_).contains("widens"),
+          std::get<2>(state_).contains("needs_batch"),
+          std::get<2>(state_).contains("is_sum")};
 }
 
 PinnedMathMode StateReader::math_mode() const {
@@ -124,10 +134,15 @@ PackedOp::PackedOp(const Spec& spec, int64_t weight_rank, int64_t output_channel
       folded_scale_(spec.folded_scale),
       folded_shift_(spec.folded_shift),
       vanished_(spec.vanished),
-      widens_(spec.widens) {}
+      widens_(spec.widens),
+      needs_batch_(spec.needs_batch),
+      is_sum_(spec.is_sum) {}
 
 at::Tensor PackedOp::run(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const {
   check_input(input);
+  TORCH_CHECK(!needs_batch_ || input.dim() == batch_rank(), name(), ": expected an input of ", batch_rank(),
+              " dimensions, as several batch_norms are folded into the weight, got ", input.sizes(),
+              ". Give it a batch.");
   check_operands(operands);
   at::Tensor result;
   size_t done = 0;
@@ -287,7 +302,8 @@ void PackedOp::ensure_packed() const {
 
 Spec PackedOp::spec() const {
   const at::Tensor plain = weight_->plain_to_save([this](at::Tensor& weight) { return pack(weight); });
-  return {name(), plain, bias_, post_op_texts(), folded_scale_, folded_shift_, math_mode(), vanished_, widens_};
+  return {name(),      plain,     bias_,   post_op_texts(), folded_scale_, folded_shift_,
+          math_mode(), vanished_, widens_, needs_batch_,    is_sum_};
 }
 
 std::string PackedOp::describe() const {

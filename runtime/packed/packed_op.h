@@ -26,8 +26,8 @@ namespace ipex::runtime {
 // that changes the result does. A state is written with the lowest version that can express it, so that older readers can
 // read as much as possible. Version 2 added the math mode, version 3 weights of bfloat16 and float16, version 4 channels
 // that a batch_norm has made vanish, and constants that widen, version 5 linears with short floats for weights, or with inputs
-// in another order.
-constexpr int64_t format_version = 5;
+// in another order, version 6 sums of convolutions.
+constexpr int64_t format_version = 6;
 using State = std::tuple<int64_t, c10::Dict<std::string, at::Tensor>, c10::Dict<std::string, std::vector<int64_t>>,
                          std::vector<std::string>>;
 
@@ -48,6 +48,12 @@ struct Spec {
   at::Tensor vanished;
   // Whether a float32 tensor was folded: beside a 16-bit result of autocast's it gives float32.
   bool widens = false;
+  // Whether several batch_norms were folded, as branches of one image that were added. For an image without a batch they
+  // are others, and can't be taken out again: it is refused.
+  bool needs_batch = false;
+  // Whether the weight is that of several convolutions whose results were added, to a tensor of its own: where the result
+  // is contiguous and channels-last at once, as one pixel is, it has the strides of an elementwise op.
+  bool is_sum = false;
 };
 
 // Smaller scales are not divided by.
@@ -168,6 +174,8 @@ class PackedOp : public FusedOp {
   }
   // Why aten computes all of a call with an input that check_input lets pass. Null when it does not.
   const char* reason_for_aten(const at::Tensor& input, bool eager_layout) const;
+  // Whether it is an op on the convolution's result that gives eager's: a sum, or a batch_norm.
+  bool follows_anchor() const { return is_sum_ || folded_scale_.defined(); }
   // Whether a batch_norm was folded that is another one for inputs of this rank.
   bool is_folded_for_another_rank(int64_t rank) const { return folded_scale_.defined() && rank != batch_rank(); }
 
@@ -188,7 +196,7 @@ class PackedOp : public FusedOp {
   std::pair<at::Tensor, at::Tensor> unfolded() const;
 
   at::Tensor folded_scale_, folded_shift_, vanished_;
-  const bool widens_;
+  const bool widens_, needs_batch_, is_sum_;
 };
 
 // The run op of a context. Boxed, because only the stack tells who else holds the operands.

@@ -83,6 +83,43 @@ def convolution(p: Program, v: Value) -> Value | None:
     return p.let(f"{function}.conv{d}d({name}, {weight}, {biases}, {how})", shape)
 
 
+@anchor(10)
+def branches(p: Program, v: Value) -> Value | None:
+    """Convolutions of one image that are added up, with a batch_norm of it and itself, as in RepVGG."""
+    rank = conv_rank(p, v)
+    if rank is None:
+        return None
+    d, batched = rank
+    channels, space = v.shape[-d - 1], v.shape[-d:]
+    groups = groups_of(p, channels)
+    keeps = p.choose.chance(70) and channels > 0
+    out, stride = (channels, 1) if keeps else (groups * p.choose.pick((1, 2, 4)), p.choose.pick((1, 2)))
+    has_norms = batched and p.choose.chance(70)
+    # Without infinities, which may meet in eager's sum and not in ours: docs/decisions/0050-sums-of-convolutions.md.
+    v = p.let(f"{v.name}.clamp(-1e4, 1e4)", v.shape)
+
+    def convolved() -> str:
+        kernel = p.choose.pick((1, 3, 5))
+        dilation = p.choose.weighted([(6, 1), (1, 2)])
+        how = f"{kernel}, {stride}, {dilation * (kernel // 2)}, {dilation}, {groups}, bias={p.choose.chance(40)}"
+        image = f"{p.member('m', f'nn.Conv{d}d({channels}, {out}, {how})')}({v.name})"
+        return f"{p.member('m', f'nn.BatchNorm{d}d({out})')}({image})" if has_norms and p.choose.chance(80) else image
+
+    shape = (*v.shape[: -d - 1], out, *((s - 1) // stride + 1 for s in space))
+    total = p.let(convolved(), shape)
+    for _ in range(p.choose.integer(1, 3)):
+        term = convolved()
+        if keeps and p.choose.chance(30):
+            term = f"{p.member('m', f'nn.BatchNorm{d}d({out})')}({v.name})" if has_norms else v.name
+        sign = p.choose.weighted([(5, "+"), (1, "-")])
+        if p.choose.chance(30):
+            p.line(f"{total.name} {sign}= {term}")
+        else:
+            first, second = (total.name, term) if p.choose.chance(80) else (term, total.name)
+            total = p.let(f"{first} {sign} {second}", shape)
+    return total
+
+
 @anchor(8)
 def transposed_convolution(p: Program, v: Value) -> Value | None:
     rank = conv_rank(p, v)

@@ -1,7 +1,8 @@
 // Convolutions with packed weights: 1-, 2- and 3-d, and transposed.
 //
 //   ipex::convolution_prepack(weight, bias, stride, padding, dilation, groups, transposed, output_padding, post_ops,
-//                             folded_scale, folded_shift, math_mode, vanished, widens) -> ConvolutionContext
+//                             folded_scale, folded_shift, math_mode, vanished, widens, needs_batch,
+//                             is_sum) -> ConvolutionContext
 //   ipex::convolution_run(input, context, operands, eager_layout) -> Tensor
 //
 // `padding` has a number per dimension or, where the two ends differ, the beginnings followed by the ends. A 1-d
@@ -452,7 +453,7 @@ at::MemoryFormat ConvolutionContext::eager_format(const Tensor& input) const {
 }
 
 at::MemoryFormat ConvolutionContext::format_of_result(const Tensor& result, const Tensor& input) const {
-  const bool is_both = !post_ops().empty() && result.is_contiguous();
+  const bool is_both = (!post_ops().empty() || follows_anchor()) && result.is_contiguous();
   return is_both ? at::MemoryFormat::Contiguous : eager_format(input);
 }
 
@@ -527,7 +528,7 @@ c10::intrusive_ptr<ConvolutionContext> convolution_prepack(
     const Tensor& weight, const std::optional<Tensor>& bias, Ints stride, Ints padding, Ints dilation, int64_t groups,
     bool transposed, Ints output_padding, std::vector<std::string> post_ops, const std::optional<Tensor>& folded_scale,
     const std::optional<Tensor>& folded_shift, std::optional<int64_t> math_mode, const std::optional<Tensor>& vanished,
-    bool widens) {
+    bool widens, bool needs_batch, bool is_sum) {
   constexpr const char* where = "ipex::convolution_prepack";
   TORCH_CHECK(weight.defined() && weight.dim() >= 3 && weight.dim() <= 5, where,
               ": expected a weight of 3 to 5 dimensions, got ", weight.defined() ? c10::str(weight.sizes()) : "none",
@@ -558,7 +559,9 @@ c10::intrusive_ptr<ConvolutionContext> convolution_prepack(
                   folded_shift.value_or(Tensor()),
                   pinned_math_mode(op_name, math_mode),
                   vanished.value_or(Tensor()),
-                  widens};
+                  widens,
+                  needs_batch,
+                  is_sum};
   auto context = c10::make_intrusive<ConvolutionContext>(
       spec, ConvolutionGeometry{static_cast<int64_t>(rank), std::move(stride), std::move(begin), std::move(end),
                                 std::move(dilation), std::move(output_padding), groups, transposed});
@@ -571,7 +574,8 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
   m.def(
       "convolution_prepack(Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] dilation, int groups, "
       "bool transposed, int[] output_padding, str[] post_ops, Tensor? folded_scale, Tensor? folded_shift, "
-      "int? math_mode, Tensor? vanished=None, bool widens=False) -> __torch__.torch.classes.ipex.ConvolutionContext",
+      "int? math_mode, Tensor? vanished=None, bool widens=False, bool needs_batch=False, bool is_sum=False) -> "
+      "__torch__.torch.classes.ipex.ConvolutionContext",
       convolution_prepack);
   m.def(
       "convolution_run(Tensor input, __torch__.torch.classes.ipex.ConvolutionContext context, Tensor[] operands, "

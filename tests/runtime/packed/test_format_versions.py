@@ -136,6 +136,12 @@ STATES = {
         lambda context: torch.ops.ipex.convolution_run(half(IMAGE)[0], context, [], True),
         lambda: F.conv2d(*half(IMAGE, WINDOWS), None, 2, 1, 1, 2),
     ),
+    "convolution 6": (
+        "ConvolutionContext",
+        (6, {"weight": WINDOWS, "bias": BIAS}, {**GEOMETRY, "needs_batch": [1], "is_sum": [1]}, []),
+        lambda context: torch.ops.ipex.convolution_run(IMAGE, context, [], True),
+        lambda: F.conv2d(IMAGE, WINDOWS, BIAS, 2, 1, 1, 2),
+    ),
     "matmul 1": (
         "MatmulContext",
         (1, {}, {}, ["mul_number(0.5)"]),
