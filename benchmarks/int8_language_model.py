@@ -67,7 +67,7 @@ def texts() -> tuple[Tensor, Tensor]:
     folder = Path(sysconfig.get_path("stdlib"))
     parts: tuple[bytearray, bytearray] = (bytearray(), bytearray())
     for file in sorted(folder.glob("*.py")):
-        parts[zlib.crc32(file.name.encode()) % 8 == 0] += file.read_bytes()
+        parts[zlib.crc32(file.name.encode()) % 8 == 0].extend(file.read_bytes())
     train, test = (torch.frombuffer(part, dtype=torch.uint8).long() for part in parts)
     return train, test
 
