@@ -2,6 +2,8 @@
 
     python benchmarks/int8_models.py --threads 1 --models "ResNet-50" "BERT base" timm:efficientnet_b0
 
+    python benchmarks/int8_models.py --threads 1 --models --draw 6 --seed 19
+
 Calls of ipex, ONNX Runtime and OpenVINO are taken in turn. All are calibrated with the same inputs, noise, and by the
 range of what they see: the ONNX model by onnxruntime.quantization (QDQ, a scale per channel), OpenVINO's by NNCF. Peers
 that are not installed are left out: `pip install onnx onnxruntime openvino nncf`. Weights are random, nothing is
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import random
 import statistics
 import sys
 import tempfile
@@ -34,7 +37,7 @@ sys.path.append(str(Path(__file__).parent / "zoo"))
 from torchvision_import import import_with_torchvision
 
 Call = Callable[[], Any]
-TRANSFORMERS = ("BERT", "ViT", "vit", "deit", "swin")
+TRANSFORMERS = ("BERT", "ViT", "vit", "deit", "swin", "transformer")
 CALIBRATION_CALLS = 4
 
 
@@ -47,6 +50,21 @@ def model_of(name: str) -> tuple[nn.Module, Callable[[int], Tensor]]:
     model = timm.create_model(name.removeprefix("timm:")).eval()
     size = model.default_cfg["input_size"]
     return enliven(model), lambda batch: torch.randn(batch, *size)
+
+
+def drawn(count: int, seed: int) -> list[str]:
+    """Draw models of timm for images of up to 256 pixels, with up to 40 million parameters."""
+    timm = import_with_torchvision("timm")
+    names = sorted(timm.list_models())
+    random.Random(seed).shuffle(names)
+    found: list[str] = []
+    for name in names:
+        size = timm.models.get_pretrained_cfg(name).input_size
+        if len(found) == count or size[0] != 3 or size[1] > 256:
+            continue
+        if sum(parameter.numel() for parameter in timm.create_model(name).parameters()) <= 4e7:
+            found.append(f"timm:{name}")
+    return found
 
 
 def has(module: str) -> bool:
@@ -102,6 +120,8 @@ def peers(model: nn.Module, name: str, seen: list[Tensor], threads: int) -> Iter
     """Give the peers that are there; say why one is not."""
     if not has("onnx"):
         return
+    # The exporter does not know the ops into which torch fuses its encoder layers.
+    torch.backends.mha.set_fastpath_enabled(False)
     with tempfile.TemporaryDirectory() as folder:
         exported = Path(folder) / "model.onnx"
         torch.onnx.export(model, (seen[0],), str(exported), dynamo=False, input_names=["x"], opset_version=17)
@@ -142,6 +162,8 @@ def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="*", default=list(MODELS), help="of this benchmark, or timm:NAME")
+    parser.add_argument("--draw", type=int, default=0, help="so many models of timm besides")
+    parser.add_argument("--seed", type=int, default=19)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--seconds", type=float, default=15, help="per model")
     parser.add_argument("--activations", default="min_max", help="how ipex chooses ranges: see Recipe")
@@ -149,7 +171,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(options.threads)
     print("| model | | median, ms | fastest, ms | noise |\n|---|---|---|---|---|")
-    for name in options.models:
+    for name in options.models + (drawn(options.draw, options.seed) if options.draw else []):
         for who, median, fastest, error in measure(name, options.threads, options.seconds, Recipe(options.activations)):
             print(f"| {name} | {who} | {median * 1e3:.2f} | {fastest * 1e3:.2f} | {error:.4f} |", flush=True)
 

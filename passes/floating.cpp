@@ -44,7 +44,7 @@ bool is_floating(const Value* value, Known& known, int distance = 0) {
   const Op* op = op_of(node);
   bool answer = is_floating_constant(value);
   if (!op || answer) return known[value] = answer;
-  answer = op->has(trait::floating) || has_floating_weight(*op, node);
+  answer = op->has(trait::floating) || has_floating_weight(*op, node) || is_quantized_layer_of_floats(node);
   if (!answer && op->has(trait::keeps_dtype)) answer = is_floating(node->input(0), known, distance + 1);
   if (!answer && op->has(trait::promotes)) {
     const Value *a = node->input(0), *b = node->input(1);
@@ -64,6 +64,13 @@ bool is_floating(const Value* value, Known& known, int distance = 0) {
 }
 
 }  // namespace
+
+bool is_quantized_layer_of_floats(const Node* node) {
+  static const OpName linear("ipex::quantized_linear_run"), convolution("ipex::quantized_convolution_run");
+  if (!linear.is_of(node) && !convolution.is_of(node)) return false;
+  const Node* prepack = node->input(1)->node();
+  return is_prepack(prepack) && toIValue(prepack->namedInput("result"))->toDoubleList().empty();
+}
 
 bool is_floating(const Value* value) {
   Known known;

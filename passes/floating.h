@@ -9,4 +9,8 @@ namespace ipex::passes {
 // them, silu(x) raises.
 bool is_floating(const Value* value);
 
+// Whether the node is a quantised layer that gives floats: nobody has asked it for 8-bit numbers. One that was packed in an
+// earlier run may give either.
+bool is_quantized_layer_of_floats(const Node* node);
+
 }  // namespace ipex::passes

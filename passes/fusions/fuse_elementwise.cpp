@@ -150,8 +150,11 @@ class Group {
 
   size_t size() const { return nodes_.size(); }
 
-  // One op alone is, where ours is the faster one and aten would not work in place.
-  bool is_worth_it() const { return nodes_.size() > 1 || (is_faster(steps_.of(root_)->op) && !separated_op(root_)); }
+  // One op alone is, where ours is the faster one and aten would not work in place, and where ours can give the 8-bit
+  // numbers that are made of its result.
+  bool is_worth_it() const {
+    return nodes_.size() > 1 || is_read_as_bytes() || (is_faster(steps_.of(root_)->op) && !separated_op(root_));
+  }
 
   const std::vector<Node*>& nodes() const { return nodes_; }
 
@@ -188,6 +191,13 @@ class Group {
     // The gated image lies in memory that is kept between calls.
     if (op.operand) return is_single_pixel(op.y) != is_single_pixel(op.operand);
     return faster.count(op.post_op.substr(0, op.post_op.find('('))) > 0;
+  }
+
+  bool is_read_as_bytes() const {
+    static const OpName quantize("ipex::quantize");
+    const auto& uses = root_->output()->uses();
+    return !uses.empty() &&
+           std::all_of(uses.begin(), uses.end(), [](const Use& use) { return quantize.is_of(use.user); });
   }
 
   std::vector<Value*> values_read(const Node* node) const {

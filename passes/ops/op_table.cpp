@@ -313,14 +313,16 @@ std::vector<Op> rows() {
   table.packed("convolution_chain", of_a_chain);
   table.packed("linear_chain", of_a_chain);
   table.ops("ipex::attention ipex::attention.in_mode ipex::rms_norm", fresh, float32_only);
-  table.ops("ipex::add_layer_norm", fresh, float32_only | hides_strides);
+  table.ops("ipex::add_layer_norm", fresh, float32_only | hides_strides | rounds);
   table.ops("ipex::batch_norm", fresh, keeps_dtype | any_layout);
-  table.ops("ipex::cat_batch_norm", fresh, any_layout);
+  table.ops("ipex::cat_batch_norm", fresh, any_layout | rounds);
   table.ops("ipex::group_norm ipex::native_group_norm", fresh, keeps_dtype | any_layout | trait::takes_post_ops);
   table.ops("ipex::instance_norm", fresh, keeps_dtype | contiguous_in_eager | trait::takes_post_ops);
   table.ops("ipex::add_like ipex::sub_like ipex::mul_like ipex::div_like", fresh, keeps_dtype | any_layout)
       .left(not_taken);
-  table.ops("ipex::elementwise", fresh);
+  table.ops("ipex::elementwise", fresh, rounds);
+  table.ops("ipex::add_layer_norm.bytes ipex::layer_norm.bytes ipex::cat_batch_norm.bytes ipex::elementwise.bytes",
+            fresh);
   table.ops("ipex::cat", fresh, chooses | joins | any_layout);
   table.ops("ipex::max_pool2d", fresh, chooses | keeps_dtype | any_layout);
   table.ops("ipex::sampled_sum", fresh, hides_strides);
@@ -330,7 +332,7 @@ std::vector<Op> rows() {
       "ipex::softmax ipex::scaled_dot_product_attention ipex::scaled_dot_product_attention.in_mode "
       "ipex::embedding ipex::embedding_bag ipex::embedding_in_int8 ipex::embedding_bag_in_int8 ipex::round_rows",
       fresh);
-  table.ops("ipex::layer_norm", fresh, hides_strides);
+  table.ops("ipex::layer_norm", fresh, hides_strides | rounds);
   table.ops("ipex::baddbmm_term ipex::einsum_factor", maybe_view);
   table.ops("ipex::channel_shuffle", maybe_view, contiguous_in_eager);
   table.ops("ipex::to_channels_last ipex::restore_layout", maybe_view, chooses);
@@ -339,7 +341,8 @@ std::vector<Op> rows() {
   table.ops("ipex::has_trained_convolution ipex::trained_convolution_pays", no_tensor);
   table.ops("ipex::quantized_linear_prepack ipex::quantized_convolution_prepack ipex::observer_prepack", no_tensor,
             makes_context);
-  table.ops("ipex::quantized_linear_run ipex::quantized_convolution_run ipex::quantize ipex::dequantize", fresh);
+  table.ops("ipex::quantized_linear_run ipex::quantized_convolution_run ipex::quantize", fresh);
+  table.ops("ipex::dequantize", fresh, floating);
   table.ops("ipex::observe", itself);
   table.ops("ipex::lower_precision ipex::restore_precision", maybe_view);
 

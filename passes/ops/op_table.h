@@ -83,6 +83,9 @@ inline constexpr Traits hides_strides = 1 << 21;
 inline constexpr Traits needs_strides = 1 << 22;
 // A view with its input's dimensions in another order.
 inline constexpr Traits moves_dimensions = 1 << 23;
+// Has an overload `bytes`, with a scale and a zero point after its arguments, that gives 8-bit numbers in the place of its
+// first result.
+inline constexpr Traits rounds = 1 << 24;
 // Packs weights into a context.
 inline constexpr Traits makes_context = 1 << 17;
 }  // namespace trait

@@ -8,6 +8,11 @@
 //            %q = aten::view(%y, ..)
 //            %z = ipex::quantized_linear_run(%q, %second, ..)
 //
+// Norms and elementwise ops have a form that gives numbers:
+//
+//   before   %y = ipex::layer_norm(%x, ..)                           %q = ipex::quantize(%y, %scale, %zero_point)
+//   after    %q = ipex::layer_norm(%x, .., %scale, %zero_point)
+//
 // The numbers are the same: rounding keeps the order, so it may come before an op that chooses among elements, and before
 // one that moves them. Numbers that became floats and are made numbers again are the same ones. A layer gives floats where
 // somebody reads floats, or numbers of another scale.
@@ -18,6 +23,7 @@
 
 #include "aliasing.h"
 #include "anchor.h"
+#include "floating.h"
 #include "graph_walk.h"
 #include "passes.h"
 
@@ -50,13 +56,6 @@ bool is_read_as(const Value* value, const Node* quantize) {
     return is_quantize(use.user) && !has_factors(use.user) && has_same_scale(use.user, quantize) &&
            use.user->owningBlock() == value->node()->owningBlock() && !written_between(value->node(), use.user);
   });
-}
-
-bool gives_floats(const Node* node) {
-  static const OpName linear("ipex::quantized_linear_run"), convolution("ipex::quantized_convolution_run");
-  if (!linear.is_of(node) && !convolution.is_of(node)) return false;
-  const Node* prepack = node->input(1)->node();
-  return is_prepack(prepack) && toIValue(prepack->namedInput("result"))->toDoubleList().empty();
 }
 
 // Whether the op gives the same of 8-bit numbers as of the floats that they stand for.
@@ -99,11 +98,13 @@ class Carrying {
     if (has_factors(quantize) || maker->owningBlock() != quantize->owningBlock() || !is_read_as(value, quantize)) {
       return false;
     }
-    if (gives_floats(maker)) {
+    if (is_quantized_layer_of_floats(maker)) {
       const std::vector<double> numbers{toIValue(quantize->input(1))->toDouble(),
                                         static_cast<double>(toIValue(quantize->input(2))->toInt())};
       set_argument(maker->input(1)->node(), "result", numbers);
       context_.applied(maker, "gives 8-bit numbers");
+    } else if (has_trait(maker, trait::rounds) && maker->output(0) == value) {
+      value = rounding_itself(maker, quantize);
     } else if (moves_or_chooses(maker)) {
       quantize_inputs(maker, quantize);
     } else {
@@ -122,6 +123,23 @@ class Carrying {
       gone_.insert(use.user);
     }
     for (const Use& use : uses) use.user->destroy();
+  }
+
+  // What the op's form for 8-bit numbers gives, in the place of its result.
+  Value* rounding_itself(Node* maker, const Node* quantize) {
+    const WithInsertPoint guard(maker);
+    Graph& graph = *maker->owningGraph();
+    std::vector<Value*> inputs = maker->inputs().vec();
+    for (const size_t i : {1, 2}) inputs.push_back(graph.insertConstant(*toIValue(quantize->input(i))));
+    Node* made = graph.insertNode(graph.create(maker->kind(), inputs, maker->outputs().size()));
+    made->copyMetadata(maker);
+    for (size_t i = 0; i < made->outputs().size(); ++i) {
+      made->output(i)->copyMetadata(maker->output(i));
+      maker->output(i)->replaceAllUsesWith(made->output(i));
+    }
+    context_.applied(made, "gives 8-bit numbers");
+    maker->destroy();
+    return made->output(0);
   }
 
   void quantize_inputs(Node* node, const Node* quantize) {

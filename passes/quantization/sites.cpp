@@ -9,6 +9,7 @@
 
 #include "aliasing.h"
 #include "graph_walk.h"
+#include "single_pixel.h"
 
 namespace ipex::passes {
 namespace {
@@ -17,6 +18,9 @@ using torch::jit::toIValue;
 
 // So many products of two 8-bit numbers fit into a sum of 32 bits.
 constexpr int64_t most_products = (int64_t{1} << 31) / (255 * 128);
+
+// Reading fewer weights than that takes floats no longer, and rounding what they are multiplied with takes a call.
+constexpr int64_t few_weights = 1 << 15;
 
 bool is_one_of(const Node* node) {
   static const OpName convolution("ipex::convolution_run"), linear("ipex::linear_run");
@@ -32,6 +36,9 @@ std::optional<std::string> reason_against(const Anchor& anchor, const std::optio
   }
   const at::Tensor weight = toIValue(anchor.argument("weight"))->toTensor();
   if (!weight.isfinite().all().item<bool>()) return "its weight holds values that are not finite";
+  if (asked && rank > 0 && weight.numel() < few_weights && is_single_pixel(anchor.output())) {
+    return "it has few weights and is called for a single pixel, as in a gate: floats are as fast";
+  }
   if (weight.numel() / anchor.output_channels() > most_products) return "its sums are too long for 32 bits";
   return std::nullopt;
 }

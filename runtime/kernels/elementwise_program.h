@@ -81,6 +81,9 @@ struct Program {
   int64_t dimensions;
   int64_t elements, block;
   void* result;
+  // Where the result is 8-bit numbers, made of floats as quantize.h has it; else null, and there is `result`.
+  uint8_t* bytes = nullptr;
+  float inverse_scale = 0, zero_point = 0;
 };
 
 struct ProgramKernels {

@@ -186,3 +186,40 @@ def test_json():
 def test_other_inputs_are_refused():
     with pytest.raises(TypeError, match=r"ipex.verify: expected inputs, got list. Pass a tensor, a tuple"):
         ipex.verify(Blocks(), Blocks(), [torch.randn(2, 8)])
+
+
+def quantized(model: nn.Module, x: Tensor) -> torch.jit.ScriptModule:
+    prepared = ipex.quantization.prepare(model, x, ipex.quantization.Recipe("min_max"))
+    prepared(x)
+    return ipex.quantization.convert(prepared)
+
+
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_the_noise_of_each_layer_in_8_bits(is_loaded, tmp_path):
+    model, x = tiny_resnet(), torch.randn(2, 3, 32, 32)
+    module = quantized(model, x)
+    if is_loaded:
+        module.save(tmp_path / "model.pt")
+        module = ipex.load(tmp_path / "model.pt")
+    found = ipex.verify(model, module, x)
+    convolutions = [layer for layer in found.layers if layer.op == "ipex::quantized_convolution_run"]
+    assert len(convolutions) == sum(isinstance(m, nn.Conv2d) for m in model.modules())
+    assert all(15 < layer.signal_to_noise < 80 for layer in found.layers)
+    assert not any(layer.saturates for layer in found.layers)
+    assert f"signal to noise {min(layer.signal_to_noise for layer in found.layers):.0f}" in str(found)
+    assert "SATURATES" not in str(found)
+
+
+def test_a_layer_that_saturates_is_named():
+    model, x = Blocks().eval(), torch.randn(64, 8)
+    found = ipex.verify(model, quantized(model, x), 8 * x)
+    saturated = [layer for layer in found.layers if layer.saturates]
+    assert saturated[0].op == "ipex::quantize"
+    assert saturated[0].beyond > 0.3
+    assert "SATURATES" in str(found)
+    json.loads(found.to_json())
+
+
+def test_layers_in_floats_have_no_such_noise():
+    model, x = Blocks().eval(), torch.randn(2, 8)
+    assert ipex.verify(model, ipex.jit_optimize(model, x), x).layers == ()

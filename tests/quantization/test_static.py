@@ -122,8 +122,52 @@ def test_numbers_pass_from_layer_to_layer():
     module = quantized("inception")[2]
     assert kinds(module)["ipex::quantize"] == 1
     module = quantized("encoder")[2]
-    # The two norms and attention give floats; the wide linear gives numbers.
-    assert kinds(module)["ipex::quantize"] == 3
+    # Attention gives floats; the two norms and the wide linear give numbers.
+    assert kinds(module)["ipex::quantize"] == 1
+    assert kinds(module)["ipex::layer_norm"] + kinds(module)["ipex::add_layer_norm"] == 2
+
+
+class Gated(nn.Module):
+    """A block with a gate, as squeeze-and-excite has it, and one that joins and normalises, as DenseNet has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.last, self.norm = nn.Conv2d(3, 24, 3), nn.Conv2d(48, 8, 3), nn.BatchNorm2d(48)
+        self.reduce, self.expand, self.project = nn.Conv2d(24, 6, 1), nn.Conv2d(6, 24, 1), nn.Conv2d(24, 24, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.silu(self.stem(x))
+        gate = torch.sigmoid(self.expand(F.relu(self.reduce(x.mean((2, 3), keepdim=True)))))
+        y = self.project(x * gate)
+        return self.last(F.relu(self.norm(torch.cat([x, y], 1))))
+
+
+def test_gates_and_norms_give_numbers(tmp_path):
+    model, x = Gated().eval(), torch.randn(2, 3, 12, 12)
+    with torch.no_grad():
+        model.norm.running_var.uniform_(0.5, 2)
+        prepared = prepare(model, x)
+        prepared(x)
+        module = convert(prepared)
+        assert error(module(x), model(x)) < 0.06
+    found = kinds(module)
+    # The image alone is rounded by an op of its own.
+    assert (found["ipex::quantize"], found["aten::mul"], found["ipex::elementwise"]) == (1, 0, 1)
+    assert found["ipex::cat_batch_norm"] == 1
+    schemas = [node.schema() for node in module.inlined_graph.nodes() if node.kind().startswith("ipex::")]
+    assert sum(".bytes(" in schema for schema in schemas) == 2
+    assert_round_trip(module, tmp_path, x)
+    # The two convolutions of the gate.
+    reasons = [d.reason for d in ipex.explain(module) if d.pass_name == "quantize" and not d.applied]
+    assert [reason for reason in reasons if "single pixel" in reason] == reasons
+    assert len(reasons) == 2
+
+
+def test_a_smoothed_norm_gives_floats():
+    model, x = nn.Sequential(nn.LayerNorm(32), nn.Linear(32, 32)).eval(), torch.randn(8, 32)
+    prepared = prepare(model, x, Recipe(smooth=0.5))
+    prepared(x)
+    assert kinds(convert(prepared))["ipex::quantize"] == 1
 
 
 def test_layers_are_left_in_float():

@@ -14,6 +14,7 @@ from torch import nn
 from .._explain.report import Report, explain
 from .._inputs import arguments, call, copied
 from .compare import Compared, compare_all, tensors_in
+from .layers import Layer, quantized_layers
 from .parting import Parting, first_in_graph, first_in_modules
 from .precision import precision_of, tolerance_for
 
@@ -30,6 +31,7 @@ class Verification:
     repeats: bool
     original_repeats: bool = True
     parting: Parting | None = None
+    layers: tuple[Layer, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -48,6 +50,11 @@ class Verification:
             lines.append("  the original gives other results at each call: is it in eval mode, does it draw numbers?")
         if self.parting:
             lines.append(f"  they part at {self.parting}")
+        if self.layers:
+            ratios = [layer.signal_to_noise for layer in self.layers]
+            lines.append(f"  layers in 8 bits: signal to noise {min(ratios):.0f} to {max(ratios):.0f} dB")
+            worst = min(self.layers, key=lambda layer: layer.signal_to_noise)
+            lines += [f"    {layer}" for layer in self.layers if layer is worst or layer.saturates]
         return "\n".join(lines)
 
     def as_dict(self) -> dict[str, Any]:
@@ -65,7 +72,8 @@ def verify(original: nn.Module, optimized: nn.Module, inputs: Any, *, tolerance:
     `inputs` are a tensor, a tuple of arguments, or a mapping of keyword arguments. Compared are the results (dtype,
     shape, NaN and infinity, values), what the call leaves in the inputs, and repeated calls with each other.
     `tolerance` is relative to the largest element; without, it is that of the precision that the optimised model
-    computes in. Where the results differ, the answer names the first op at which they part, with its source line.
+    computes in. Where the results differ, the answer names the first op at which they part, with its source line. Of a
+    model that `ipex.quantization.convert` made, `layers` has the noise of each layer, and says which ones saturate.
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU()).eval()
     >>> x = torch.randn(2, 8)
@@ -90,21 +98,27 @@ def verify(original: nn.Module, optimized: nn.Module, inputs: Any, *, tolerance:
         if not all(o.agrees for o in outputs):
             original_repeats = _equal_all(expected, call(original, copied(inputs), "verify"))
             parting = _first_parting(original, optimized, inputs, allowed, report)
-    return Verification(precision, outputs, kept, repeats, original_repeats, parting)
+        layers: tuple[Layer, ...] = ()
+        if precision == "int8" and isinstance(optimized, torch.jit.ScriptModule):
+            layers = quantized_layers(_script(original, inputs), optimized, inputs)
+    return Verification(precision, outputs, kept, repeats, original_repeats, parting, layers)
 
 
 def _first_parting(original: nn.Module, optimized: nn.Module, inputs: Any, allowed: Any, report: Report | None) -> Any:
     if not isinstance(optimized, torch.jit.ScriptModule):
         return first_in_modules(original, optimized, inputs, allowed, report or Report(()))
-    if not isinstance(original, torch.jit.ScriptModule):
-        args, kwargs = arguments(copied(inputs), "verify")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            example = {"example_kwarg_inputs": kwargs} if kwargs else {"example_inputs": args}
-            script = torch.jit.trace(original, check_trace=False, **example)
-    else:
-        script = original
-    return first_in_graph(script, optimized, inputs, allowed)
+    return first_in_graph(_script(original, inputs), optimized, inputs, allowed)
+
+
+def _script(original: nn.Module, inputs: Any) -> torch.jit.ScriptModule:
+    if isinstance(original, torch.jit.ScriptModule):
+        return original
+    args, kwargs = arguments(copied(inputs), "verify")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        example = {"example_kwarg_inputs": kwargs} if kwargs else {"example_inputs": args}
+        script: torch.jit.ScriptModule = torch.jit.trace(original, check_trace=False, **example)
+        return script
 
 
 def _report(optimized: nn.Module) -> Report | None:

@@ -2,6 +2,7 @@
 //
 //   ipex::elementwise(inputs, steps) -> y
 //     inputs = [x, w], steps = ["mul 0 1", "add_number(1.0) 2", "silu 3"]: y = silu(x * w + 1). See steps.h.
+//   ipex::elementwise.bytes(inputs, steps, scale, zero_point) -> ipex::quantize(y, scale, zero_point), in the same pass
 //
 // The kernels take float32, bfloat16 and float16, in any layout and broadcast in any way. Numbers of 16 bits are rounded
 // after each step, as eager rounds them. The result has the strides that eager would give it. All else is computed by aten,
@@ -75,20 +76,32 @@ Tensor in_aten(at::TensorList inputs, const NamedSteps& steps) {
   return values.back();
 }
 
-Tensor elementwise(at::TensorList inputs, const c10::List<std::string>& texts) {
+// Numbers where there is an affine.
+Tensor elementwise(at::TensorList inputs, const c10::List<std::string>& texts, const std::optional<Affine>& affine) {
   const NamedSteps steps = read_steps(texts, static_cast<int64_t>(inputs.size()));
   const char* reason = reason_for_aten(inputs, steps);
   Layouts layouts;
   if (!reason) reason = follow_layouts(inputs, steps, layouts);
+  if (!reason && affine && inputs[0].scalar_type() != at::kFloat) reason = "numbers are made of float32 only";
   if (!reason) {
-    if (Tensor result = run_steps(inputs, steps, layouts); result.defined()) return result;
+    if (Tensor result = run_steps(inputs, steps, layouts, affine); result.defined()) return result;
     reason = "it has many inputs and steps";
   }
   RECORD_FUNCTION(c10::str("ipex::elementwise in aten: ", reason), {});
-  return in_aten(inputs, steps);
+  const Tensor y = in_aten(inputs, steps);
+  return affine ? quantize(y, *affine) : y;
 }
 
-TORCH_LIBRARY_FRAGMENT(ipex, m) { m.def("elementwise(Tensor[] inputs, str[] steps) -> Tensor", elementwise); }
+TORCH_LIBRARY_FRAGMENT(ipex, m) {
+  m.def("elementwise(Tensor[] inputs, str[] steps) -> Tensor",
+        [](at::TensorList inputs, const c10::List<std::string>& steps) {
+          return elementwise(inputs, steps, std::nullopt);
+        });
+  m.def("elementwise.bytes(Tensor[] inputs, str[] steps, float scale, int zero_point) -> Tensor",
+        [](at::TensorList inputs, const c10::List<std::string>& steps, double scale, int64_t zero_point) {
+          return elementwise(inputs, steps, checked("ipex::elementwise", {scale, zero_point}));
+        });
+}
 
 }  // namespace
 }  // namespace ipex::runtime

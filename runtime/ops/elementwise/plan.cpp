@@ -43,16 +43,23 @@ class Call {
 
   bool fits() const { return program_.value_count <= Program::most_values; }
 
-  Tensor run(const at::TensorOptions& options) {
+  Tensor run(const at::TensorOptions& options, const std::optional<Affine>& affine) {
     const bool is_as_new = result_.is_as_new();
     const Tensor result = empty_result(is_as_new ? result_.all_sizes() : at::IntArrayRef(program_.elements), options);
     if (!is_as_new) result.unsafeGetTensorImpl()->set_sizes_and_strides(result_.all_sizes(), result_.all_strides());
-    program_.result = result.mutable_data_ptr();
-    const ProgramKernels& kernels = runtime::kernels().programs;
     const at::ScalarType dtype = result.scalar_type();
-    const auto compute = dtype == at::kFloat      ? kernels.floats
-                         : dtype == at::kBFloat16 ? kernels.bfloat16
-                                                  : kernels.float16;
+    if (affine) {
+      const AffineRounding rounding(*affine);
+      program_.bytes = result.mutable_data_ptr<uint8_t>();
+      program_.inverse_scale = rounding.inverse_scale;
+      program_.zero_point = rounding.zero_point;
+    } else {
+      program_.result = result.mutable_data_ptr();
+    }
+    const ProgramKernels& kernels = runtime::kernels().programs;
+    const auto compute = dtype == at::kFloat || affine ? kernels.floats
+                         : dtype == at::kBFloat16      ? kernels.bfloat16
+                                                       : kernels.float16;
     constexpr int64_t elements_worth_a_thread = 16384;
     const int64_t blocks = (program_.elements + program_.block - 1) / program_.block;
     at::parallel_for(0, blocks, std::max<int64_t>(1, elements_worth_a_thread / program_.block),
@@ -164,12 +171,12 @@ class Plan {
   Plan(at::TensorList inputs, const NamedSteps& steps, const Layouts& layouts)
       : inputs_(inputs), steps_(steps), layouts_(layouts) {}
 
-  Tensor run() const { return value(layouts_.size() - 1); }
+  Tensor run(const std::optional<Affine>& affine) const { return value(layouts_.size() - 1, affine); }
 
  private:
   const NamedStep& step_of(size_t value) const { return steps_[value - inputs_.size()]; }
 
-  Tensor value(size_t root) const {
+  Tensor value(size_t root, const std::optional<Affine>& affine = std::nullopt) const {
     if (root < inputs_.size()) return inputs_[root];
     const int64_t elements = layouts_[root].elements();
     // What the root needs: values of its size are steps of this program, others inputs.
@@ -202,7 +209,7 @@ class Plan {
       steps.push_back(step);
     }
     Call call(inputs, layouts, steps, layouts_[root]);
-    return call.fits() ? call.run(inputs_[0].options()) : Tensor();
+    return call.fits() ? call.run(affine ? at::TensorOptions(at::kByte) : inputs_[0].options(), affine) : Tensor();
   }
 
   at::TensorList inputs_;
@@ -212,8 +219,9 @@ class Plan {
 
 }  // namespace
 
-Tensor run_steps(at::TensorList inputs, const NamedSteps& steps, const Layouts& layouts) {
-  return Plan(inputs, steps, layouts).run();
+Tensor run_steps(at::TensorList inputs, const NamedSteps& steps, const Layouts& layouts,
+                 const std::optional<Affine>& affine) {
+  return Plan(inputs, steps, layouts).run(affine);
 }
 
 }  // namespace ipex::runtime

@@ -6,6 +6,7 @@
 
 #include "ops/elementwise/eager_layout.h"
 #include "ops/elementwise/steps.h"
+#include "ops/quantized/affine.h"
 
 namespace ipex::runtime {
 
@@ -13,6 +14,8 @@ using Layouts = c10::SmallVector<Layout, 12>;
 
 // `layouts` are those of the inputs and then of the results of the steps. Inputs are plain, of one dtype that there are
 // kernels for, and every step has a kernel. Undefined where a program would have too many values.
-at::Tensor run_steps(at::TensorList inputs, const NamedSteps& steps, const Layouts& layouts);
+// With an affine the inputs are float32, and the result is 8-bit numbers.
+at::Tensor run_steps(at::TensorList inputs, const NamedSteps& steps, const Layouts& layouts,
+                     const std::optional<Affine>& affine);
 
 }  // namespace ipex::runtime

@@ -26,14 +26,16 @@ bool is_image(const at::Tensor& x, int64_t spatial_rank) {
 
 // Images of few channels, as most models get. aten copies them element by element.
 bool has_few_channels(const at::Tensor& image) {
+  const bool is_byte = image.scalar_type() == at::kByte && is_plain_cpu(image);
   return image.size(1) > 1 && image.size(1) <= 4 && image.numel() > 0 && image.is_contiguous() &&
-         is_plain_cpu_float(image) && !wants_gradient(image);
+         (is_byte || (is_plain_cpu_float(image) && !wants_gradient(image)));
 }
 
-at::Tensor with_channels_interleaved(const at::Tensor& image, at::MemoryFormat format) {
-  const at::Tensor y = empty_result(image.sizes(), image.options().memory_format(format));
-  const float* from = image.const_data_ptr<float>();
-  float* to = y.mutable_data_ptr<float>();
+template <typename T>
+void interleave_channels(const at::Tensor& image, const at::Tensor& y,
+                         void (*shuffle)(const T*, int64_t, int64_t, int64_t, int64_t, T*)) {
+  const T* from = image.const_data_ptr<T>();
+  T* to = y.mutable_data_ptr<T>();
   // In blocks of pixels, so that one image is enough for all threads.
   constexpr int64_t pixels_of_a_block = 256, elements_worth_waking = 32768;
   const int64_t channels = image.size(1), pixels = image.numel() / image.size(0) / channels;
@@ -43,11 +45,20 @@ at::Tensor with_channels_interleaved(const at::Tensor& image, at::MemoryFormat f
       // As many blocks of one image as there are.
       const int64_t at = i / blocks, block = i % blocks, count = std::min(end - i, blocks - block);
       const int64_t first = block * pixels_of_a_block, last = std::min(pixels, first + count * pixels_of_a_block);
-      kernels().channels.shuffle(from + at * channels * pixels + first, 1, channels, last - first, pixels,
-                                 to + (at * pixels + first) * channels);
+      shuffle(from + at * channels * pixels + first, 1, channels, last - first, pixels,
+              to + (at * pixels + first) * channels);
       i += count;
     }
   });
+}
+
+at::Tensor with_channels_interleaved(const at::Tensor& image, at::MemoryFormat format) {
+  const at::Tensor y = empty_result(image.sizes(), image.options().memory_format(format));
+  if (image.scalar_type() == at::kByte) {
+    interleave_channels(image, y, kernels().channels.shuffle_bytes);
+  } else {
+    interleave_channels(image, y, kernels().channels.shuffle);
+  }
   return y;
 }
 

@@ -2,6 +2,7 @@
 //
 //   ipex::cat_batch_norm(tensors, weight, bias, running_mean, running_var, eps, relu) -> y
 //     y = ipex::batch_norm(aten::cat(tensors, 1), ..), without the concatenation in between.
+//   ipex::cat_batch_norm.bytes(.., scale, zero_point) -> ipex::quantize(y, scale, zero_point), in the same pass
 //
 // The kernels take float32, where all tensors are contiguous or all channels-last; y is as they are. All else is done in
 // two steps; a profiler shows that, with the reason, under the name of the op.
@@ -16,6 +17,7 @@
 #include "kernels/kernels.h"
 #include "memory/result_memory.h"
 #include "ops/norms/batch_norm.h"
+#include "ops/quantized/affine.h"
 #include "packed/call_conditions.h"
 #include "packed/memory_format.h"
 #include "threads/grain.h"
@@ -44,24 +46,23 @@ const char* reason_for_two_steps(at::TensorList tensors, at::MemoryFormat format
 
 // The channels of each pixel are side by side. Every tensor writes a part of each pixel of y, so that a few pixels at a
 // time are written whole, while they are near.
-void join_pixels(at::TensorList tensors, const float* scale, const float* shift, bool relu, const at::Tensor& y) {
+// write(x, first channel, pixels, channels, index in y) does the part of one tensor.
+template <typename Write>
+void join_pixels(at::TensorList tensors, const at::Tensor& y, Write&& write) {
   constexpr int64_t pixels_at_once = 64;
   const int64_t channels = y.size(1), pixels = y.numel() / channels;
-  float* to = y.mutable_data_ptr<float>();
-  const auto kernel = kernels().channels.scale_pixels;
-  at::parallel_for(0, pixels, grain_of(pixels, pixels * channels, elements_worth_waking),
-                   [&](int64_t begin, int64_t end) {
-                     for (int64_t pixel = begin; pixel < end; pixel += pixels_at_once) {
-                       const int64_t count = std::min(pixels_at_once, end - pixel);
-                       int64_t channel = 0;
-                       for (const at::Tensor& tensor : tensors) {
-                         const int64_t width = tensor.size(1);
-                         kernel(tensor.const_data_ptr<float>() + pixel * width, scale + channel, shift + channel, count,
-                                width, relu, to + pixel * channels + channel, channels);
-                         channel += width;
-                       }
-                     }
-                   });
+  at::parallel_for(
+      0, pixels, grain_of(pixels, pixels * channels, elements_worth_waking), [&](int64_t begin, int64_t end) {
+        for (int64_t pixel = begin; pixel < end; pixel += pixels_at_once) {
+          const int64_t count = std::min(pixels_at_once, end - pixel);
+          int64_t channel = 0;
+          for (const at::Tensor& tensor : tensors) {
+            const int64_t width = tensor.size(1);
+            write(tensor.const_data_ptr<float>() + pixel * width, channel, count, width, pixel * channels + channel);
+            channel += width;
+          }
+        }
+      });
 }
 
 void join_planes(at::TensorList tensors, const float* scale, const float* shift, bool relu, const at::Tensor& y) {
@@ -84,14 +85,13 @@ void join_planes(at::TensorList tensors, const float* scale, const float* shift,
   }
 }
 
-at::Tensor in_two_steps(const char* reason, at::TensorList tensors, const BatchNorm& norm) {
-  RECORD_FUNCTION(c10::str("ipex::cat_batch_norm in two steps: ", reason), {});
-  return batch_norm(at::cat(tensors, 1), norm);
-}
-
-at::Tensor cat_batch_norm(at::TensorList tensors, const OptionalTensor& weight, const OptionalTensor& bias,
-                          const OptionalTensor& mean, const OptionalTensor& variance, double eps, bool relu) {
-  const BatchNorm norm{weight, bias, mean, variance, eps, relu};
+// Numbers where there is an affine.
+at::Tensor joined(at::TensorList tensors, const BatchNorm& norm, const std::optional<Affine>& affine) {
+  const auto rounded = [&](const at::Tensor& y) { return affine ? quantize(y, *affine) : y; };
+  const auto in_two_steps = [&](const char* reason, at::TensorList all, const BatchNorm& by) {
+    RECORD_FUNCTION(c10::str("ipex::cat_batch_norm in two steps: ", reason), {});
+    return rounded(batch_norm(at::cat(all, 1), by));
+  };
   const at::MemoryFormat joined = common_format(tensors);
   if (const char* reason = reason_for_two_steps(tensors, joined)) return in_two_steps(reason, tensors, norm);
   std::vector<int64_t> sizes = tensors.front().sizes().vec();
@@ -104,10 +104,28 @@ at::Tensor cat_batch_norm(at::TensorList tensors, const OptionalTensor& weight, 
   // What is both, of a single pixel or channel, batch_norm takes for contiguous.
   const bool is_pixel = c10::multiply_integers(sizes.begin() + 2, sizes.end()) == 1;
   const auto format = is_pixel || sizes[1] == 1 ? at::MemoryFormat::Contiguous : joined;
-  const at::Tensor y = empty_result(sizes, tensors.front().options().memory_format(format));
-  const float *scale = scales.const_data_ptr<float>(), *shift = scale + sizes[1];
   const bool has_planes = format == at::MemoryFormat::Contiguous && !is_pixel;
-  (has_planes ? join_planes : join_pixels)(tensors, scale, shift, relu, y);
+  const bool rounds = affine && !has_planes;
+  const at::Tensor y = empty_result(sizes, at::TensorOptions(rounds ? at::kByte : at::kFloat).memory_format(format));
+  const float *scale = scales.const_data_ptr<float>(), *shift = scale + sizes[1];
+  if (has_planes) {
+    join_planes(tensors, scale, shift, norm.relu, y);
+    return rounded(y);
+  }
+  const ChannelKernels& kernels = runtime::kernels().channels;
+  if (!rounds) {
+    float* to = y.mutable_data_ptr<float>();
+    join_pixels(tensors, y, [&](const float* x, int64_t channel, int64_t pixels, int64_t width, int64_t at) {
+      kernels.scale_pixels(x, scale + channel, shift + channel, pixels, width, norm.relu, to + at, sizes[1]);
+    });
+    return y;
+  }
+  const AffineRounding by(*affine);
+  auto* to = y.mutable_data_ptr<uint8_t>();
+  join_pixels(tensors, y, [&](const float* x, int64_t channel, int64_t pixels, int64_t width, int64_t at) {
+    kernels.scale_pixels_to_bytes(x, scale + channel, shift + channel, pixels, width, norm.relu, by.inverse_scale,
+                                  by.zero_point, to + at, sizes[1]);
+  });
   return y;
 }
 
@@ -115,7 +133,17 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
   m.def(
       "cat_batch_norm(Tensor[] tensors, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, "
       "float eps, bool relu) -> Tensor",
-      cat_batch_norm);
+      [](at::TensorList tensors, const OptionalTensor& weight, const OptionalTensor& bias, const OptionalTensor& mean,
+         const OptionalTensor& variance, double eps,
+         bool relu) { return joined(tensors, {weight, bias, mean, variance, eps, relu}, std::nullopt); });
+  m.def(
+      "cat_batch_norm.bytes(Tensor[] tensors, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, "
+      "float eps, bool relu, float scale, int zero_point) -> Tensor",
+      [](at::TensorList tensors, const OptionalTensor& weight, const OptionalTensor& bias, const OptionalTensor& mean,
+         const OptionalTensor& variance, double eps, bool relu, double scale, int64_t zero_point) {
+        return joined(tensors, {weight, bias, mean, variance, eps, relu},
+                      checked("ipex::cat_batch_norm", {scale, zero_point}));
+      });
 }
 
 }  // namespace

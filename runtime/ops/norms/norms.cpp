@@ -5,6 +5,8 @@
 //     a, dtype and shape of the sum are those of a; a itself is only read.
 //   ipex::layer_norm(x, normalized_shape, weight, bias, eps) -> y
 //     aten's, for a norm before which nothing is added.
+//   ipex::add_layer_norm.bytes, ipex::layer_norm.bytes(.., scale, zero_point)
+//     the same, with ipex::quantize(y, scale, zero_point) in the place of y: a row is rounded while it is near.
 //   ipex::rms_norm(x, weight, eps, dtype, normalized_shape) -> y
 //     y = weight * (x * rsqrt(mean(x ** 2) + eps)).to(dtype), or aten::rms_norm(x, ..) where there is a normalized_shape.
 //
@@ -19,9 +21,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <vector>
 
 #include "kernels/kernels.h"
 #include "memory/result_memory.h"
+#include "ops/quantized/affine.h"
 #include "packed/call_conditions.h"
 #include "threads/grain.h"
 
@@ -40,6 +44,38 @@ bool for_each_row(int64_t rows, int64_t width, Row&& row) {
     if (!all) finite = false;
   });
   return finite;
+}
+
+// The rows of a result: floats, or with an affine 8-bit numbers, each of which is made of a row of floats that a thread has.
+class ResultRows {
+ public:
+  ResultRows(const at::Tensor& like, int64_t width, const std::optional<Affine>& affine)
+      : tensor_(empty_result(like.sizes(), at::TensorOptions(affine ? at::kByte : at::kFloat))), width_(width) {
+    if (affine) rounding_.emplace(*affine);
+  }
+
+  const at::Tensor& tensor() const { return tensor_; }
+
+  // Row `i`, of which compute(floats) makes the floats.
+  template <typename Compute>
+  float write(int64_t i, Compute&& compute) const {
+    if (!rounding_) return compute(tensor_.mutable_data_ptr<float>() + i * width_);
+    thread_local std::vector<float> floats;
+    floats.resize(static_cast<size_t>(width_));
+    const float moment = compute(floats.data());
+    kernels().quantize.quantize(floats.data(), 1, width_, nullptr, rounding_->inverse_scale, rounding_->zero_point,
+                                tensor_.mutable_data_ptr<uint8_t>() + i * width_);
+    return moment;
+  }
+
+ private:
+  at::Tensor tensor_;
+  int64_t width_;
+  std::optional<AffineRounding> rounding_;
+};
+
+at::Tensor rounded(const at::Tensor& y, const std::optional<Affine>& affine) {
+  return affine ? quantize(y, *affine) : y;
 }
 
 const char* reason_for_aten(const at::Tensor& tensor) {
@@ -76,8 +112,8 @@ using OptionalTensor = std::optional<at::Tensor>;
 
 std::tuple<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& a, const at::Tensor& b,
                                                   at::IntArrayRef normalized_shape, const OptionalTensor& weight,
-                                                  const OptionalTensor& bias, double eps, bool keep_sum,
-                                                  bool in_place) {
+                                                  const OptionalTensor& bias, double eps, bool keep_sum, bool in_place,
+                                                  const std::optional<Affine>& affine) {
   const at::Tensor scale = weight.value_or(at::Tensor()), shift = bias.value_or(at::Tensor());
   const char* reason = reason_for_aten({a, b, scale, shift});
   const bool a_repeats = a.numel() < b.numel();
@@ -91,27 +127,29 @@ std::tuple<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& a, const at:
   }
   if (!reason) {
     const int64_t width = scale.numel(), period = small.numel() / width;
-    const at::Tensor y = empty_result(large.sizes(), large.options());
-    const at::Tensor sum = keep_sum ? empty_result(large.sizes(), large.options()) : y;
+    const ResultRows y(large, width, affine);
+    const at::Tensor sum = keep_sum ? empty_result(large.sizes(), large.options()) : at::Tensor();
     const float *from_large = large.const_data_ptr<float>(), *from_small = small.const_data_ptr<float>();
     const float *from_scale = scale.const_data_ptr<float>(), *from_shift = shift.const_data_ptr<float>();
-    float *to_sum = sum.mutable_data_ptr<float>(), *to_y = y.mutable_data_ptr<float>();
+    float* to_sum = keep_sum ? sum.mutable_data_ptr<float>() : nullptr;
     const auto add_layer_norm_row = kernels().norms.add_layer_norm_row;
     const bool finite = for_each_row(large.numel() / width, width, [&](int64_t row) {
       const int64_t at = row * width;
-      return add_layer_norm_row(from_large + at, from_small + row % period * width, from_scale, from_shift,
-                                static_cast<float>(eps), width, to_sum + at, to_y + at);
+      return y.write(row, [&](float* to) {
+        return add_layer_norm_row(from_large + at, from_small + row % period * width, from_scale, from_shift,
+                                  static_cast<float>(eps), width, to_sum ? to_sum + at : to, to);
+      });
     });
-    if (finite) return {y, keep_sum ? sum : at::Tensor()};
+    if (finite) return {y.tensor(), sum};
     reason = "a row is not finite";
   }
   RECORD_FUNCTION(c10::str("ipex::add_layer_norm in aten: ", reason), {});
   const at::Tensor sum = in_place ? a.clone().add_(b) : at::add(a, b);
-  return {at::layer_norm(sum, normalized_shape, weight, bias, eps), keep_sum ? sum : at::Tensor()};
+  return {rounded(at::layer_norm(sum, normalized_shape, weight, bias, eps), affine), keep_sum ? sum : at::Tensor()};
 }
 
 at::Tensor layer_norm(const at::Tensor& x, at::IntArrayRef normalized_shape, const OptionalTensor& weight,
-                      const OptionalTensor& bias, double eps) {
+                      const OptionalTensor& bias, double eps, const std::optional<Affine>& affine) {
   const char* reason = at::autocast::is_autocast_enabled(at::kCPU) ? "autocast is on" : reason_for_aten(x);
   for (const OptionalTensor* vector : {&weight, &bias}) {
     if (reason || !*vector) continue;
@@ -121,21 +159,21 @@ at::Tensor layer_norm(const at::Tensor& x, at::IntArrayRef normalized_shape, con
   if (!reason && !ends_in(x, normalized_shape)) reason = "the shapes do not fit";
   if (!reason) {
     const int64_t width = c10::multiply_integers(normalized_shape);
-    const at::Tensor y = empty_result(x.sizes(), x.options());
+    const ResultRows y(x, width, affine);
     const float* from_x = x.const_data_ptr<float>();
     const float* from_weight = weight ? weight->const_data_ptr<float>() : nullptr;
     const float* from_bias = bias ? bias->const_data_ptr<float>() : nullptr;
-    float* to_y = y.mutable_data_ptr<float>();
     const auto layer_norm_row = kernels().norms.layer_norm_row;
     const bool finite = for_each_row(x.numel() / width, width, [&](int64_t row) {
-      const int64_t at = row * width;
-      return layer_norm_row(from_x + at, from_weight, from_bias, static_cast<float>(eps), width, to_y + at);
+      return y.write(row, [&](float* to) {
+        return layer_norm_row(from_x + row * width, from_weight, from_bias, static_cast<float>(eps), width, to);
+      });
     });
-    if (finite) return y;
+    if (finite) return y.tensor();
     reason = "a row is not finite";
   }
   RECORD_FUNCTION(c10::str("ipex::layer_norm in aten: ", reason), {});
-  return at::layer_norm(x, normalized_shape, weight, bias, eps);
+  return rounded(at::layer_norm(x, normalized_shape, weight, bias, eps), affine);
 }
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, std::optional<at::ScalarType> dtype,
@@ -169,8 +207,27 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
   m.def(
       "add_layer_norm(Tensor a, Tensor b, int[] normalized_shape, Tensor? weight, Tensor? bias, float eps, "
       "bool keep_sum, bool in_place=False) -> (Tensor, Tensor)",
-      add_layer_norm);
-  m.def("layer_norm(Tensor x, int[] normalized_shape, Tensor? weight, Tensor? bias, float eps) -> Tensor", layer_norm);
+      [](const at::Tensor& a, const at::Tensor& b, at::IntArrayRef shape, const OptionalTensor& weight,
+         const OptionalTensor& bias, double eps, bool keep_sum,
+         bool in_place) { return add_layer_norm(a, b, shape, weight, bias, eps, keep_sum, in_place, std::nullopt); });
+  m.def(
+      "add_layer_norm.bytes(Tensor a, Tensor b, int[] normalized_shape, Tensor? weight, Tensor? bias, float eps, "
+      "bool keep_sum, bool in_place, float scale, int zero_point) -> (Tensor, Tensor)",
+      [](const at::Tensor& a, const at::Tensor& b, at::IntArrayRef shape, const OptionalTensor& weight,
+         const OptionalTensor& bias, double eps, bool keep_sum, bool in_place, double scale, int64_t zero_point) {
+        return add_layer_norm(a, b, shape, weight, bias, eps, keep_sum, in_place,
+                              checked("ipex::add_layer_norm", {scale, zero_point}));
+      });
+  m.def("layer_norm(Tensor x, int[] normalized_shape, Tensor? weight, Tensor? bias, float eps) -> Tensor",
+        [](const at::Tensor& x, at::IntArrayRef shape, const OptionalTensor& weight, const OptionalTensor& bias,
+           double eps) { return layer_norm(x, shape, weight, bias, eps, std::nullopt); });
+  m.def(
+      "layer_norm.bytes(Tensor x, int[] normalized_shape, Tensor? weight, Tensor? bias, float eps, float scale, "
+      "int zero_point) -> Tensor",
+      [](const at::Tensor& x, at::IntArrayRef shape, const OptionalTensor& weight, const OptionalTensor& bias,
+         double eps, double scale, int64_t zero_point) {
+        return layer_norm(x, shape, weight, bias, eps, checked("ipex::layer_norm", {scale, zero_point}));
+      });
   m.def("rms_norm(Tensor x, Tensor weight, float eps, ScalarType? dtype, int[]? normalized_shape) -> Tensor", rms_norm);
 }
 

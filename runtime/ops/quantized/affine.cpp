@@ -89,7 +89,8 @@ at::Tensor quantize(const at::Tensor& x, const Affine& affine, const at::Tensor&
   const float* from = source.const_data_ptr<float>();
   const float* by = factors.defined() ? dense_factors.const_data_ptr<float>() : nullptr;
   auto* to = result.mutable_data_ptr<uint8_t>();
-  const auto inverse = static_cast<float>(1 / affine.scale), zero = static_cast<float>(affine.zero_point);
+  const AffineRounding by_scale(affine);
+  const float inverse = by_scale.inverse_scale, zero = by_scale.zero_point;
   // Without factors the rows are pieces of any length, and the last one is shorter.
   const int64_t rows = x.numel() / columns, rest = x.numel() - rows * columns;
   at::parallel_for(0, rows, grain_of(rows, rows * columns, elements_worth_a_thread), [&](int64_t begin, int64_t end) {

@@ -22,6 +22,14 @@ using OptionalAffines = std::vector<std::optional<Affine>>;
 OptionalAffines affines_of(const char* where, const std::vector<double>& numbers);
 std::vector<double> numbers_of(const OptionalAffines& affines);
 
+// What a kernel rounds with: x * inverse_scale + zero_point.
+struct AffineRounding {
+  explicit AffineRounding(const Affine& affine)
+      : inverse_scale(static_cast<float>(1 / affine.scale)), zero_point(static_cast<float>(affine.zero_point)) {}
+
+  float inverse_scale, zero_point;
+};
+
 // float32 to numbers, in the same layout. `factors` multiply the last dimension first; undefined for none.
 at::Tensor quantize(const at::Tensor& x, const Affine& affine, const at::Tensor& factors = {});
 at::Tensor dequantize(const at::Tensor& numbers, const Affine& affine);
