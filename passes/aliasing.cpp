@@ -99,6 +99,15 @@ bool may_write(const Node* node) {
   return std::any_of(schema->arguments().begin(), schema->arguments().end(), writes_elements);
 }
 
+bool may_write_to(const Node* node, const std::vector<Value*>& values) {
+  if (!may_write(node)) return false;
+  const Op* op = op_of(node);
+  if (!op || !node->blocks().empty() || op->writes != Writes::elements || !is_fresh(base_of(node->input(0))))
+    return true;
+  const OverwrittenValues overwritten(node);
+  return std::any_of(values.begin(), values.end(), [&](const Value* value) { return overwritten.contain(value); });
+}
+
 bool overwrites(const Use& use) {
   std::unordered_set<const Node*> seen;
   return overwrites(use, seen);
@@ -127,6 +136,8 @@ OverwrittenValues::OverwrittenValues(const std::shared_ptr<Graph>& graph) {
     if (node->blocks().empty() && may_write(node)) add(base_of(node->input(0)));
   });
 }
+
+OverwrittenValues::OverwrittenValues(const Node* write) { add(base_of(write->input(0))); }
 
 void OverwrittenValues::add(const Value* value) {
   std::vector<const Value*> left{value};

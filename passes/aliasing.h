@@ -7,6 +7,7 @@
 #pragma once
 
 #include <unordered_set>
+#include <vector>
 
 #include "pass.h"
 
@@ -24,6 +25,10 @@ bool overwrites(const Use& use);
 // Whether anything between two nodes of a block may write: then the second may see other values than the first.
 bool written_between(const Node* first, const Node* second);
 
+// Whether running the node may write to memory in which one of the values lies. A write to memory that the graph has
+// made reaches only what may share it.
+bool may_write_to(const Node* node, const std::vector<Value*>& values);
+
 // Whether anything in the graph overwrites memory that is not fresh.
 bool writes_to_shared_memory(const std::shared_ptr<Graph>& graph);
 
@@ -33,6 +38,9 @@ bool writes_to_shared_memory(const std::shared_ptr<Graph>& graph);
 class OverwrittenValues {
  public:
   explicit OverwrittenValues(const std::shared_ptr<Graph>& graph);
+
+  // By one node alone, which writes to memory that is fresh.
+  explicit OverwrittenValues(const Node* write);
 
   bool contain(const Value* value) const { return values_.count(value) > 0; }
 

@@ -72,6 +72,7 @@ Pass pin_math_mode();
 Pass restore_in_place();
 Pass chain_convolutions();
 Pass chain_linears();
+Pass prepack_grouped_linear();
 Pass share_embedding_weight();
 Pass explain_leftovers();
 

@@ -85,7 +85,8 @@ const std::vector<Phase>& phases() {
       // Knows our own max_pool2d, which takes 8-bit numbers.
       {{carry_bytes()}},
       // After all that edits the nodes of a layer, its dtype and its math mode included.
-      {{chain_linears(), chain_convolutions(), share_embedding_weight()}},
+      // prepack_grouped_linear as late: its layers have no run op of their own, which passes before would look for.
+      {{chain_linears(), chain_convolutions(), share_embedding_weight(), prepack_grouped_linear()}},
       {{explain_leftovers()}},
   };
   return phases;

@@ -9,8 +9,9 @@
 //   after    %y = ipex::attention(%query, %key_transposed, %value, ["matmul", "div", "add", "softmax", "matmul"],
 //                                 [%scale, %mask], [-1], %eager_layout)
 //
-// Any number of steps, in any order, in place or not: mul, div, add, masked_fill, where, casts; bmm and baddbmm as well
-// as matmul. They are data: the op does what they say, the fast way where that gives the same (runtime/ops/attention/attention.cpp).
+// Any number of steps, in any order, in place or not: mul, div, add, masked_fill, where, casts; views, which make images of
+// windows, so that each window gets its mask; bmm and baddbmm as well as matmul; a query that is multiplied by a number.
+// They are data: the op does what they say, the fast way where that gives the same (runtime/ops/attention/attention.cpp).
 // Declines when something else stands between the products, when somebody reads the scores or the probabilities (a model
 // that returns its attention weights), when softmax is not over the last dimension, and when memory is overwritten in
 // between.
@@ -28,7 +29,7 @@ namespace {
 
 using torch::jit::toIValue;
 
-// A constant, or a value of type float.
+// A constant, or a value of type float or int.
 struct Number {
   double constant;
   Value* value = nullptr;
@@ -46,9 +47,13 @@ struct Step {
 };
 
 struct Attention {
-  std::vector<Step> steps;  // in the order of the graph, both products included
-  std::string unknown;      // the op that none of them is, if the chain ends there
+  std::vector<Step> steps;       // in the order of the graph, both products included
+  Node* scaled_query = nullptr;  // what multiplies the query by `factor`, if that becomes a step too
+  Number factor{};
+  std::string unknown;  // the op that none of them is, if the chain ends there
 };
+
+size_t query_of(const Node* product) { return product->kind() == c10::aten::baddbmm ? 1 : 0; }
 
 class Reader {
  public:
@@ -67,18 +72,38 @@ class Reader {
         break;
       }
       seen_softmax |= step->name.starts_with("softmax");
-      // Of what comes after softmax, only casts belong to an attention.
-      if (!seen_softmax && step->name != "to" && step->name != "type_as") return std::nullopt;
+      // Of what comes after softmax, only casts and views belong to an attention.
+      static const std::vector<std::string> after_softmax{"to", "type_as", "view", "reshape"};
+      if (!seen_softmax && !std::count(after_softmax.begin(), after_softmax.end(), step->name)) return std::nullopt;
       scores = step->scores;
       attention.steps.insert(attention.steps.begin(), std::move(*step));
     }
     if (!seen_softmax) return std::nullopt;
+    find_scaled_query(attention);
     resolve_references(attention);
     return attention;
   }
 
  private:
   static std::string name_of_product(const Node* node) { return node->kind() == c10::aten::bmm ? "bmm" : "matmul"; }
+
+  void find_scaled_query(Attention& attention) const {
+    const Node* first = attention.steps.front().node;
+    if (!attention.unknown.empty()) return;
+    Value* query = first->input(query_of(first));
+    Node* maker = query->node();
+    if (kind_of(maker) != "aten::mul" || query->uses().size() != 1) return;
+    const auto constant = number(maker->input(1));
+    const auto factor = constant ? std::optional(Number{*constant}) : read_number(maker->input(1));
+    if (!factor || maker->owningBlock() != last_->owningBlock()) return;
+    for (const Node* node = maker; node != last_; node = node->next()) {
+      const bool is_step = std::any_of(attention.steps.begin(), attention.steps.end(),
+                                       [&](const Step& step) { return step.node == node; });
+      if (!is_step && may_write_to(node, {maker->input(0)})) return;
+    }
+    attention.scaled_query = maker;
+    attention.factor = *factor;
+  }
 
   // type_as names the step that has given the dtype.
   static void resolve_references(Attention& attention) {
@@ -89,7 +114,7 @@ class Reader {
       if (found == attention.steps.end()) {
         attention.unknown = kind_of(step.node);
       } else {
-        step.numbers = {{static_cast<double>(found - attention.steps.begin())}};
+        step.numbers = {{static_cast<double>(found - attention.steps.begin() + (attention.scaled_query ? 1 : 0))}};
       }
     }
   }
@@ -99,6 +124,24 @@ class Reader {
       return Number{known->toScalar().toDouble()};
     }
     return value->type()->kind() == c10::TypeKind::FloatType ? std::optional(Number{0, value}) : std::nullopt;
+  }
+
+  // The sizes of a view, and how many.
+  static std::optional<std::vector<Number>> read_sizes(Value* list) {
+    std::vector<Number> found{{0}};
+    if (const auto known = toIValue(list)) {
+      if (!known->isIntList()) return std::nullopt;
+      for (const int64_t size : known->toIntList()) found.push_back({static_cast<double>(size)});
+    } else if (list->node()->kind() == c10::prim::ListConstruct) {
+      for (Value* size : list->node()->inputs()) {
+        const auto constant = number(size);
+        found.push_back(constant ? Number{*constant} : Number{0, size});
+      }
+    } else {
+      return std::nullopt;
+    }
+    found.front().constant = static_cast<double>(found.size() - 1);
+    return found;
   }
 
   static Number integer(const torch::jit::IValue& constant) { return {static_cast<double>(constant.toInt())}; }
@@ -152,6 +195,11 @@ class Reader {
       step.reference = inputs[1];
       return step;
     }
+    if (kind == "aten::view" || kind == "aten::reshape") {
+      auto sizes = inputs.size() == 2 ? read_sizes(inputs[1]) : std::nullopt;
+      if (!sizes) return std::nullopt;
+      return Step{node, inputs[0], name, {}, std::move(*sizes)};
+    }
     if (kind == "aten::mul" || kind == "aten::add") {
       // The scores are on the side where the product is.
       const bool swap = !leads_to_product(inputs[0]) && leads_to_product(inputs[1]);
@@ -193,9 +241,9 @@ class Reader {
     for (int depth = 0; depth < 8; ++depth) {
       const std::string kind = kind_of(value->node());
       if (kind == "aten::matmul" || kind == "aten::bmm" || kind == "aten::baddbmm") return true;
-      static const std::vector<std::string> carries{"aten::mul",         "aten::add",          "aten::div",
-                                                    "aten::mul_",        "aten::add_",         "aten::to",
-                                                    "aten::masked_fill", "aten::masked_fill_", "aten::div_"};
+      static const std::vector<std::string> carries{
+          "aten::mul",         "aten::add",          "aten::div",  "aten::mul_", "aten::add_",   "aten::to",
+          "aten::masked_fill", "aten::masked_fill_", "aten::div_", "aten::view", "aten::reshape"};
       if (kind == "aten::where") {
         value = value->node()->input(1);
       } else if (std::count(carries.begin(), carries.end(), kind)) {
@@ -212,6 +260,15 @@ class Reader {
 
 bool is_own(const Attention& attention, const Node* node) {
   return std::any_of(attention.steps.begin(), attention.steps.end(), [&](const Step& s) { return s.node == node; });
+}
+
+// What the fused op reads, later than the model did.
+std::vector<Value*> values_read(const Attention& attention) {
+  const Node* first = attention.steps.front().node;
+  const size_t query = query_of(first);
+  std::vector<Value*> read{first->input(query), first->input(query + 1)};
+  for (const Step& step : attention.steps) read.insert(read.end(), step.operands.begin(), step.operands.end());
+  return read;
 }
 
 std::optional<std::string> reason_against(const Attention& attention) {
@@ -232,8 +289,9 @@ std::optional<std::string> reason_against(const Attention& attention) {
       if (dimension != -1 && dimension != 2 && dimension != 3) return "its softmax is not over the last dimension";
     }
   }
+  const std::vector<Value*> read = values_read(attention);
   for (const Node* node = first; node != last; node = node->next()) {
-    if (!is_own(attention, node) && may_write(node)) return "something is overwritten in between";
+    if (!is_own(attention, node) && may_write_to(node, read)) return "something is overwritten in between";
   }
   return std::nullopt;
 }
@@ -273,27 +331,37 @@ void rewrite(const Attention& attention) {
   const torch::jit::WithInsertPoint guard(last);
   c10::List<std::string> names;
   std::vector<Value*> operands, numbers;
+  const auto add_number = [&](const Number& number) {
+    if (number.value && number.value->type()->kind() == c10::TypeKind::IntType) {
+      numbers.push_back(graph->insert(c10::Symbol::fromQualString("aten::Float"), {number.value}));
+    } else {
+      numbers.push_back(number.value ? number.value : graph->insertConstant(number.constant));
+    }
+  };
+  if (attention.scaled_query) {
+    names.push_back("scale_query");
+    add_number(attention.factor);
+  }
   for (const Step& step : attention.steps) {
     names.push_back(step.name);
     operands.insert(operands.end(), step.operands.begin(), step.operands.end());
-    for (const Number& number : step.numbers) {
-      numbers.push_back(number.value ? number.value : graph->insertConstant(number.constant));
-    }
+    for (const Number& number : step.numbers) add_number(number);
   }
-  const size_t query = first->kind() == c10::aten::baddbmm ? 1 : 0;
+  const size_t key = query_of(first) + 1;
+  Value* query = attention.scaled_query ? attention.scaled_query->input(0) : first->input(key - 1);
   const auto list = [&](const c10::TypePtr& type, const std::vector<Value*>& values) {
     return graph->insertNode(graph->createList(type, values))->output();
   };
-  Node* fused = graph->insertNode(
-      graph->create(Symbol::fromQualString("ipex::attention"),
-                    {first->input(query), first->input(query + 1), last->input(1), graph->insertConstant(names),
-                     list(c10::TensorType::get(), operands), list(c10::FloatType::get(), numbers),
-                     graph->insertConstant(!takes_any_layout(last->output()))}));
+  Node* fused = graph->insertNode(graph->create(
+      Symbol::fromQualString("ipex::attention"),
+      {query, first->input(key), last->input(1), graph->insertConstant(names), list(c10::TensorType::get(), operands),
+       list(c10::FloatType::get(), numbers), graph->insertConstant(!takes_any_layout(last->output()))}));
   replace(last, fused);
   for (auto step = attention.steps.rbegin() + 1; step != attention.steps.rend(); ++step) {
     step->node->destroy();
     if (step->expansion) step->expansion->destroy();
   }
+  if (attention.scaled_query) attention.scaled_query->destroy();
 }
 
 bool run(Context& context) {

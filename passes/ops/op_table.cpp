@@ -22,6 +22,7 @@ constexpr Traits of_fresh_results = elementwise | chooses | promotes | any_layou
 
 // Where run ops have what passes edit.
 constexpr PackedForm with_operands{}, of_a_chain{.operands = -1, .eager_layout = -1},
+    of_a_group{.context = 2, .operands = -1, .eager_layout = -1},
     after_a_state{.context = 2, .operands = -1, .eager_layout = -1},
     after_two_states{.context = 3, .operands = -1, .eager_layout = -1};
 
@@ -157,6 +158,7 @@ std::vector<Op> rows() {
   table.ops("matmul", fresh, multiplies).weight(1).left(no_prepacked_form);
   table.ops("mm", fresh).weight(1).left(no_prepacked_form);
   table.ops("bmm", fresh, multiplies).left(no_prepacked_form);
+  table.ops("_grouped_mm", fresh).weight(1).left(no_prepacked_form);
   table.ops("baddbmm addbmm mv addmv dot tensordot bilinear", fresh).left(no_prepacked_form);
   // Sums nothing, it may give its input back.
   table.ops("einsum", maybe_view).left(no_prepacked_form);
@@ -312,6 +314,7 @@ std::vector<Op> rows() {
   table.packed("dynamic_gru", after_a_state).also(float32_only);
   table.packed("convolution_chain", of_a_chain);
   table.packed("linear_chain", of_a_chain);
+  table.packed("grouped_linear", of_a_group).also(float32_only);
   table.ops("ipex::attention ipex::attention.in_mode ipex::rms_norm", fresh, float32_only);
   table.ops("ipex::add_layer_norm", fresh, float32_only | hides_strides | rounds);
   table.ops("ipex::batch_norm", fresh, keeps_dtype | any_layout);

@@ -13,8 +13,12 @@ struct AttentionHead {
   int64_t queries, keys;
   int64_t width, value_width;  // of query and key; of value and result
   float scale;
-  const float* mask;  // a row for each query, or one for all where its stride is 0; null for none
+  // Two masks, both added: a row for each query, or one for all where its stride is 0; null for none. Where there is one
+  // only, it is the first.
+  const float* mask;
   int64_t mask_stride;
+  const float* second_mask;
+  int64_t second_mask_stride;
   bool is_causal;  // query i sees keys 0 to i
   float* result;
   int64_t result_stride;

@@ -31,13 +31,15 @@ def attention(p: Program, v: Value) -> Value | None:
         extra = p.choose.pick(("", ", is_causal=True", f", attn_mask={bias}", ", scale=0.3"))
         p.line(f"{result} = F.scaled_dot_product_attention({query}, {key}, {value}{extra})")
     else:
-        spelled_out(p, result, names, tokens, width // 2 if heads else width)
+        before = (v.shape[0], 2) if heads else v.shape[:-2]
+        spelled_out(p, result, names, (*before, tokens, tokens), width // 2 if heads else width)
     back = f".transpose(1, 2).reshape({v.name}.shape)" if heads else ""
     return p.let(f"{result}{back}", v.shape)
 
 
-def spelled_out(p: Program, result: str, names: list[str], tokens: int, width: int) -> None:
+def spelled_out(p: Program, result: str, names: list[str], shape: tuple[int, ...], width: int) -> None:
     query, key, value = names
+    tokens = shape[-1]
     scale = f"{width**0.5:.6g}"
     scores = (
         f"torch.matmul({query}, {key}.transpose(-1, -2)) / {scale}",
@@ -46,6 +48,10 @@ def spelled_out(p: Program, result: str, names: list[str], tokens: int, width: i
         f"torch.matmul({query}, {key}.transpose(-1, -2)) * 0.125",
     )
     p.line(f"{result} = {p.choose.pick(scores)}")
+    if p.choose.chance(30):
+        windows = p.buffer(f"torch.randn([{shape[0]}, *{[1] * (len(shape) - 3)}, {tokens}, {tokens}])")
+        p.line(f"{result} = {result}.view([1, *{list(shape)}]) + {windows}.unsqueeze(0)")
+        p.line(f"{result} = {result}.view({p.choose.pick((list(shape), [-1, *shape[1:]]))})")
     mask = p.choose.pick(("none", "added", "bool", "in place"))
     if mask == "added":
         p.line(f"{result} = {result} + {p.buffer(f'torch.randn([1, {tokens}]).round() * 1e4')}")

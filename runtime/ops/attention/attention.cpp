@@ -4,12 +4,14 @@
 //
 // `steps` names what the model computes, in order, each step taking what it needs from `operands` and `numbers`:
 //
+//   scale_query                  first of all, query times a number
 //   matmul, bmm                  query @ key_transposed, and (where it comes last) the product with value
 //   baddbmm                      input from operands, beta and alpha from numbers
 //   mul, div, add                a tensor from operands; mul_number and div_number take a number
 //   masked_fill                  a mask from operands, the value from numbers; masked_fill_tensor: from operands
 //   where                        a mask from operands, the value elsewhere as for masked_fill; and where_tensor
 //   to                           a dtype from numbers; type_as takes that of the step with this number
+//   view, reshape                how many sizes, and the sizes, from numbers
 //   softmax                      the dimension from numbers; softmax_to takes a dtype as well
 //
 // A name that ends in _ works in place. So `compute_steps` gives what eager gives, whatever the tensors are. Where they
@@ -48,6 +50,11 @@ class Arguments {
   double number() { return numbers_.at(next_number_++); }
   int64_t integer() { return static_cast<int64_t>(number()); }
   at::ScalarType dtype() { return static_cast<at::ScalarType>(integer()); }
+  std::vector<int64_t> sizes() {
+    std::vector<int64_t> found(static_cast<size_t>(integer()));
+    for (int64_t& size : found) size = integer();
+    return found;
+  }
 
  private:
   const std::vector<at::Tensor>& operands_;
@@ -78,6 +85,8 @@ at::Tensor compute_step(const std::string& step, const at::Tensor& scores, Argum
   }
   if (step == "where") return at::where(arguments.operand(), scores, at::Scalar(arguments.number()));
   if (step == "to") return scores.to(arguments.dtype());
+  if (step == "view") return scores.view(arguments.sizes());
+  if (step == "reshape") return scores.reshape(arguments.sizes());
   if (step == "softmax") return at::softmax(scores, arguments.integer());
   if (step == "softmax_to") {
     const int64_t dimension = arguments.integer();
@@ -91,18 +100,25 @@ at::Tensor multiply(const std::string& step, const at::Tensor& a, const at::Tens
   return step == "bmm" ? at::bmm(a, b) : at::matmul(a, b);
 }
 
-at::Tensor compute_steps(const at::Tensor& query, const at::Tensor& key_transposed, const at::Tensor& value,
+at::Tensor compute_steps(at::Tensor query, const at::Tensor& key_transposed, const at::Tensor& value,
                          const std::vector<std::string>& steps, Arguments arguments) {
   at::Tensor result;
-  if (steps.front() == "baddbmm") {
+  std::vector<at::ScalarType> dtypes;  // after each step
+  size_t next = 0;
+  if (steps.front() == "scale_query") {
+    query = at::mul(query, arguments.number());
+    dtypes.push_back(query.scalar_type());
+    ++next;
+  }
+  if (steps.at(next) == "baddbmm") {
     const at::Tensor input = arguments.operand();
     const double beta = arguments.number();
     result = at::baddbmm(input, query, key_transposed, beta, arguments.number());
   } else {
-    result = multiply(steps.front(), query, key_transposed);
+    result = multiply(steps.at(next), query, key_transposed);
   }
-  std::vector<at::ScalarType> dtypes{result.scalar_type()};  // after each step
-  for (size_t i = 1; i + 1 < steps.size(); ++i) {
+  dtypes.push_back(result.scalar_type());
+  for (size_t i = next + 1; i + 1 < steps.size(); ++i) {
     result = steps[i] == "type_as" ? result.to(dtypes.at(static_cast<size_t>(arguments.integer())))
                                    : compute_step(steps[i], result, arguments);
     dtypes.push_back(result.scalar_type());
@@ -155,12 +171,15 @@ double largest_magnitude(const at::Tensor& tensor) {
       at::parallel_reduce(0, count, grain, uint32_t{0}, scan, [](uint32_t a, uint32_t b) { return std::max(a, b); }));
 }
 
-// What the fused kernel is told: softmax(query @ key^T * scale + mask) @ value.
+// What the fused kernel is told: softmax(query @ key^T * scale + masks) @ value.
 class Fused {
  public:
   // With four dimensions and a dense last one; three are a batch of single heads.
   Fused(const at::Tensor& query, const at::Tensor& key_transposed, const at::Tensor& value)
-      : rank_(query.dim()), query_(kernel_view(query)), value_(kernel_view(value)) {
+      : rank_(query.dim()),
+        split_(query.sizes().slice(0, query.dim() - 2).vec()),
+        query_(kernel_view(query)),
+        value_(kernel_view(value)) {
     key_ = kernel_view(key_transposed.transpose(-2, -1));
   }
 
@@ -191,7 +210,8 @@ class Fused {
       if (beta != 1) return "beta is neither 0 nor 1";
       return reason ? reason : add(input);
     }
-    if (step.starts_with("mul_number")) return scale(arguments.number());
+    if (step == "view" || step == "reshape") return split(arguments.sizes());
+    if (step.starts_with("mul_number") || step == "scale_query") return scale(arguments.number());
     if (step.starts_with("div_number")) return scale(1 / arguments.number());
     if (step.starts_with("mul") || step.starts_with("div")) {
       const at::Tensor& operand = arguments.operand();
@@ -214,17 +234,21 @@ class Fused {
     if (step == "to") return arguments.dtype() == at::kFloat ? nullptr : "a step gives another dtype";
     if (step.starts_with("softmax")) {
       const int64_t dimension = arguments.integer();
-      if (dimension != -1 && dimension != rank_ - 1) return "its softmax is not over the last dimension";
+      if (dimension != -1 && dimension != std::ssize(split_) + 1) return "its softmax is not over the last dimension";
       if (step == "softmax_to" && arguments.dtype() != at::kFloat) return "its softmax gives another dtype";
       return nullptr;
     }
     return step == "matmul" || step == "bmm" ? nullptr : "a step is unknown";
   }
 
+  // What speaks against all steps together.
+  const char* reason_at_the_end() const {
+    const at::IntArrayRef batch = query_.sizes().slice(0, rank_ - 2);
+    return batch == split_ ? nullptr : "its weights are not shaped as its scores";
+  }
+
   // Undefined where a number is not finite, or a query sees no key.
   at::Tensor run(bool eager_layout, bool rounds) const {
-    at::Tensor mask = mask_;
-    if (mask.defined() && rank_ == 3 && mask.dim() == 3) mask = mask.unsqueeze(1);
     // With one head, one row, or heads one wide, the layout that the reader wants and eager's are the same memory.
     const bool is_both = query_.size(1) == 1 || query_.size(2) == 1 || value_.size(3) == 1;
     const int64_t batch = query_.size(0), heads = query_.size(1), queries = query_.size(2), width = value_.size(3);
@@ -232,7 +256,7 @@ class Fused {
                                   ? empty_result({batch, heads, queries, width}, query_.options())
                                   : empty_result({batch, queries, heads, width}, query_.options()).transpose(1, 2);
     const AttentionHeads heads_of_all{
-        query_, key_, value_, mask, static_cast<float>(scale_), /*is_causal=*/false, head_scales_, rounds};
+        query_, key_, value_, masks_, static_cast<float>(scale_), /*is_causal=*/false, head_scales_, rounds};
     if (!attend(heads_of_all, result)) return {};
     return rank_ == 3 ? result.squeeze(1) : result;
   }
@@ -252,14 +276,33 @@ class Fused {
 
   // Whether the tensor can be broadcast to the scores, and not the other way round.
   bool fits_scores(const at::Tensor& tensor) const {
-    std::vector<int64_t> scores = query_.sizes().vec();
-    scores.back() = key_.size(2);
-    if (rank_ == 3) scores.erase(scores.begin() + 1);
+    std::vector<int64_t> scores = split_;
+    scores.insert(scores.end(), {query_.size(2), key_.size(2)});
     return at::is_expandable_to(tensor.sizes(), scores);
   }
 
+  // A view that gives the heads of all batches other dimensions.
+  const char* split(std::vector<int64_t> sizes) {
+    const auto from_elsewhere = std::find(sizes.begin(), sizes.end(), -1);
+    if (from_elsewhere != sizes.end()) {
+      int64_t others = 1;
+      for (const int64_t size : sizes) others *= size == -1 ? 1 : size;
+      const int64_t all = query_.size(0) * query_.size(1) * query_.size(2) * key_.size(2);
+      if (others > 0 && all % others == 0) *from_elsewhere = all / others;
+    }
+    int64_t heads = 1;
+    for (size_t i = 0; i + 2 < sizes.size(); ++i) heads *= sizes[i];
+    if (sizes.size() < 3 || sizes.end()[-1] != key_.size(2) || sizes.end()[-2] != query_.size(2) ||
+        heads != query_.size(0) * query_.size(1)) {
+      return "a view divides more than its heads";
+    }
+    sizes.resize(sizes.size() - 2);
+    split_ = sizes;
+    return nullptr;
+  }
+
   const char* scale(double factor) {
-    if (mask_.defined()) return "its mask is scaled";
+    if (!masks_.empty()) return "its mask is scaled";
     scale_ *= factor;
     return std::abs(scale_) * largest_head_scale_ < 1e6 ? nullptr : "its scale is very large";
   }
@@ -267,6 +310,7 @@ class Fused {
   // By a factor for each head.
   const char* scale_heads(at::Tensor factors, bool divides) {
     const bool is_one_for_a_head = factors.dim() >= 2 && factors.size(-1) == 1 && factors.size(-2) == 1;
+    if (std::ssize(split_) != rank_ - 2) return "a view stands before its scale";
     if (!is_plain_cpu_float(factors) || wants_gradient(factors) || !is_one_for_a_head || !fits_scores(factors)) {
       return "its scale is not a number for each head";
     }
@@ -277,9 +321,10 @@ class Fused {
     return scale(1);
   }
 
-  // The mask as yet, or one of zeros, shaped so that `other` can be put into it.
+  // The sum of the masks as yet, or zeros, shaped so that `other` can be put into it.
   at::Tensor mask_for(const at::Tensor& other) const {
-    const at::Tensor base = mask_.defined() ? mask_ : at::zeros({}, query_.options());
+    at::Tensor base = masks_.empty() ? at::zeros({}, query_.options()) : masks_[0].values;
+    if (masks_.size() > 1) base = base + masks_[1].values;
     return base.expand(at::infer_size(base.sizes(), other.sizes()));
   }
 
@@ -289,7 +334,13 @@ class Fused {
     if (!fits_scores(addend)) return "its mask does not have the shape of the scores";
     if (vanishes_) return "a masked score may still count";
     const at::Tensor small = shrunk(addend);
-    mask_ = mask_.defined() ? at::add(mask_, small) : small;
+    if (masks_.size() < most_masks) {
+      masks_.push_back({small, split_});
+    } else if (masks_.back().split == split_) {
+      masks_.back().values = at::add(masks_.back().values, small);
+    } else {
+      return "it has masks of many shapes";
+    }
     return nullptr;
   }
 
@@ -304,11 +355,14 @@ class Fused {
     if (vanishes_) return "a masked score may still count";
     if (!(number <= swallows_scores)) {
       vanishes_ = true;
-      if (mask_.defined() || !(number + largest_score() < vanishes_in_exp)) return "a masked score may still count";
+      if (!masks_.empty() || !(number + largest_score() < vanishes_in_exp)) return "a masked score may still count";
       number = -std::numeric_limits<double>::infinity();
     }
+    for (const HeadMask& mask : masks_) {
+      if (mask.split != split_) return "it has masks of many shapes";
+    }
     const at::Tensor small = shrunk(condition);
-    mask_ = at::masked_fill(mask_for(small), where ? small : small.logical_not(), number);
+    masks_ = {{at::masked_fill(mask_for(small), where ? small : small.logical_not(), number), split_}};
     return nullptr;
   }
 
@@ -319,7 +373,9 @@ class Fused {
   }
 
   int64_t rank_;
-  at::Tensor query_, key_, value_, mask_;
+  std::vector<int64_t> split_;  // the dimensions of the scores before the last two
+  at::Tensor query_, key_, value_;
+  std::vector<HeadMask> masks_;
   double scale_ = 1;
   at::Tensor head_scales_;  // of [batch, heads, 1, 1], or broadcast to it; undefined for none
   double largest_head_scale_ = 1;
@@ -335,6 +391,7 @@ at::Tensor compute_fused(const at::Tensor& query, const at::Tensor& key_transpos
   if (reason) return {};
   Fused fused(query, key_transposed, value);
   for (size_t i = 0; !reason && i + 1 < steps.size(); ++i) reason = fused.add_step(steps[i], arguments);
+  if (!reason) reason = fused.reason_at_the_end();
   if (reason) return {};
   at::Tensor result = fused.run(eager_layout, rounds);
   if (!result.defined()) reason = "a number is not finite or very large, or a query sees no key";

@@ -28,6 +28,30 @@ at::Tensor with_dense_rows(at::Tensor mask, int64_t keys) {
   return mask.expand(sizes).contiguous();
 }
 
+// A mask of all heads, and where that of each head begins.
+class ExpandedMask {
+ public:
+  ExpandedMask(const HeadMask& mask, int64_t queries, int64_t keys) {
+    std::vector<int64_t> sizes = mask.split;
+    sizes.insert(sizes.end(), {queries, keys});
+    values_ = with_dense_rows(mask.values, keys).expand(sizes);
+  }
+
+  const float* of(int64_t head) const {
+    int64_t offset = 0;
+    for (int64_t i = values_.dim() - 3; i >= 0; --i) {
+      offset += head % values_.size(i) * values_.stride(i);
+      head /= values_.size(i);
+    }
+    return values_.const_data_ptr<float>() + offset;
+  }
+
+  int64_t row_stride() const { return values_.stride(-2); }
+
+ private:
+  at::Tensor values_;
+};
+
 }  // namespace
 
 at::Tensor shrunk(at::Tensor mask) {
@@ -38,10 +62,12 @@ at::Tensor shrunk(at::Tensor mask) {
 }
 
 bool attend(const AttentionHeads& attention, const at::Tensor& result) {
-  const auto& [query, key, value, mask, scale, is_causal, head_scales, rounds] = attention;
+  const auto& [query, key, value, masks, scale, is_causal, head_scales, rounds] = attention;
   const int64_t batch = query.size(0), heads = query.size(1), queries = query.size(2), keys = key.size(2);
   float* const results = result.mutable_data_ptr<float>();
-  const at::Tensor added = mask.defined() ? with_dense_rows(mask, keys).expand({batch, heads, queries, keys}) : mask;
+  TORCH_INTERNAL_ASSERT(masks.size() <= most_masks);
+  std::vector<ExpandedMask> added;
+  for (const HeadMask& mask : masks) added.emplace_back(mask, queries, keys);
   const at::Tensor scales = head_scales.defined() ? head_scales.expand({batch, heads, 1, 1}) : head_scales;
   const auto describe = [&](int64_t index) {
     const int64_t b = index / heads, h = index % heads, shared = h * key.size(1) / heads;
@@ -56,8 +82,10 @@ bool attend(const AttentionHeads& attention, const at::Tensor& result) {
                          .width = query.size(3),
                          .value_width = value.size(3),
                          .scale = scales.defined() ? scale * *head_of(scales, b, h) : scale,
-                         .mask = added.defined() ? head_of(added, b, h) : nullptr,
-                         .mask_stride = added.defined() ? added.stride(2) : 0,
+                         .mask = added.empty() ? nullptr : added[0].of(index),
+                         .mask_stride = added.empty() ? 0 : added[0].row_stride(),
+                         .second_mask = added.size() < 2 ? nullptr : added[1].of(index),
+                         .second_mask_stride = added.size() < 2 ? 0 : added[1].row_stride(),
                          .is_causal = is_causal,
                          .result = results + b * result.stride(0) + h * result.stride(1),
                          .result_stride = result.stride(2)};

@@ -3,20 +3,31 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <vector>
+
 #include "math_mode.h"
 
 namespace ipex::runtime {
 
-// softmax(query @ key^T * scale + mask) @ value. Float32, four dimensions [batch, heads, length, width], the last one dense.
-// A head of key and value may serve some heads of the query. The mask is float32 and broadcast to the scores.
+// What is added to the scores: float32, broadcast to [..split, queries, keys]. The heads of all batches, one after the
+// other, are the elements of `split`: [batch, heads], or [images, windows, heads] where each window has its own mask.
+struct HeadMask {
+  at::Tensor values;
+  std::vector<int64_t> split;
+};
+
+// softmax(query @ key^T * scale + masks) @ value. Float32, four dimensions [batch, heads, length, width], the last one
+// dense. A head of key and value may serve some heads of the query.
 struct AttentionHeads {
   at::Tensor query, key, value;
-  at::Tensor mask;  // undefined for none
+  std::vector<HeadMask> masks;  // at most `most_masks`
   float scale;
   bool is_causal = false;
   at::Tensor head_scales = {};  // beside `scale`, broadcast to [batch, heads, 1, 1]; undefined for none
   bool rounds = false;          // factors of products to bfloat16, where the CPU multiplies these
 };
+
+constexpr size_t most_masks = 2;
 
 // Writes [batch, heads, length, width of a value] into `result`, whose last dimension is dense. False where aten has to
 // compute it: a number is not finite or very large, or a query sees no key.

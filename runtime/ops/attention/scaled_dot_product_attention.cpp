@@ -60,11 +60,12 @@ Tensor as_batch(const Tensor& heads) {
 }
 
 // What is added to the scores. A mask that was expanded need not be copied whole.
-Tensor added(const Mask& mask, const Tensor& query) {
+std::vector<HeadMask> added(const Mask& mask, const Tensor& query) {
   if (!mask || !mask->defined()) return {};
-  if (mask->scalar_type() != at::kBool) return *mask;
+  const std::vector<int64_t> split{query.size(0), query.size(1)};
+  if (mask->scalar_type() != at::kBool) return {{*mask, split}};
   const Tensor small = shrunk(*mask);
-  return at::zeros(small.sizes(), query.options()).masked_fill_(small.logical_not(), -INFINITY);
+  return {{at::zeros(small.sizes(), query.options()).masked_fill_(small.logical_not(), -INFINITY), split}};
 }
 
 // Laid out as aten's: its fused kernel takes what empty_like gives, and its products are contiguous.
@@ -90,7 +91,7 @@ Tensor attention_in_mode(const Tensor& query, const Tensor& key, const Tensor& v
     const AttentionHeads attention{.query = dense(heads),
                                    .key = dense(as_batch(key)),
                                    .value = dense(as_batch(value)),
-                                   .mask = added(mask, query),
+                                   .masks = added(mask, heads),
                                    .scale = static_cast<float>(factor),
                                    .is_causal = is_causal,
                                    .rounds = rounds_in("ipex::scaled_dot_product_attention", math_mode)};

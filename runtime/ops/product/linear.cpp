@@ -124,9 +124,12 @@ bool LinearContext::has_own_kernels() const {
 }
 
 bool LinearContext::is_for_few_rows(int64_t rank, int64_t rows) const {
-  return rows <= most_rows_of_a_small_product && dtype() == at::kFloat && !is_folded_for_another_rank(rank) &&
-         steps_.applies_all() && blocked_weight() && has_own_kernels() &&
-         math_mode_now(math_mode()) != FP32MathMode::BF32;
+  return rows <= most_rows_of_a_small_product && multiplies_alone(rank);
+}
+
+bool LinearContext::multiplies_alone(int64_t rank) const {
+  return dtype() == at::kFloat && !is_folded_for_another_rank(rank) && steps_.applies_all() && blocked_weight() &&
+         has_own_kernels() && math_mode_now(math_mode()) != FP32MathMode::BF32;
 }
 
 void LinearContext::multiply(const InputRows& rows, float* result) const {

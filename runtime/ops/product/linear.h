@@ -25,8 +25,12 @@ class LinearContext final : public PackedOp {
   // Whether run() computes an accepted input of this rank and so many rows by multiply() alone. An input that another
   // linear has computed is accepted if that one's input was.
   bool is_for_few_rows(int64_t rank, int64_t rows) const;
+  // Whether multiply() gives what run() does for an input of this rank that run() accepts.
+  bool multiplies_alone(int64_t rank) const;
   // The rows of the plain weight that the indices name, as at::embedding.
   at::Tensor embed(const at::Tensor& indices) const;
+  // A new tensor, or where the weight stays plain that.
+  at::Tensor plain() const { return plain_weight(); }
   // All post-ops included. The result is dense.
   void multiply(const InputRows& rows, float* result) const;
 

@@ -34,6 +34,17 @@ LINES = (
 )
 
 
+SCALED_QUERY = f"%e : Tensor = aten::mul(%q, %scale)\n{LINES[0].replace('%q', '%e')}"
+VIEWED_SCORES = "\n".join(
+    (
+        "%sizes : int[] = prim::ListConstruct(%one, %two, %one, %last)",
+        "%w : Tensor = aten::view(%d, %sizes)",
+        LINES[2].replace("%d", "%w"),
+    )
+)
+OVERWRITES_WHAT_IS_ITS_OWN = f"%t : Tensor = aten::sigmoid(%mask)\n%u : Tensor = aten::relu_(%t)\n{LINES[2]}"
+
+
 def attention_ir(old: str = "", new: str = "", returns: str = "%y") -> str:
     """The graph, with one piece of text replaced."""
     text = "\n".join(LINES)
@@ -56,6 +67,9 @@ def attention_ir(old: str = "", new: str = "", returns: str = "%y") -> str:
         ("add(%d, %mask, %one)", "where(%mask, %scale, %d)", '"matmul", "div_number", "masked_fill"'),
         ("add(%d, %mask, %one)", "where(%mask, %d, %mask)", '"matmul", "div_number", "where_tensor"'),
         ("\n".join(LINES[1:4]), LINES[3].replace("%m", "%s"), '"matmul"'),
+        (LINES[0], SCALED_QUERY, '"scale_query", "matmul", "div_number", "add"'),
+        (LINES[2], VIEWED_SCORES, '"matmul", "div_number", "view", "add"'),
+        (LINES[2], OVERWRITES_WHAT_IS_ITS_OWN, '"matmul", "div_number", "add"'),
     ],
 )
 def test_fires(old, new, steps):
@@ -77,6 +91,18 @@ def test_fires(old, new, steps):
 )
 def test_declines(old, new, reason):
     assert_unchanged(NAME, attention_ir(old, new), reason)
+
+
+@pytest.mark.parametrize(
+    "reader",
+    ["%w : Tensor = aten::mul(%e, %q)", "%w : Tensor = aten::relu_(%q)"],
+    ids=["another reader", "overwritten"],
+)
+def test_a_scaled_query_that_somebody_needs_stays(reader):
+    scaled = f"%e : Tensor = aten::mul(%q, %scale)\n{reader}\n{LINES[0].replace('%q', '%e')}"
+    result = assert_rewrites(NAME, attention_ir(LINES[0], scaled, returns="%y, %w"))
+    assert result.count("ipex::attention") == 1
+    assert "scale_query" not in result.graph
 
 
 @pytest.mark.parametrize("returned", ["%s", "%m", "%p"])
@@ -205,3 +231,81 @@ def test_merging_heads_takes_any_layout(script):
     optimized = check_against_eager(MergedHeads(), torch.randn(2, 3, 5, 8), script=script)
     eager_layout = list(optimized.graph.findNode("ipex::attention").inputs())[-1]
     assert eager_layout.toIValue() is False
+
+
+class Windows(nn.Module):
+    """Windows of an image with a bias for each head, and a mask for each window."""
+
+    def __init__(self, split: bool, masks: int) -> None:
+        super().__init__()
+        self.qkv, self.split, self.masks = nn.Linear(16, 48), split, masks
+
+    def forward(self, x: Tensor, bias: Tensor, mask: Tensor) -> Tensor:
+        windows, tokens, _ = x.shape
+        q, k, v = self.qkv(x).reshape(windows, tokens, 3, 2, 8).permute(2, 0, 3, 1, 4).unbind(0)
+        scores = (q * 8**-0.5) @ k.transpose(-2, -1) + bias
+        if self.split:
+            for _ in range(self.masks):
+                scores = scores.view(windows // 4, 4, 2, tokens, tokens) + mask.unsqueeze(1).unsqueeze(0)
+            scores = scores.view(-1, 2, tokens, tokens)
+        y = scores.softmax(-1) @ v
+        return y.transpose(1, 2).reshape(windows, tokens, 16)
+
+
+@pytest.mark.parametrize(("split", "masks"), [(False, 0), (True, 1), (True, 2)])
+@pytest.mark.parametrize("images", [1, 3])
+def test_windows_with_masks_of_their_own(tmp_path, split, masks, images):
+    x, bias, mask = torch.randn(4 * images, 9, 16), torch.randn(1, 2, 9, 9), torch.zeros(4, 9, 9)
+    mask[1:, 4:, :4] = -100.0
+    mask[2, :, 6:] = LOWEST
+    model = Windows(split, masks)
+    optimized = check_against_eager(model, x, bias, mask)
+    assert kinds(optimized)["ipex::attention"] == 1
+    assert kinds(optimized)["aten::softmax"] == kinds(optimized)["aten::mul"] == 0
+    assert "in aten" not in ops_of(optimized, x, bias, mask)
+    assert_round_trip(optimized, tmp_path, x, bias, mask)
+    mask[3] = -math.inf  # decided at run time: rows of NaN
+    assert_same(optimized(x, bias, mask), model(x, bias, mask))
+
+
+def test_keys_that_only_the_sum_of_two_masks_closes():
+    x, bias, mask = torch.randn(4, 9, 16), torch.zeros(1, 2, 9, 9), torch.zeros(4, 9, 9)
+    bias[..., 5:], mask[..., 5:] = LOWEST / 2, LOWEST / 2
+    mask[1, :, 7:], bias[..., 8:] = -LOWEST / 2, 0.0
+    check_against_eager(Windows(True, 1), x, bias, mask)
+
+
+class OldBart(nn.Module):
+    """Heads and batches are one dimension, and get a mask for each batch in between."""
+
+    def forward(self, q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
+        scores = torch.bmm(q, k.transpose(1, 2)).view(2, 3, 4, 7) + mask
+        weights = scores.view(6, 4, 7).softmax(-1).view(2, 3, 4, 7).view(6, 4, 7)
+        return torch.bmm(weights, k)
+
+
+def test_a_batch_of_heads_in_one_dimension():
+    q, k, mask = torch.randn(6, 4, 8), torch.randn(6, 7, 8), torch.randn(2, 1, 4, 7)
+    optimized = check_against_eager(OldBart(), q, k, mask)
+    assert kinds(optimized)["ipex::attention"] == 1
+    assert "in aten" not in ops_of(optimized, q, k, mask)
+
+
+class TurnedScores(nn.Module):
+    """A view that divides rows of scores."""
+
+    def forward(self, q: Tensor) -> Tensor:
+        scores = (q @ q.transpose(1, 2)).view(3, 2, 8)
+        return scores.softmax(-1).view(3, 4, 4) @ q
+
+
+def test_a_view_that_divides_rows_is_left_to_aten():
+    q = torch.randn(3, 4, 8)
+    optimized = check_against_eager(TurnedScores(), q)
+    assert "a view divides more than its heads" in ops_of(optimized, q)
+
+
+def ops_of(module: torch.jit.ScriptModule, *inputs: Tensor) -> str:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        module(*inputs)
+    return "\n".join(event.key for event in profile.key_averages())

@@ -1,0 +1,150 @@
+import contextlib
+import gc
+import weakref
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
+
+import ipex
+from support import (
+    assert_rewrites,
+    assert_round_trip,
+    assert_same,
+    assert_unchanged,
+    check_against_eager,
+    contexts,
+    graph_ir,
+    kinds,
+)
+
+NAME = "prepack_grouped_linear"
+WEIGHT = "%w : Float(3, 8, 4, strides=[32, 4, 1], requires_grad=0, device=cpu) = prim::Constant[value=<Tensor>]()"
+NONE = "%none : NoneType = prim::Constant()"
+PRODUCT = "%y : Tensor = aten::_grouped_mm(%x, %w, %offsets, %none, %none)"
+
+
+def ir(old: str = "", new: str = "", weight: str = WEIGHT) -> str:
+    assert old in PRODUCT
+    inputs = "%x : Tensor, %offsets : Tensor" + ("" if weight else ", %w : Tensor")
+    return graph_ir(inputs, *([weight] if weight else []), NONE, PRODUCT.replace(old, new), returns="%y")
+
+
+def test_fires():
+    result = assert_rewrites(NAME, ir())
+    assert (result.count("ipex::grouped_linear_run"), result.count("aten::_grouped_mm")) == (1, 0)
+    assert (result.count("ipex::grouped_linear_prepack"), result.count("ipex::linear_prepack")) == (1, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (ir(weight=""), "its weight is not a constant"),
+        (ir(weight=WEIGHT.replace("Float", "BFloat16")), "not a float32"),
+        (ir("%offsets, %none, %none", "%none, %none, %none"), "no offsets"),
+        (ir("%offsets, %none, %none", "%offsets, %x, %none"), "a bias or a dtype"),
+        (ir(weight=WEIGHT.replace("3, 8, 4, strides=[32, 4, 1]", "8, 4, strides=[4, 1]")), "2 dimensions"),
+    ],
+)
+def test_declines(text, reason):
+    assert_unchanged(NAME, text, reason)
+
+
+class Experts(nn.Module):
+    """Rows that are sorted by expert, and the end of each expert's."""
+
+    def __init__(self, groups: int, width_in: int, width_out: int, is_transposed: bool) -> None:
+        super().__init__()
+        shape = (groups, width_in, width_out) if is_transposed else (groups, width_out, width_in)
+        self.weight, self.is_transposed = nn.Parameter(torch.randn(shape)), is_transposed
+        self.eval()
+
+    def forward(self, x: Tensor, offsets: Tensor) -> Tensor:
+        weight = self.weight if self.is_transposed else self.weight.transpose(-2, -1)
+        return nn.functional.grouped_mm(x, weight, offs=offsets)
+
+
+def ends(*rows: int) -> Tensor:
+    return torch.tensor(rows).cumsum(0).to(torch.int32)
+
+
+@pytest.fixture(autouse=True)
+def _no_gradients():
+    with torch.no_grad():
+        yield
+
+
+@pytest.mark.parametrize("is_transposed", [False, True])
+def test_matches_eager(tmp_path, is_transposed):
+    model, x, offsets = Experts(4, 24, 40, is_transposed), torch.randn(30, 24), ends(1, 0, 25, 4)
+    optimized = check_against_eager(model, x, offsets)
+    assert (kinds(optimized)["ipex::grouped_linear_run"], kinds(optimized)["aten::_grouped_mm"]) == (1, 0)
+    assert len(contexts(optimized)) == 4
+    assert_round_trip(optimized, tmp_path, x, offsets)
+    for rows in [(30, 0, 0, 0), (0, 0, 0, 30), (7, 8, 9, 6)]:
+        assert_same(optimized(x, ends(*rows)), model(x, ends(*rows)))
+
+
+def test_rows_behind_the_last_group_are_zeros():
+    model, x, offsets = Experts(2, 8, 8, True), torch.randn(9, 8), ends(3, 4)
+    optimized = ipex.jit_optimize(torch.jit.trace(model, (x, offsets), check_trace=False))
+    y = optimized(x, offsets)
+    assert_same(y[:7], model(x, offsets)[:7])
+    assert y[7:].count_nonzero() == 0
+
+
+def test_strided_rows_and_nan():
+    x = torch.randn(12, 20)[:, 4:12]
+    x[2, 3], x[6, 1] = torch.nan, torch.inf
+    check_against_eager(Experts(3, 8, 16, False), x, ends(2, 5, 5))
+
+
+def why_in_aten(module: torch.jit.ScriptModule, *inputs: Tensor) -> list[str]:
+    # What aten does not take either is its own error.
+    with profile(activities=[ProfilerActivity.CPU]) as profiled, contextlib.suppress(RuntimeError):
+        module(*inputs)
+    return [event.key for event in profiled.key_averages() if "in aten" in event.key]
+
+
+@pytest.mark.parametrize(
+    ("rows", "offsets", "reason"),
+    [
+        (torch.randn(6, 8).double(), ends(2, 4), "not a float32 CPU tensor"),
+        (torch.randn(6, 8), ends(4, -2), "do not rise"),
+        (torch.randn(6, 8), ends(4, 40), "do not rise"),
+        (torch.randn(6, 8), ends(2, 4).long(), "not an int32 for each group"),
+        (torch.randn(6, 8), ends(2, 2, 2), "not an int32 for each group"),
+        (torch.randn(6, 12), ends(2, 4), "another width"),
+    ],
+)
+def test_other_calls_are_atens(rows, offsets, reason):
+    inputs = torch.randn(6, 8), ends(2, 4)
+    optimized = ipex.jit_optimize(torch.jit.trace(Experts(2, 8, 8, True), inputs, check_trace=False))
+    assert [reason in why for why in why_in_aten(optimized, rows, offsets)] == [True]
+
+
+def test_in_bfloat16_it_stays_float32():
+    model, x, offsets = Experts(3, 16, 32, False), torch.randn(12, 16), ends(4, 4, 4)
+    traced = torch.jit.trace(model, (x, offsets), check_trace=False)
+    assert_same(ipex.jit_optimize(traced, dtype=torch.bfloat16)(x, offsets), model(x, offsets))
+
+
+def test_a_math_mode_is_pinned():
+    model, x, offsets = Experts(3, 16, 32, False), torch.randn(12, 16), ends(4, 4, 4)
+    traced = torch.jit.trace(model, (x, offsets), check_trace=False)
+    optimized = ipex.jit_optimize(traced, fp32_math_mode=ipex.FP32MathMode.BF32)
+    assert "BF32" in contexts(optimized)[0].describe()
+    assert_same(optimized(x, offsets), model(x, offsets), tolerance=2**-7)
+
+
+def test_the_plain_weight_is_gone():
+    model = Experts(3, 64, 64, True)
+    inputs = torch.randn(12, 64), ends(4, 4, 4)
+    frozen = torch.jit.freeze(torch.jit.trace(model, inputs, check_trace=False))
+    optimized = ipex.jit_optimize(frozen)
+    storage = weakref.ref(model.weight)
+    del model, frozen
+    gc.collect()
+    assert storage() is None
+    assert optimized(*inputs).shape == (12, 64)
