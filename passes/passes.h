@@ -11,6 +11,7 @@ Pass spell_out_encoder_layers();
 Pass rename_concatenations();
 Pass share_subexpressions();
 Pass simplify_sizes();
+Pass split_ternary();
 Pass rewrite_as_linear();
 Pass remove_in_place_activations();
 Pass simplify_embedding_bag();
@@ -50,6 +51,7 @@ Pass rewrite_group_norm();
 Pass rewrite_layer_norm();
 Pass rewrite_softmax();
 Pass rewrite_pooling();
+Pass rewrite_vector_norm();
 
 // layout
 Pass separate_arithmetic();

@@ -206,10 +206,11 @@ std::vector<Op> rows() {
   // Reductions.
   table.ops("mean.dim", fresh, any_layout | hides_strides).left(not_taken);
   table.ops("mean sum sum.dim_IntList", fresh, hides_strides).left(not_taken);
+  table.ops("linalg_vector_norm norm.ScalarOpt_dim amax amin", fresh, any_layout | hides_strides);
   table.ops("cumsum", fresh).left(alone);
   table.ops(
-      "max min max.dim min.dim amax amin argmax argmin prod prod.dim_int var var.dim var.correction std std.dim "
-      "std.correction var_mean.correction norm.ScalarOpt_dim norm.Scalar linalg_vector_norm any any.dim all all.dim "
+      "max min max.dim min.dim argmax argmin prod prod.dim_int var var.dim var.correction std std.dim "
+      "std.correction var_mean.correction norm.Scalar any any.dim all all.dim "
       "logsumexp topk sort",
       fresh);
 
@@ -330,7 +331,7 @@ std::vector<Op> rows() {
       "ipex::softmax ipex::scaled_dot_product_attention ipex::scaled_dot_product_attention.in_mode "
       "ipex::embedding ipex::embedding_bag ipex::embedding_in_int8 ipex::embedding_bag_in_int8 ipex::round_rows",
       fresh);
-  table.ops("ipex::layer_norm", fresh, hides_strides);
+  table.ops("ipex::layer_norm ipex::vector_norm", fresh, hides_strides);
   table.ops("ipex::baddbmm_term ipex::einsum_factor", maybe_view);
   table.ops("ipex::channel_shuffle", maybe_view, contiguous_in_eager);
   table.ops("ipex::to_channels_last ipex::restore_layout", maybe_view, chooses);
