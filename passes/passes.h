@@ -71,6 +71,7 @@ Pass lower_precision();
 Pass pin_attention();
 Pass pin_math_mode();
 Pass restore_in_place();
+Pass fold_computed_padding();
 Pass chain_convolutions();
 Pass chain_linears();
 Pass share_embedding_weight();

@@ -87,7 +87,7 @@ const std::vector<Phase>& phases() {
       // Knows our own max_pool2d, which takes 8-bit numbers.
       {{carry_bytes()}},
       // After all that edits the nodes of a layer, its dtype and its math mode included.
-      {{chain_linears(), chain_convolutions(), share_embedding_weight()}},
+      {{fold_computed_padding(), chain_linears(), chain_convolutions(), share_embedding_weight()}},
       {{explain_leftovers()}},
   };
   return phases;

@@ -301,6 +301,7 @@ std::vector<Op> rows() {
 
   // Ops of ours.
   table.packed("convolution", with_operands);
+  table.ops("ipex::padded_convolution_run", fresh, floating);
   table.packed("linear", with_operands).also(hides_strides);
   table.packed("dynamic_linear", with_operands).also(float32_only);
   table.packed("weight_only_linear", with_operands).also(float32_only);
