@@ -245,14 +245,17 @@ std::vector<Op> rows() {
   table.ops("select.int expand", view, keeps_dtype);
   table.ops("split.Tensor split.sizes split_with_sizes chunk", view, slices | keeps_dtype);
   table.ops(
-      "expand_as unbind.int unfold diagonal alias detach movedim.int movedim.intlist swapaxes swapdims "
+      "unbind.int unfold diagonal alias detach movedim.int movedim.intlist swapaxes swapdims "
       "tensor_split.sections real imag",
       view);
-  table.ops("view.dtype view_as as_strided view_as_real view_as_complex", view, needs_strides);
+  table.ops("expand_as", view, takes_sizes_of_second);
+  table.ops("view_as", view, needs_strides | takes_sizes_of_second);
+  table.ops("reshape_as", maybe_view, takes_sizes_of_second);
+  table.ops("view.dtype as_strided view_as_real view_as_complex", view, needs_strides);
   table.ops("reshape flatten.using_ints", maybe_view, chooses | keeps_dtype | keeps_contiguous | reshapes);
   table.ops("contiguous", maybe_view, chooses | keeps_dtype);
   table.ops(
-      "to.dtype to.device to.other to.dtype_layout to.prim_dtype to.prim_Device to.prim_other type_as reshape_as "
+      "to.dtype to.device to.other to.dtype_layout to.prim_dtype to.prim_Device to.prim_other type_as "
       "pixel_shuffle pixel_unshuffle broadcast_tensors meshgrid meshgrid.indexing broadcast_to numpy_T atleast_1d "
       "atleast_2d atleast_3d sum_to_size resolve_conj resolve_neg",
       maybe_view);
