@@ -11,6 +11,7 @@ Pass spell_out_encoder_layers();
 Pass rename_concatenations();
 Pass share_subexpressions();
 Pass simplify_sizes();
+Pass split_ternary();
 Pass rewrite_as_linear();
 Pass remove_in_place_activations();
 Pass simplify_embedding_bag();
@@ -51,6 +52,7 @@ Pass rewrite_group_norm();
 Pass rewrite_layer_norm();
 Pass rewrite_softmax();
 Pass rewrite_pooling();
+Pass rewrite_vector_norm();
 
 // layout
 Pass separate_arithmetic();
@@ -70,6 +72,7 @@ Pass lower_precision();
 Pass pin_attention();
 Pass pin_math_mode();
 Pass restore_in_place();
+Pass fold_computed_padding();
 Pass chain_convolutions();
 Pass chain_linears();
 Pass prepack_grouped_linear();

@@ -41,6 +41,8 @@ const std::vector<Phase>& phases() {
           remove_in_place_activations(),
           // After them: neither dropout nor what overwrites is computed now, as in the tables of relative positions.
           share_subexpressions(),
+          // Looks for constants, which views of parameters are by then.
+          split_ternary(),
           simplify_transposes(),
           simplify_views(),
           remove_idle_conversions(),
@@ -80,13 +82,15 @@ const std::vector<Phase>& phases() {
       {{fuse_elementwise()}},
       // After the last fold_casts, which stops where anything is overwritten.
       // Ops of one kind that our kernels compute for some calls: every pass before knows them by one name.
-      {{restore_in_place(), rewrite_pooling(), rewrite_cat(), rewrite_attention(), rewrite_layer_norm()}},
+      {{restore_in_place(), rewrite_pooling(), rewrite_vector_norm(), rewrite_cat(), rewrite_attention(),
+        rewrite_layer_norm()}},
       {{pin_attention()}},
       // Knows our own max_pool2d, which takes 8-bit numbers.
       {{carry_bytes()}},
       // After all that edits the nodes of a layer, its dtype and its math mode included.
       // prepack_grouped_linear as late: its layers have no run op of their own, which passes before would look for.
-      {{chain_linears(), chain_convolutions(), share_embedding_weight(), prepack_grouped_linear()}},
+      {{fold_computed_padding(), chain_linears(), chain_convolutions(), share_embedding_weight(),
+        prepack_grouped_linear()}},
       {{explain_leftovers()}},
   };
   return phases;

@@ -49,7 +49,7 @@ void StrideReaders::look_at(const Value* value) {
   for (const Use& use : value->uses()) {
     Node* reader = use.user;
     const Op* op = op_of(reader);
-    if (op && op->has(trait::asks_for_sizes)) continue;
+    if (reads_only_sizes(use)) continue;
     if (sees_strides(reader, op)) {
       seen_.insert(value);
       continue;

@@ -4,7 +4,8 @@
 //   after    %n = aten::floordiv(%size, 7)
 //
 // A traced size is a tensor without dimensions, and so is all that is computed from it; each op on it costs about a
-// microsecond. Models that cut images into windows have hundreds of them, as Swin has.
+// microsecond. Models that cut images into windows have hundreds of them, as Swin has, and so has padding that follows
+// from the size of the image. ceil(a / b) is one of the operations, which float32 computes exactly up to sizes of 2^22.
 // Declines where the arithmetic is another than that of integers, and where such a tensor may be overwritten.
 #include <torch/csrc/jit/ir/alias_analysis.h>
 #include <torch/csrc/jit/ir/constants.h>
@@ -51,7 +52,41 @@ class Integers {
 
   static Value* integer(Value* value) { return value->type()->isSubtypeOf(*c10::IntType::get()) ? value : nullptr; }
 
+  Value* insert(Node* node, Symbol op, std::initializer_list<Value*> inputs) {
+    Node* made = graph_.insertNode(graph_.create(op, inputs));
+    made->output()->setType(c10::IntType::get());
+    made->setSourceRange(node->sourceRange());
+    made->setScope(node->scope());
+    return made->output();
+  }
+
+  // ceil(a / b) = (a + b - 1) // b, of a positive constant b.
+  Value* ceil_divide(Node* node) {
+    static const OpName div("aten::div.Tensor"), div_number("aten::div.Scalar");
+    Node* quotient = node->input()->node();
+    if (!div.is_of(quotient) && !div_number.is_of(quotient)) return nullptr;
+    const torch::jit::WithInsertPoint guard(node);
+    Value *a = operand(quotient->input(0)), *b = operand(quotient->input(1));
+    const auto divisor = b ? torch::jit::toIValue(b) : std::nullopt;
+    if (!a || !divisor || divisor->toInt() < 1) return nullptr;
+    Value* sum = insert(node, c10::aten::add, {a, graph_.insertConstant(divisor->toInt() - 1)});
+    return insert(node, c10::aten::floordiv, {sum, b});
+  }
+
+  // clamp(a, min), without a maximum.
+  Value* clamp(Node* node) {
+    const auto least = torch::jit::toIValue(node->input(1));
+    if (!least || !least->isInt() || !node->input(2)->mustBeNone()) return nullptr;
+    const torch::jit::WithInsertPoint guard(node);
+    Value* a = in(node->input(0));
+    static const Symbol max = Symbol::fromQualString("prim::max");
+    return a ? insert(node, max, {a, node->input(1)}) : nullptr;
+  }
+
   Value* compute(Node* node) {
+    static const OpName ceil("aten::ceil"), clamps("aten::clamp");
+    if (ceil.is_of(node)) return ceil_divide(node);
+    if (clamps.is_of(node)) return clamp(node);
     struct Arithmetic {
       OpName of_tensors;
       Symbol of_integers;
@@ -70,11 +105,7 @@ class Integers {
       Value* b = operand(node->input(1));
       if (!a || !b) return nullptr;
       if (one.reversed) std::swap(a, b);
-      Node* made = graph_.insertNode(graph_.create(one.of_integers, {a, b}));
-      made->output()->setType(c10::IntType::get());
-      made->setSourceRange(node->sourceRange());
-      made->setScope(node->scope());
-      return made->output();
+      return insert(node, one.of_integers, {a, b});
     }
     return nullptr;
   }

@@ -5,7 +5,7 @@
 //
 // and adaptive_avg_pool2d and mean, of which the kernel averages whole images. Runs last, so that other passes need to know
 // one of each only. The ops look at the layout that they get, and leave any other to aten. Declines in a graph where no image
-// is channels-last, and means that are not of whole images, or drop their dimensions.
+// is channels-last, and means that are not of whole images.
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
@@ -32,11 +32,6 @@ bool are_of_images(const Value* dims) {
   return sorted == std::vector<int64_t>{2, 3} || sorted == std::vector<int64_t>{-2, -1};
 }
 
-bool is_true_constant(const Value* value) {
-  const auto constant = torch::jit::toIValue(value);
-  return constant && constant->isBool() && constant->toBool();
-}
-
 bool run(Context& context) {
   static const std::vector<Spelling> spellings{
       Spelling("%y = aten::max_pool2d(%x, %kernel_size, %stride, %padding, %dilation, %ceil_mode)")
@@ -45,9 +40,8 @@ bool run(Context& context) {
           .becomes("ipex::adaptive_avg_pool2d", {"x", "output_size"}),
       Spelling("%y = aten::mean.dim(%x, %dim, %keepdim, %dtype)")
           .declines_unless("dim", are_of_images, "it does not average whole images")
-          .declines_unless("keepdim", is_true_constant, "it drops dimensions")
           .declines_unless("dtype", is_none, "it gives a dtype of its own")
-          .becomes("ipex::mean", {"x", "dim"})};
+          .becomes("ipex::mean", {"x", "dim", "keepdim"})};
   if (has_images_channels_last(context.graph)) return rewrite_spellings(context, spellings);
   for (const char* kind : {"aten::max_pool2d", "aten::adaptive_avg_pool2d", "aten::mean.dim"}) {
     for_each(context.graph, kind, [&](Node* node) { context.declined(node, "no image is channels-last"); });

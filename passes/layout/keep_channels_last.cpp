@@ -260,7 +260,7 @@ class Stretches {
     const bool makes_list =
         node->outputs().size() == 1 && node->output()->type()->isSubtypeOf(*c10::ListType::ofTensors());
     if (!makes_list) {
-      return asks_for_sizes(node) || is_member(node) || ends_contiguous(use) ||
+      return reads_only_sizes(use) || is_member(node) || ends_contiguous(use) ||
              (!root_of(use_value(use)).value && reads_as_fast(use));
     }
     const auto& readers = node->output()->uses();
@@ -276,7 +276,7 @@ class Stretches {
     const Node* node = use.user;
     if (sum.is_of(node) || has_trait(node, trait::moves_dimensions)) return true;
     const auto moves = [](const Use& reader) {
-      return has_trait(reader.user, trait::moves_dimensions) || asks_for_sizes(reader.user);
+      return has_trait(reader.user, trait::moves_dimensions) || reads_only_sizes(reader);
     };
     const bool merges = flatten.is_of(node) || reshape.is_of(node);
     return merges && std::all_of(node->output()->uses().begin(), node->output()->uses().end(), moves);
@@ -404,7 +404,7 @@ class Stretches {
 bool reads_images(const Use& use) {
   static const OpName pools[] = {OpName("aten::max_pool2d"), OpName("aten::avg_pool2d"),
                                  OpName("aten::adaptive_avg_pool2d")};
-  if (asks_for_sizes(use.user)) return true;
+  if (reads_only_sizes(use)) return true;
   if (use.offset != 0 || use.user->outputs().size() != 1) return false;
   const auto anchor = Anchor::producing(use.user->output());
   return (anchor && anchor->spatial_rank() > 0) ||

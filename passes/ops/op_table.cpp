@@ -208,10 +208,11 @@ std::vector<Op> rows() {
   // Reductions.
   table.ops("mean.dim", fresh, any_layout | hides_strides).left(not_taken);
   table.ops("mean sum sum.dim_IntList", fresh, hides_strides).left(not_taken);
+  table.ops("linalg_vector_norm norm.ScalarOpt_dim amax amin", fresh, any_layout | hides_strides);
   table.ops("cumsum", fresh).left(alone);
   table.ops(
-      "max min max.dim min.dim amax amin argmax argmin prod prod.dim_int var var.dim var.correction std std.dim "
-      "std.correction var_mean.correction norm.ScalarOpt_dim norm.Scalar linalg_vector_norm any any.dim all all.dim "
+      "max min max.dim min.dim argmax argmin prod prod.dim_int var var.dim var.correction std std.dim "
+      "std.correction var_mean.correction norm.Scalar any any.dim all all.dim "
       "logsumexp topk sort",
       fresh);
 
@@ -246,14 +247,17 @@ std::vector<Op> rows() {
   table.ops("select.int expand", view, keeps_dtype);
   table.ops("split.Tensor split.sizes split_with_sizes chunk", view, slices | keeps_dtype);
   table.ops(
-      "expand_as unbind.int unfold diagonal alias detach movedim.int movedim.intlist swapaxes swapdims "
+      "unbind.int unfold diagonal alias detach movedim.int movedim.intlist swapaxes swapdims "
       "tensor_split.sections real imag",
       view);
-  table.ops("view.dtype view_as as_strided view_as_real view_as_complex", view, needs_strides);
+  table.ops("expand_as", view, takes_sizes_of_second);
+  table.ops("view_as", view, needs_strides | takes_sizes_of_second);
+  table.ops("reshape_as", maybe_view, takes_sizes_of_second);
+  table.ops("view.dtype as_strided view_as_real view_as_complex", view, needs_strides);
   table.ops("reshape flatten.using_ints", maybe_view, chooses | keeps_dtype | keeps_contiguous | reshapes);
   table.ops("contiguous", maybe_view, chooses | keeps_dtype);
   table.ops(
-      "to.dtype to.device to.other to.dtype_layout to.prim_dtype to.prim_Device to.prim_other type_as reshape_as "
+      "to.dtype to.device to.other to.dtype_layout to.prim_dtype to.prim_Device to.prim_other type_as "
       "pixel_shuffle pixel_unshuffle broadcast_tensors meshgrid meshgrid.indexing broadcast_to numpy_T atleast_1d "
       "atleast_2d atleast_3d sum_to_size resolve_conj resolve_neg",
       maybe_view);
@@ -302,6 +306,7 @@ std::vector<Op> rows() {
 
   // Ops of ours.
   table.packed("convolution", with_operands);
+  table.ops("ipex::padded_convolution_run", fresh, floating);
   table.packed("linear", with_operands).also(hides_strides);
   table.packed("dynamic_linear", with_operands).also(float32_only);
   table.packed("weight_only_linear", with_operands).also(float32_only);
@@ -336,6 +341,7 @@ std::vector<Op> rows() {
       "ipex::embedding ipex::embedding_bag ipex::embedding_in_int8 ipex::embedding_bag_in_int8 ipex::round_rows",
       fresh);
   table.ops("ipex::layer_norm", fresh, hides_strides | rounds);
+  table.ops("ipex::vector_norm", fresh, hides_strides);
   table.ops("ipex::baddbmm_term ipex::einsum_factor", maybe_view);
   table.ops("ipex::channel_shuffle", maybe_view, contiguous_in_eager);
   table.ops("ipex::to_channels_last ipex::restore_layout", maybe_view, chooses);

@@ -86,6 +86,8 @@ inline constexpr Traits moves_dimensions = 1 << 23;
 // Has an overload `bytes`, with a scale and a zero point after its arguments, that gives 8-bit numbers in the place of its
 // first result.
 inline constexpr Traits rounds = 1 << 24;
+// Of its second input it reads the sizes only.
+inline constexpr Traits takes_sizes_of_second = 1 << 25;
 // Packs weights into a context.
 inline constexpr Traits makes_context = 1 << 17;
 }  // namespace trait
@@ -127,6 +129,11 @@ bool is_prepack(const Node* node);
 
 // Whether the node only asks what a tensor looks like.
 inline bool asks_for_sizes(const Node* node) { return has_trait(node, trait::asks_for_sizes); }
+
+// The same of a value that is used here.
+inline bool reads_only_sizes(const Use& use) {
+  return asks_for_sizes(use.user) || (use.offset == 1 && has_trait(use.user, trait::takes_sizes_of_second));
+}
 
 // An op as passes and patterns name it: "aten::relu" is every overload of that name in the op table, "aten::max.other" is
 // one. No form with `out=` has a row, so none is meant by accident. An op without any row is an error of ours.

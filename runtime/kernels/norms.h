@@ -1,5 +1,5 @@
 // Normalisations of one row, on plain pointers. Each returns the mean square of the row, of which aten's way of summing
-// may overflow.
+// may overflow. And Euclidean norms.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,8 @@ struct NormKernels {
   // y = layer_norm(x). `weight` and `bias` may be null, which stands for 1 and 0.
   float (*layer_norm_row)(const float* x, const float* weight, const float* bias, float eps, int64_t width, float* y);
   float (*rms_norm_row)(const float* x, const float* weight, float eps, int64_t width, float* y);
+  // Of the first `count` columns of rows that lie `stride` apart.
+  void (*norms_of_columns)(const float* x, int64_t rows, int64_t stride, int64_t count, float* norms);
 };
 
 }  // namespace ipex::runtime

@@ -138,6 +138,15 @@ PackedOp::PackedOp(const Spec& spec, int64_t weight_rank, int64_t output_channel
       needs_batch_(spec.needs_batch),
       is_sum_(spec.is_sum) {}
 
+PackedOp::PackedOp(const PackedOp& other)
+    : FusedOp(other.name(), other.post_op_texts(), other.math_mode()),
+      weight_(other.weight_),
+      bias_(other.bias_),
+      folded_scale_(other.folded_scale_),
+      folded_shift_(other.folded_shift_),
+      vanished_(other.vanished_),
+      widens_(other.widens_) {}
+
 at::Tensor PackedOp::run(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const {
   check_input(input);
   TORCH_CHECK(!needs_batch_ || input.dim() == batch_rank(), name(), ": expected an input of ", batch_rank(),

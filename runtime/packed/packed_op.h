@@ -88,6 +88,8 @@ class PackedOp : public FusedOp {
   // fields of the spec, decides how the weight is laid out.
   PackedOp(const Spec& spec, int64_t weight_rank, int64_t output_channels,
            const std::vector<int64_t>& layout_depends_on = {});
+  // Another one of the same weight and post-ops, with primitives of its own.
+  PackedOp(const PackedOp& other);
 
   // The whole computation. With `eager_layout` the result has the strides that eager would give, else those that the
   // kernel writes. `operands` holds one tensor per post-op that takes one, in order. They are only read, but for a dead

@@ -52,9 +52,19 @@ def operand(p: Program, v: Value) -> tuple[str, Shape, str] | None:
         return p.parameter(shape) if p.choose.chance(60) else p.buffer(f"torch.randn({list(shape)})"), shape, "float32"
     if kind == "same":
         return p.choose.pick(p.like(v)).name, v.shape, v.dtype
+    if kind == "derived" and len(v.shape) == 4 and v.dtype == "float32" and p.choose.chance(30):
+        template = p.choose.pick(
+            (
+                "torch.linalg.vector_norm({v}, dim=(2, 3), keepdim=True)",
+                "{v}.norm(p=2, dim=(-2, -1), keepdim=True)",
+                "{v}.mean((2, 3)).view({v}.size(0), -1, 1, 1)",
+            )
+        )
+        return template.format(v=v.name), (*v.shape[:2], 1, 1), v.dtype
     if kind == "derived" and v.shape:
         options = (
             (f"{v.name}.mean(-1, keepdim=True)", (*v.shape[:-1], 1)),
+            (f"torch.linalg.vector_norm({v.name}, dim=0, keepdim=True)", (1, *v.shape[1:])),
             (f"{v.name}[..., :1]", (*v.shape[:-1], 1)),
             (f"{v.name}.select(0, 0)", v.shape[1:]),
             (f"{v.name}.flip(-1)", v.shape),

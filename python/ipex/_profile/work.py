@@ -19,7 +19,7 @@ def operations(node: FinalNode, inputs: Sequence[Shape], result: Shape | None) -
     read = [shape for shape in inputs if shape]
     if result is None or not read:
         return None
-    if node.kind in ("ipex::convolution_run", "ipex::quantized_convolution_run"):
+    if node.kind in ("ipex::convolution_run", "ipex::padded_convolution_run", "ipex::quantized_convolution_run"):
         return _convolution(node.layers[0], read[0], result)
     if node.layers and all(layer.op in LINEARS for layer in node.layers):
         rows = math.prod(read[0]) / max(read[0][-1], 1)

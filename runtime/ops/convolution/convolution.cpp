@@ -4,6 +4,8 @@
 //                             folded_scale, folded_shift, math_mode, vanished, widens, needs_batch,
 //                             is_sum) -> ConvolutionContext
 //   ipex::convolution_run(input, context, operands, eager_layout) -> Tensor
+//   ipex::padded_convolution_run(input, context, operands, eager_layout, widths) -> Tensor
+//     of the image after constant_pad_nd: padding that the call computes, as TensorFlow's "same" follows from the image
 //
 // `padding` has a number per dimension or, where the two ends differ, the beginnings followed by the ends. A 1-d
 // convolution is computed as the 2-d one that aten makes of it, on an image one pixel high.
@@ -75,6 +77,28 @@ ConvolutionContext::ConvolutionContext(const Spec& spec, ConvolutionGeometry geo
       steps_(post_ops()) {
   TORCH_CHECK(spec.weight.size(0) % geometry_.groups == 0, op_name, ": expected channels divisible by groups, got ",
               spec.weight.size(0), " and ", geometry_.groups, ". The model file is damaged: save it again.");
+}
+
+ConvolutionContext::ConvolutionContext(const ConvolutionContext& other, ConvolutionGeometry geometry)
+    : PackedOp(other), geometry_(std::move(geometry)), channels_last_(other.channels_last_), steps_(post_ops()) {}
+
+Tensor ConvolutionContext::run_padded(const Tensor& input, const std::vector<Tensor>& operands, bool eager_layout,
+                                      at::IntArrayRef widths) const {
+  const auto is = [&](auto&& holds) { return std::all_of(widths.begin(), widths.end(), holds); };
+  if (is([](int64_t width) { return width == 0; })) return run(input, operands, eager_layout);
+  constexpr int64_t most = 1 << 20;
+  const bool is_padding = !geometry_.transposed && widths.size() % 2 == 0 &&
+                          widths.size() <= 2 * static_cast<size_t>(geometry_.spatial_rank) &&
+                          is([](int64_t width) { return width >= 0 && width <= most; });
+  if (!is_padding) return run(at::constant_pad_nd(input, widths), operands, eager_layout);
+  const auto padded = with_padding_.get(PrimitiveKey(widths), [&] {
+    ConvolutionGeometry geometry = geometry_;
+    for (size_t i = 0; i < widths.size(); ++i) {  // last dimension first, begin and end in turn
+      (i % 2 ? geometry.end : geometry.begin)[kernel_rank() - 1 - i / 2] += widths[i];
+    }
+    return c10::make_intrusive<ConvolutionContext>(*this, std::move(geometry));
+  });
+  return (*padded)->run(input, operands, eager_layout);
 }
 
 State ConvolutionContext::state() const {
@@ -569,6 +593,14 @@ c10::intrusive_ptr<ConvolutionContext> convolution_prepack(
   return context;
 }
 
+void padded_convolution_run(const c10::OperatorHandle&, torch::jit::Stack* stack) {
+  const Ints widths = torch::jit::pop(*stack).toIntVector();
+  const bool eager_layout = torch::jit::pop(*stack).toBool();
+  const std::vector<Tensor> operands = take_tensors(torch::jit::pop(*stack));
+  const auto context = torch::jit::pop(*stack).toCustomClass<ConvolutionContext>();
+  torch::jit::push(*stack, context->run_padded(torch::jit::pop(*stack).toTensor(), operands, eager_layout, widths));
+}
+
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define_context<ConvolutionContext>(m, "ConvolutionContext");
   m.def(
@@ -581,6 +613,10 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
       "convolution_run(Tensor input, __torch__.torch.classes.ipex.ConvolutionContext context, Tensor[] operands, "
       "bool eager_layout) -> Tensor",
       torch::CppFunction::makeFromBoxedFunction<run_boxed<ConvolutionContext>>());
+  m.def(
+      "padded_convolution_run(Tensor input, __torch__.torch.classes.ipex.ConvolutionContext context, "
+      "Tensor[] operands, bool eager_layout, int[] widths) -> Tensor",
+      torch::CppFunction::makeFromBoxedFunction<padded_convolution_run>());
 }
 
 }  // namespace

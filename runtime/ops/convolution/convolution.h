@@ -16,6 +16,8 @@ namespace ipex::runtime {
 class ConvolutionContext final : public PackedOp {
  public:
   ConvolutionContext(const Spec& spec, ConvolutionGeometry geometry);
+  // The convolution `other` with another padding.
+  ConvolutionContext(const ConvolutionContext& other, ConvolutionGeometry geometry);
 
   State state() const;
   static c10::intrusive_ptr<ConvolutionContext> load(const State& state);
@@ -23,6 +25,10 @@ class ConvolutionContext final : public PackedOp {
   const ConvolutionGeometry& geometry() const { return geometry_; }
   int64_t output_channels() const { return geometry_.output_channels(weight_sizes()); }
   int64_t input_channels() const { return geometry_.input_channels(weight_sizes()); }
+
+  // run() of the image after constant_pad_nd with these widths, and zeros.
+  at::Tensor run_padded(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
+                        at::IntArrayRef widths) const;
 
   // Whether run() takes such an input, and finds no reason to leave it to aten.
   bool accepts(const at::Tensor& input, bool eager_layout) const;
@@ -144,6 +150,8 @@ class ConvolutionContext final : public PackedOp {
   ConvolutionGeometry geometry_;
   at::MemoryFormat channels_last_;
   KernelSteps steps_;
+  // By what padding is added at a call.
+  mutable LruCache<PrimitiveKey, c10::intrusive_ptr<ConvolutionContext>> with_padding_{8};
 };
 
 }  // namespace ipex::runtime

@@ -2,7 +2,7 @@
 //
 //   ipex::max_pool2d(x, kernel_size, stride, padding, dilation, ceil_mode) -> Tensor
 //   ipex::adaptive_avg_pool2d(x, output_size) -> Tensor
-//   ipex::mean(x, dim) -> Tensor    as aten::mean, which keeps the dimensions
+//   ipex::mean(x, dim, keepdim) -> Tensor
 //
 // The kernels take float32 without gradients, that of max_pool2d quantised images (ops/quantized/) too. That of max_pool2d
 // computes no indices, which aten computes and drops; that of the others averages whole images. All else is left to aten,
@@ -105,9 +105,11 @@ at::Tensor max_pool2d(const at::Tensor& x, at::IntArrayRef kernel_size, at::IntA
 }
 
 // Of each image a pixel with the averages of its channels.
-at::Tensor average(const at::Tensor& x, at::MemoryFormat format) {
+at::Tensor average(const at::Tensor& x, at::MemoryFormat format, bool keepdim = true) {
   const int64_t channels = x.size(1), image = x.numel() / x.size(0);
-  const at::Tensor y = empty_result({x.size(0), channels, 1, 1}, x.options().memory_format(format));
+  at::DimVector sizes{x.size(0), channels};
+  if (keepdim) sizes.insert(sizes.end(), {1, 1});
+  const at::Tensor y = empty_result(sizes, x.options().memory_format(format));
   const float* from = x.const_data_ptr<float>();
   float* to = y.mutable_data_ptr<float>();
   // In blocks of channels, so that one image is enough for all threads.
@@ -133,16 +135,16 @@ at::Tensor adaptive_avg_pool2d(const at::Tensor& x, at::IntArrayRef output_size)
   return average(x, at::MemoryFormat::ChannelsLast);
 }
 
-at::Tensor mean(const at::Tensor& x, at::IntArrayRef dim) {
+at::Tensor mean(const at::Tensor& x, at::IntArrayRef dim, bool keepdim) {
   const char* reason = reason_for_aten(x);
   const bool are_of_images = dim == at::IntArrayRef{2, 3} || dim == at::IntArrayRef{-2, -1} ||
                              dim == at::IntArrayRef{3, 2} || dim == at::IntArrayRef{-1, -2};
   if (!reason && !are_of_images) reason = "it does not average whole images";
   if (reason) {
     RECORD_FUNCTION(c10::str("ipex::mean in aten: ", reason), {});
-    return at::mean(x, dim, /*keepdim=*/true);
+    return at::mean(x, dim, keepdim);
   }
-  return average(x, at::MemoryFormat::Contiguous);  // so it is in eager
+  return average(x, at::MemoryFormat::Contiguous, keepdim);  // so it is in eager
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
@@ -150,7 +152,7 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
       "max_pool2d(Tensor x, int[] kernel_size, int[] stride, int[] padding, int[] dilation, bool ceil_mode) -> Tensor",
       max_pool2d);
   m.def("adaptive_avg_pool2d(Tensor x, int[] output_size) -> Tensor", adaptive_avg_pool2d);
-  m.def("mean(Tensor x, int[] dim) -> Tensor", mean);
+  m.def("mean(Tensor x, int[] dim, bool keepdim=True) -> Tensor", mean);
 }
 
 }  // namespace

@@ -38,6 +38,19 @@ def test_fires_for(line, integer):
     assert result.count("prim::NumToTensor") == result.count("aten::Int") == 0
 
 
+def test_fires_for_a_ceiling():
+    lines = ("%a : Tensor = aten::div(%t, %seven)", "%b : Tensor = aten::ceil(%a)")
+    result = assert_rewrites(NAME, ir(*lines, "%q : Tensor = aten::mul(%b, %two)"))
+    assert result.count("aten::floordiv") == 1
+    assert result.count("aten::ceil") == result.count("aten::Int") == 0
+
+
+def test_fires_for_a_lower_bound():
+    lines = ("%none : NoneType = prim::Constant()", "%q : Tensor = aten::clamp(%t, %two, %none)")
+    assert assert_rewrites(NAME, ir(*lines)).count("prim::max") == 1
+    assert_unchanged(NAME, ir("%q : Tensor = aten::clamp(%t, %two, %two)"), reason=None)
+
+
 def test_follows_a_chain_and_leaves_what_others_read():
     lines = (
         "%a : Tensor = aten::remainder(%t, %seven)",

@@ -3,8 +3,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import ipex
 from ir import PACKED
-from support import assert_rewrites, assert_round_trip, assert_unchanged, check_against_eager, graph_ir, kinds
+from support import (
+    assert_rewrites,
+    assert_round_trip,
+    assert_same,
+    assert_unchanged,
+    check_against_eager,
+    graph_ir,
+    kinds,
+)
 
 WRITE = "%n : Tensor = aten::neg_(%x)"
 FROM_PADDED = tuple(line.replace("(%x, %p, %operands", "(%q, %p, %operands") for line in PACKED)
@@ -87,3 +96,102 @@ def test_matches_eager(tmp_path, conv, widths, shape):
 def test_channels_last_matches_eager():
     x = torch.randn(2, 3, 9, 8).to(memory_format=torch.channels_last)
     check_against_eager(Padded(nn.Conv2d(3, 8, 3), [0, 1, 0, 1]), x, also=(x[:, :, :, :2], x[:, :, :3, :3]))
+
+
+COMPUTED = "fold_computed_padding"
+
+
+def test_computed_padding_fires():
+    result = assert_rewrites(COMPUTED, padded("aten::constant_pad_nd(%x, %v, %zero0)"))
+    assert result.count("ipex::padded_convolution_run") == 1
+    assert result.count("ipex::convolution_run") == result.count("aten::constant_pad_nd") == 0
+
+
+@pytest.mark.parametrize(
+    ("ir", "reason"),
+    [
+        (padded("aten::constant_pad_nd(%x, %v, %one0)"), "does not pad with zeros"),
+        (padded("aten::pad(%x, %v, %reflect, %none0)"), "does not pad with zeros"),
+        (padded("aten::constant_pad_nd(%x, %v, %zero0)", returns="%q, %y"), "another reader"),
+        (padded("aten::constant_pad_nd(%x, %v, %zero0)", WRITE), "is overwritten"),
+    ],
+)
+def test_computed_padding_declines(ir, reason):
+    assert_unchanged(COMPUTED, ir, reason=reason)
+
+
+class Same(nn.Module):
+    """TensorFlow's padding, which follows from the size of the image, between two convolutions."""
+
+    def __init__(self, conv: nn.Module) -> None:
+        super().__init__()
+        self.first = type(conv)(conv.in_channels, conv.in_channels, 1)
+        self.conv = conv
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        widths: list[int] = []
+        for d in range(x.dim() - 1, 1, -1):
+            size, stride = x.size(d), self.conv.stride[d - 2]
+            total = ((size + stride - 1) // stride - 1) * stride + self.conv.kernel_size[d - 2] - size
+            total = total.clamp(min=0) if isinstance(total, Tensor) else max(total, 0)
+            widths += [total // 2, total - total // 2]
+        return torch.relu(self.conv(F.pad(x, widths)))
+
+
+@pytest.mark.parametrize(
+    ("conv", "shapes"),
+    [
+        (nn.Conv2d(3, 8, 3, stride=2), [(2, 3, 9, 8), (1, 3, 16, 16), (2, 3, 5, 12)]),
+        (nn.Conv2d(8, 8, 5, stride=2, groups=8), [(2, 8, 9, 8), (1, 8, 20, 23)]),
+        (nn.Conv2d(3, 8, 1, stride=2), [(2, 3, 9, 8)]),
+        (nn.Conv2d(16, 16, 3, stride=(1, 2), padding=1), [(2, 16, 9, 8)]),
+        (nn.Conv1d(3, 8, 4, stride=3), [(2, 3, 9), (2, 3, 10), (1, 3, 11)]),
+        (nn.Conv3d(3, 8, 3, stride=2), [(2, 3, 4, 5, 6)]),
+    ],
+)
+def test_computed_padding_matches_eager(tmp_path, conv, shapes):
+    first, *others = [torch.randn(shape) for shape in shapes]
+    also = (*others, first.transpose(-1, -2).contiguous().transpose(-1, -2), first * torch.inf)
+    optimized = check_against_eager(Same(conv), first, also=also)
+    assert kinds(optimized)["ipex::padded_convolution_run"] == 1
+    assert not [kind for kind in kinds(optimized) if kind.startswith("aten::") and "pad" in kind]
+    assert_round_trip(optimized, tmp_path, first)
+
+
+class Given(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.conv = nn.Conv2d(3, 3, 1), nn.Conv2d(3, 8, 3)
+
+    def forward(self, x: Tensor, widths: list[int]) -> Tensor:
+        return self.conv(F.pad(self.first(x), widths))
+
+
+class Stem(Given):
+    def forward(self, x: Tensor, widths: list[int]) -> Tensor:
+        return self.conv(F.pad(x, widths)).mean((2, 3))
+
+
+def test_a_stem_pads_what_becomes_channels_last():
+    model = Stem().eval()
+    optimized = ipex.jit_optimize(torch.jit.script(model))
+    assert kinds(optimized)["ipex::padded_convolution_run"] == 1
+    with torch.no_grad():
+        for x in (torch.randn(2, 3, 9, 8), torch.randn(1, 3, 12, 8).to(memory_format=torch.channels_last)):
+            for widths in ([1, 2, 0, 3], [0, 1], [-1, 2]):
+                assert_same(optimized(x, widths), model(x, widths))
+
+
+def test_padding_that_a_convolution_has_not_is_put_around_first():
+    model = Given().eval()
+    optimized = ipex.jit_optimize(torch.jit.script(model))
+    assert kinds(optimized)["ipex::padded_convolution_run"] == 1
+    x = torch.randn(2, 3, 9, 8)
+    with torch.no_grad():
+        for widths in ([1, 2, 0, 3], [-1, 0], [0, 0], [], [1, 0, 0, 2, 0, 0], [0, 0, 0, 0, 0, 0, 1, 0], [4, 4, 4, 4]):
+            assert_same(optimized(x, widths), model(x, widths))
+        for widths in ([1], [1, 1, 1]):
+            for module in (model, optimized):
+                with pytest.raises(RuntimeError):
+                    module(x, widths)

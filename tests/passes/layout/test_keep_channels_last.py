@@ -167,6 +167,16 @@ def test_what_is_spread_over_an_image_is_not_copied():
     assert result.count("ipex::to_channels_last") == 1
 
 
+@pytest.mark.parametrize("op", ["expand_as", "reshape_as"])
+def test_a_reader_of_sizes_takes_any_layout(op):
+    lines = (f"%b : Tensor = aten::{op}(%c, %y)", UNSEEN.format("y"))
+    result = assert_rewrites(NAME, graph_ir("%x : Tensor, %c : Tensor", *PACKED, *lines, returns="%v, %b"))
+    assert result.count("ipex::restore_layout") == 1  # of %y, for %v
+    lines = (f"%b : Tensor = aten::{op}(%y, %c)", UNSEEN.format("y"))
+    result = assert_rewrites(NAME, graph_ir("%x : Tensor, %c : Tensor", *PACKED, *lines, returns="%v, %b"))
+    assert result.count("ipex::is_channels_last") == 1  # somebody sees the strides of the first input
+
+
 def test_a_sum_does_not_take_in_what_is_overwritten():
     lines = ("%z : Tensor = aten::add(%y, %b, %one)", UNSEEN.format("z"), "%w2 : Tensor = aten::exp_(%b)")
     assert_unchanged(NAME, graph_ir("%x : Tensor, %b : Tensor", *PACKED, *lines, returns="%v, %w2"), reason=None)

@@ -198,6 +198,7 @@ def test_means_match_aten(channels, dims):
         x = image(*shape)
         assert why_aten(lambda: mean(x, dims)) is None  # noqa: B023
         assert_same(mean(x, dims), mean_of(x, dims))
+        assert_same(mean(x, dims, False), x.mean(dims))
 
 
 @pytest.mark.parametrize("case", LEFT_TO_ATEN.values(), ids=LEFT_TO_ATEN.keys())

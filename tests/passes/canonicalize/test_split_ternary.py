@@ -1,0 +1,80 @@
+import pytest
+import torch
+from torch import nn
+
+from support import assert_rewrites, assert_round_trip, assert_unchanged, check_against_eager, graph_ir, kinds
+
+NAME = "split_ternary"
+INPUTS = "%x : Tensor, %a : Tensor, %b : Tensor, %w : float"
+CONSTANTS = (
+    "%one : int = prim::Constant[value=1]()",
+    "%half : float = prim::Constant[value=0.5]()",
+    "%third : float = prim::Constant[value=0.3]()",
+    "%all : NoneType = prim::Constant()",
+    "%s : Tensor = aten::sum(%y, %all)",  # does not show the strides of %y
+)
+ADDCMUL = "%y : Tensor = aten::addcmul(%x, %a, %b, %half)"
+
+
+def ir(line: str, returns: str = "%s") -> str:
+    return graph_ir(INPUTS, *CONSTANTS[:4], line, CONSTANTS[4], returns=returns)
+
+
+@pytest.mark.parametrize(
+    ("line", "ops"),
+    [
+        (ADDCMUL, ("aten::mul", "aten::add")),
+        ("%y : Tensor = aten::addcdiv(%x, %a, %b, %one)", ("aten::div", "aten::add")),
+        ("%y : Tensor = aten::lerp(%x, %a, %third)", ("aten::sub", "aten::add")),
+    ],
+)
+def test_fires_for(line, ops):
+    result = assert_rewrites(NAME, ir(line))
+    assert all(result.count(op) == 1 for op in ops)
+    assert result.count(line.split(" = ")[1].partition("(")[0]) == 0
+
+
+def test_lerp_from_the_end_subtracts_twice():
+    result = assert_rewrites(NAME, ir("%y : Tensor = aten::lerp(%x, %a, %half)"))
+    assert result.count("aten::sub") == 2
+    assert result.count("aten::add") == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "returns", "reason"),
+    [
+        (ADDCMUL, "%y", "somebody sees its strides"),
+        ("%y : Tensor = aten::addcdiv(%x, %a, %b, %half)", "%s", "its number is not one that two ops compute"),
+        ("%y : Tensor = aten::lerp(%x, %a, %w)", "%s", "its number is not one that two ops compute"),
+    ],
+)
+def test_declines(line, returns, reason):
+    assert_unchanged(NAME, ir(line, returns), reason=reason)
+
+
+def test_leaves_a_weight_that_is_a_tensor():
+    assert_unchanged(NAME, ir("%y : Tensor = aten::lerp(%x, %a, %b)"), reason=None)
+
+
+class Mixture(nn.Module):
+    """Two vectors and an image, the strides of whose sum the caller sees; and sums of images that nobody sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.last = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 1)
+        self.a, self.b = nn.Parameter(torch.randn(1, 8, 1, 1)), nn.Parameter(torch.randn(1, 8, 1, 1))
+
+    def forward(self, x):
+        y = self.conv(x)
+        mixed = torch.lerp(torch.addcdiv(y, self.a, y * y + 1), y.sigmoid(), 0.25)
+        far = torch.lerp(mixed, y.tanh(), 0.75)
+        return torch.addcmul(self.b, self.a, y, value=0.5), self.last(far).mean((2, 3))
+
+
+def test_matches_eager(tmp_path):
+    x = torch.randn(2, 3, 12, 13)
+    for script in (False, True):
+        also = (x[:1], x.to(memory_format=torch.channels_last), x * torch.inf)
+        optimized = check_against_eager(Mixture(), x, script=script, also=also)
+        assert not {"aten::addcmul", "aten::addcdiv", "aten::lerp"} & set(kinds(optimized))
+        assert_round_trip(optimized, tmp_path, x)

@@ -1,0 +1,81 @@
+import pytest
+import torch
+from torch import nn
+
+from support import assert_rewrites, assert_round_trip, assert_unchanged, check_against_eager, graph_ir, kinds
+
+NAME = "rewrite_vector_norm"
+
+
+def ir(order: str = "2", dims: str = "[2, 3]", dtype: str = "%none") -> str:
+    return graph_ir(
+        "%x : Tensor",
+        f"%order : int = prim::Constant[value={order}]()",
+        f"%dims : int[] = prim::Constant[value={dims}]()" if dims else "%dims : NoneType = prim::Constant()",
+        "%keepdim : bool = prim::Constant[value=1]()",
+        "%none : NoneType = prim::Constant()",
+        "%double : int = prim::Constant[value=7]()",
+        f"%y : Tensor = aten::linalg_vector_norm(%x, %order, %dims, %keepdim, {dtype})",
+        returns="%y",
+    )
+
+
+def scripted(order: str = "2") -> str:
+    return ir(order).replace("linalg_vector_norm", "norm").replace(", %none)", ")")
+
+
+@pytest.mark.parametrize("graph", [ir(), scripted()])
+def test_fires(graph):
+    result = assert_rewrites(NAME, graph)
+    assert result.count("ipex::vector_norm") == 1
+    assert result.count("aten::linalg_vector_norm") == result.count("aten::norm") == 0
+
+
+@pytest.mark.parametrize(
+    ("graph", "reason"),
+    [
+        (ir(order="1"), "it is not the Euclidean norm"),
+        (scripted(order="1"), "it is not the Euclidean norm"),
+        (ir(dims=""), "it does not say which dimensions"),
+        (ir(dtype="%double"), "it gives a dtype of its own"),
+    ],
+)
+def test_declines(graph, reason):
+    assert_unchanged(NAME, graph, reason=reason)
+
+
+class ResponseNorm(nn.Module):
+    """ConvNeXt v2's: each channel against the mean of all, after a convolution, before another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv2d(3, 40, 3), nn.Conv2d(40, 8, 1)
+        self.weight, self.bias = nn.Parameter(torch.randn(40)), nn.Parameter(torch.randn(40))
+
+    def forward(self, x):
+        y = self.first(x)
+        size = y.norm(p=2, dim=(2, 3), keepdim=True)
+        share = size / (size.mean(dim=1, keepdim=True) + 1e-6)
+        shape = (1, -1, 1, 1)
+        normed = y + torch.addcmul(self.bias.view(shape), self.weight.view(shape), y * share)
+        return self.last(normed), torch.linalg.vector_norm(y, dim=(1, 2))
+
+
+def test_matches_eager(tmp_path):
+    x = torch.randn(2, 3, 12, 13)
+    for script in (False, True):
+        also = (x[:1], x.to(memory_format=torch.channels_last), x * torch.inf)
+        optimized = check_against_eager(ResponseNorm(), x, script=script, also=also)
+        assert kinds(optimized)["ipex::vector_norm"] == 2
+        assert kinds(optimized)["aten::addcmul"] == 0
+        assert_round_trip(optimized, tmp_path, x)
+
+
+def test_nothing_is_converted_around_it():
+    class Classifier(ResponseNorm):
+        def forward(self, x):
+            return super().forward(x)[0].mean((2, 3))
+
+    optimized = check_against_eager(Classifier(), torch.randn(2, 3, 12, 13))
+    assert kinds(optimized)["ipex::to_channels_last"] == 1
+    assert kinds(optimized)["ipex::restore_layout"] == 1  # the result

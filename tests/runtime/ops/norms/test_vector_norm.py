@@ -1,0 +1,73 @@
+"""The Euclidean norm over dimensions that have others within: aten's values, and what is left to it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from support import assert_same, why_aten
+
+norm = torch.ops.ipex.vector_norm
+
+
+def norm_of(x: Tensor, dims: list[int], keepdim: bool) -> Tensor:
+    return torch.linalg.vector_norm(x, 2, dims, keepdim)
+
+
+def image(*shape: int) -> Tensor:
+    return torch.randn(shape).to(memory_format=torch.channels_last)
+
+
+CASES = {
+    "an image": (lambda c: image(2, c, 14, 13), [2, 3]),
+    "a large one, from the end": (lambda c: image(1, c, 56, 61), [-1, -2]),
+    "channels that lie last": (lambda c: torch.randn(3, 7, 6, c), [1, 2]),
+    "tokens": (lambda c: torch.randn(2, 50, c), [1]),
+    "channels of planes": (lambda c: torch.randn(2, 9, 5, c), [1]),
+    "the batch": (lambda c: torch.randn(4, c), [0]),
+    "a volume": (lambda c: torch.randn(1, c, 3, 4, 5).to(memory_format=torch.channels_last_3d), [2, 3, 4]),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+@pytest.mark.parametrize("channels", [2, 17, 64, 200])
+@pytest.mark.parametrize("keepdim", [False, True])
+def test_matches_aten(case, channels, keepdim):
+    make, dims = case
+    x = make(channels)
+    assert why_aten(lambda: norm(x, dims, keepdim)) is None
+    assert_same(norm(x, dims, keepdim), norm_of(x, dims, keepdim))
+
+
+@pytest.mark.parametrize("special", [torch.nan, torch.inf, -torch.inf, 1e30, 1e-30])
+def test_nan_infinity_and_what_overflows(special):
+    x = image(2, 24, 7, 7)
+    x[0, 5, 3, 3] = special
+    assert_same(norm(x, [2, 3], True), norm_of(x, [2, 3], True))
+
+
+LEFT_TO_ATEN = {
+    "rows": (torch.randn(3, 40), [1], "it is of rows"),
+    "an image in planes": (torch.randn(2, 8, 5, 5), [2, 3], "it is of rows"),
+    "one between": (torch.randn(2, 8, 5, 6), [1, 3], "kept dimensions lie between"),
+    "kept in another order": (torch.randn(2, 8, 5, 6).permute(0, 3, 1, 2), [2], "kept dimensions lie between"),
+    "gaps": (torch.randn(2, 8, 5, 6)[..., ::2], [1], "its input is not dense"),
+    "float64": (torch.randn(2, 8, 5, dtype=torch.float64), [1], "its input is not a float32 CPU tensor"),
+    "a gradient": (torch.randn(2, 8, 5, requires_grad=True), [1], "its input requires a gradient"),
+    "nothing": (torch.randn(2, 0, 5), [1], "it does not sum over dimensions"),
+}
+
+
+@pytest.mark.parametrize("case", LEFT_TO_ATEN.values(), ids=LEFT_TO_ATEN.keys())
+def test_the_rest_is_left_to_aten(case):
+    x, dims, reason = case
+    assert why_aten(lambda: norm(x, dims, True)) == reason
+    assert_same(norm(x, dims, True).detach(), norm_of(x, dims, True).detach(), tolerance=0)
+
+
+@pytest.mark.parametrize("dims", [[1, 1], [4]])
+def test_dimensions_that_aten_refuses(dims):
+    x = torch.randn(2, 8, 5)
+    with pytest.raises((RuntimeError, IndexError)):
+        norm(x, dims, True)
