@@ -145,7 +145,9 @@ PackedOp::PackedOp(const PackedOp& other)
       folded_scale_(other.folded_scale_),
       folded_shift_(other.folded_shift_),
       vanished_(other.vanished_),
-      widens_(other.widens_) {}
+      widens_(other.widens_),
+      needs_batch_(other.needs_batch_),
+      is_sum_(other.is_sum_) {}
 
 at::Tensor PackedOp::run(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const {
   check_input(input);
