@@ -4,14 +4,13 @@
 //   after    %m = aten::mul(%a, %b)
 //            %y = aten::add(%x, %m, %value)
 //
-// addcdiv likewise with div, where its value is 1. lerp(a, b, weight) with a number becomes a + (b - a) * weight or, from a weight of a
-// half on, b - (b - a) * (1 - weight), as aten computes it. Packed ops take the two as post-ops, chains as steps.
+// addcdiv likewise with div, where its value is 1. Packed ops take the two as post-ops, chains as steps. lerp stays: it refuses
+// tensors of two dtypes, which two ops would promote.
 // Eager orders the strides of the result by all operands at once. Declines where somebody sees them, unless at most one
 // operand has more than one dimension to order. In 16 bits the product is rounded on its own.
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "constants.h"
 #include "fusion_rule.h"
@@ -73,16 +72,6 @@ bool run(Context& context) {
     if (!is_one(node->input(3))) return nullptr;
     Value* quotient = compute(graph, c10::aten::div, {node->input(1), node->input(2)});
     return compute(graph, c10::aten::add, {node->input(0), quotient, node->input(3)});
-  });
-  changed |= splitter.split("aten::lerp.Scalar", 2, [&](Node* node) -> Value* {
-    const auto weight = number(node->input(2));
-    if (!weight) return nullptr;
-    Value *begin = node->input(0), *end = node->input(1), *one = graph.insertConstant(1);
-    Value* difference = compute(graph, c10::aten::sub, {end, begin, one});
-    const bool is_nearer = std::abs(*weight) < .5;
-    Value* share = graph.insertConstant(is_nearer ? *weight : 1 - *weight);
-    return is_nearer ? compute(graph, c10::aten::add, {begin, difference, share})
-                     : compute(graph, c10::aten::sub, {end, difference, share});
   });
   return changed;
 }
