@@ -4,8 +4,8 @@
 //   after    %m = aten::mul(%a, %b)
 //            %y = aten::add(%x, %m, %value)
 //
-// addcdiv likewise with div, where its value is 1. Packed ops take the two as post-ops, chains as steps. lerp stays: it refuses
-// tensors of two dtypes, which two ops would promote.
+// addcdiv likewise with div, where its value is 1. Packed ops take the two as post-ops, chains as steps. lerp stays: it
+// refuses tensors of two dtypes, which two ops would promote.
 // Eager orders the strides of the result by all operands at once. Declines where somebody sees them, unless at most one
 // operand has more than one dimension to order. In 16 bits the product is rounded on its own.
 #include <torch/csrc/jit/ir/constants.h>

@@ -6,14 +6,14 @@
 //            %y = aten::add(%a, %b)    %z = aten::add(%y, %c)
 //   after    %z = ipex::convolution_run(%x, %packed, ..)        weight = weight_a + weight_b in its middle + scale_c
 //
-// It is how RepVGG, MobileOne, FastViT, RepViT, PP-LCNet and the necks of RT-DETR and D-FINE look after training. Works for
-// differences as well, and in place. A smaller window goes where its pixels lie in the larger one's. A batch_norm of the image is a window
-// of one pixel that leaves channels apart; so is the image itself, which joins depthwise convolutions only: for others
-// fuse_add is as good, and rounds nothing.
+// So look RepVGG, MobileOne, FastViT, RepViT, PP-LCNet and the necks of RT-DETR and D-FINE after training. Works for
+// differences as well, and in place. A smaller window goes where its pixels lie in the larger one's. A batch_norm of the
+// image is a window of one pixel that leaves channels apart; so is the image itself, which joins depthwise convolutions
+// only: for others fuse_add is as good, and rounds nothing.
 // Declines when an addend has another reader, when neither window holds the other, when something is overwritten in
 // between, where the weight has 16 bits, as the sum would be rounded, and where somebody sees the strides of a sum that
-// would have others in eager. A batch_norm does not join the weight of a model that is quantised, where its large numbers on the
-// diagonal would leave few of the 8 bits to the others.
+// would have others in eager. A batch_norm does not join the weight of a model that is quantised, where its large numbers
+// on the diagonal would leave few of the 8 bits to the others.
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/ir/constants.h>
 
