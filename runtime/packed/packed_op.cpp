@@ -272,7 +272,9 @@ at::Tensor PackedOp::run_reference(const at::Tensor& input) const {
   const bool is_refused = input.scalar_type() != dtype() && !at::autocast::is_autocast_enabled(at::kCPU);
   if (!is_folded_for_another_rank(input.dim()) || is_refused) {
     // aten wants a bias of the weight's dtype.
-    const at::Tensor y = reference(input, plain_weight(), bias_.defined() ? bias_.to(dtype()) : bias_);
+    at::Tensor y = reference(input, plain_weight(), bias_.defined() ? bias_.to(dtype()) : bias_);
+    // A contiguous image of one pixel may have strides of the convolution; an op after it gives the ordinary ones.
+    if (follows_anchor() && y.is_contiguous() && y.numel() > 0) y = y.view(-1).view(y.sizes());
     return widens_ ? y.to(at::promote_types(y.scalar_type(), at::kFloat)) : y;
   }
   // Here dimension 1, batch_norm's channel, is not the dimension that the weight was folded along. A 16-bit one is taken
