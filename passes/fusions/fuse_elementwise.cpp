@@ -49,7 +49,7 @@ const FusionRule& rule_of_our_own() {
                                      .append("pow(%exponent)")
                                      .match("%z = aten::sub(%y, %other, %alpha)")
                                      .only_if("other", is_tensor)
-                                     .append("add_scaled(-%alpha)", "other")
+                                     .append("sub_scaled(%alpha)", "other")
                                      .match("%z = aten::rsub(%y, %other, %alpha)")
                                      .only_if("other", is_tensor)
                                      .only_if("alpha", is_one)

@@ -51,7 +51,7 @@ class Noise(Protocol):
 def difference(actual: Outcome, expected: Outcome, noise: Noise) -> tuple[str, str] | None:
     """A kind and a description of the first difference."""
     if (actual.error is None) != (expected.error is None):
-        kind = "does not raise" if actual.error is None else f"raises, {_essence(actual.error)}"
+        kind = "does not raise" if actual.error is None else f"raises, {essence(actual.error)}"
         return kind, f"eager: {_short(expected.error)}; optimised: {_short(actual.error)}"
     if actual.error is not None:
         return None
@@ -83,7 +83,7 @@ def difference(actual: Outcome, expected: Outcome, noise: Noise) -> tuple[str, s
     return None
 
 
-def _essence(error: str) -> str:
+def essence(error: str) -> str:
     """The last line without its numbers: tells bugs apart."""
     return re.sub(r"[^A-Za-z_:' ]+", "", error.strip().splitlines()[-1])[:50].strip()
 

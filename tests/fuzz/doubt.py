@@ -26,7 +26,7 @@ class Shaken(TorchDispatchMode):
         for declared, result in zip(func._schema.returns, listed):
             is_view = declared.alias_info is not None and not declared.alias_info.is_write
             if isinstance(result, Tensor) and result.is_floating_point() and not is_view:
-                self.shake(func, args, result)
+                self.shake(func, (*args, *(kwargs or {}).values()), result)
         return results
 
 
@@ -50,14 +50,39 @@ def by_rounding(seed: int, given: torch.dtype | None = None) -> Shake:
     return shake
 
 
-def by_cancellation(seed: int) -> Shake:
+def by_given_dtype(given: torch.dtype) -> Shake:
+    """Every result is rounded to the dtype that the model was given."""
+
+    def shake(func: Any, args: tuple[Any, ...], result: Tensor) -> None:
+        result.copy_(result.to(given))
+
+    return shake
+
+
+ROUNDED_DIVISIONS = (torch.ops.aten.div.Tensor_mode, torch.ops.aten.div.Scalar_mode)
+STEPS = ("floor", "ceil", "round", "trunc", "frac", "fmod", "remainder", "floor_divide", "sign")
+
+
+def past_steps(factor: float) -> Shake:
+    """What jumps where its first argument passes a number, jumps a few roundings earlier or later."""
+
+    def shake(func: Any, args: tuple[Any, ...], result: Tensor) -> None:
+        name = func._schema.name.removeprefix("aten::")
+        mode = {"rounding_mode": args[2]} if func in ROUNDED_DIVISIONS else {}
+        if (name in STEPS or mode) and func._overloadname != "decimals" and args[0].is_floating_point():
+            result.copy_(func(args[0] * (1 + factor * torch.finfo(args[0].dtype).eps), *args[1:2], **mode))
+
+    return shake
+
+
+def by_cancellation(seed: int, given: torch.dtype | None = None) -> Shake:
     """Every result is off by up to a rounding of its largest element, so that no zero stays one."""
     generator = torch.Generator().manual_seed(seed)
 
     def shake(func: Any, args: tuple[Any, ...], result: Tensor) -> None:
         size = result.nan_to_num(0, 0, 0).abs().max() if result.numel() else 0.0
         by = torch.rand(result.shape, generator=generator, dtype=torch.float64) * 2 - 1
-        result.add_((size * torch.finfo(result.dtype).eps * by).to(result.dtype))
+        result.add_((size * rounding(result.dtype, given) * by).to(result.dtype))
 
     return shake
 
@@ -77,12 +102,16 @@ def with_negative_zeros(func: Any, args: tuple[Any, ...], result: Tensor) -> Non
     result.neg_().add_(0.0).neg_()
 
 
-def with_short_range(func: Any, args: tuple[Any, ...], result: Tensor) -> None:
+def with_short_range(given: torch.dtype | None = None) -> Shake:
     """What is no more than rounding beside the largest element is zero, and what may overflow on the way infinite."""
-    if result.numel():
-        size = result.nan_to_num(0, 0, 0).abs().max()
-        result[result.abs() <= 8 * torch.finfo(result.dtype).eps * size] = 0
-        result[result.abs() >= torch.finfo(result.dtype).max / 64] *= torch.inf
+
+    def shake(func: Any, args: tuple[Any, ...], result: Tensor) -> None:
+        if result.numel():
+            size = result.nan_to_num(0, 0, 0).abs().max()
+            result[result.abs() <= 8 * rounding(result.dtype, given) * size] = 0
+            result[result.abs() >= torch.finfo(result.dtype).max / 64] *= torch.inf
+
+    return shake
 
 
 class ContiguousInputs(TorchDispatchMode):

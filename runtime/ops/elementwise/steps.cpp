@@ -108,6 +108,7 @@ constexpr Row rows[] = {
     IPEX_STEP(square, unary, 0, Computation{Operation::square}),
     IPEX_STEP(sub, binary, 0, Computation{Operation::sub}),
     IPEX_STEP(sub_, in_place, 0, Computation{Operation::sub}),
+    IPEX_STEP(sub_scaled, binary, 1, Computation{Operation::add_scaled, -n[0]}),
     IPEX_STEP(tanh, unary, 0, Computation{Operation::tanh}),
 };
 

@@ -63,7 +63,8 @@ at::Tensor with_channels_interleaved(const at::Tensor& image, at::MemoryFormat f
 }
 
 at::Tensor to_channels_last(const at::Tensor& x, int64_t spatial_rank) {
-  if (!is_image(x, spatial_rank)) return x;
+  // With gradients aten computes all of it, and its instance_norm takes a channels-last gradient for a contiguous one.
+  if (!is_image(x, spatial_rank) || wants_gradient(x)) return x;
   const at::Tensor image = as_batched_image(x, spatial_rank);
   const at::MemoryFormat format = channels_last_of(spatial_rank);
   const bool interleaves = has_few_channels(image) && !image.is_contiguous(format);

@@ -181,6 +181,24 @@ def test_can_be_switched_off():
         assert_same(optimized(x), model(x))
 
 
+@pytest.mark.parametrize("alpha", [0, 2])
+def test_subtracts_no_bool(alpha):
+    class Model(nn.Module):
+        def __init__(self, alpha: int) -> None:
+            super().__init__()
+            self.alpha = alpha
+
+        def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+            return torch.sub(torch.tanh(x), mask, alpha=self.alpha)
+
+    optimized = ipex.jit_optimize(torch.jit.script(Model(alpha).eval()))
+    assert kinds(optimized)["ipex::elementwise"] == 1
+    x = torch.randn(2, 6)
+    torch.testing.assert_close(optimized(x, x), torch.sub(torch.tanh(x), x, alpha=alpha))
+    with pytest.raises(RuntimeError, match="bool tensor is not supported"):
+        optimized(x, x > 0)
+
+
 def test_gradients_of_a_model():
     x, model = torch.randn(2, 3, 6, 8, requires_grad=True), Blocks().eval()
     optimized = ipex.jit_optimize(torch.jit.trace(model, x))

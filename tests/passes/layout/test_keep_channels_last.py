@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import ipex
 from ir import CONSTANTS, PACKED, packed
 from support import assert_rewrites, assert_round_trip, assert_unchanged, check_against_eager, graph_ir, kinds
 
@@ -558,3 +559,25 @@ def test_slices_have_the_strides_of_eager(tmp_path, script):
     first, *others = images()
     optimized = check_against_eager(Slices(), first, script=script, also=tuple(x for x in others if x.dim() == 4))
     assert_round_trip(optimized, tmp_path, first)
+
+
+def test_gradients_of_an_instance_norm():
+    """aten's gets them wrong where what comes back to it is channels-last."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.conv = nn.InstanceNorm2d(16), nn.Conv2d(16, 16, 3, groups=16)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.conv(self.norm(x))
+
+    model, x = Model().eval(), torch.randn(1, 16, 5, 4)
+    optimized = ipex.jit_optimize(torch.jit.script(model))
+    assert kinds(optimized)["ipex::to_channels_last"] == 1
+    gradients = []
+    for module in (model, optimized):
+        leaf = x.clone().requires_grad_()
+        (module(leaf) * torch.arange(6).view(3, 2)).sum().backward()
+        gradients.append(leaf.grad)
+    torch.testing.assert_close(gradients[1], gradients[0])
