@@ -8,6 +8,7 @@
 // `spatial_rank` is that of the convolutions in the stretch. What is no image of that rank stays as it is.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -63,8 +64,10 @@ at::Tensor with_channels_interleaved(const at::Tensor& image, at::MemoryFormat f
 }
 
 at::Tensor to_channels_last(const at::Tensor& x, int64_t spatial_rank) {
-  // With gradients aten computes all of it, and its instance_norm takes a channels-last gradient for a contiguous one.
-  if (!is_image(x, spatial_rank) || wants_gradient(x)) return x;
+  // There aten computes all of it, and the layout shows: its instance_norm takes a channels-last gradient for a contiguous
+  // one, and its 16-bit convolutions have NaN beside an infinity in one layout and not in the other.
+  const bool is_left_to_aten = wants_gradient(x) || at::autocast::is_autocast_enabled(at::kCPU);
+  if (!is_image(x, spatial_rank) || is_left_to_aten) return x;
   const at::Tensor image = as_batched_image(x, spatial_rank);
   const at::MemoryFormat format = channels_last_of(spatial_rank);
   const bool interleaves = has_few_channels(image) && !image.is_contiguous(format);
