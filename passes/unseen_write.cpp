@@ -81,6 +81,14 @@ bool shows_strides(const Value* value, const Node* after) {
   });
 }
 
+// Whether an op gives the tensor itself other strides: then they are not those of a new tensor.
+bool is_reshaped_in_place(const Value* value) {
+  return std::any_of(value->uses().begin(), value->uses().end(), [](const Use& use) {
+    const Op* op = op_of(use.user);
+    return op && op->writes == Writes::shape && use.offset == 0;
+  });
+}
+
 }  // namespace
 
 std::optional<std::string> reason_against_separating(Node* write) {
@@ -88,6 +96,7 @@ std::optional<std::string> reason_against_separating(Node* write) {
   const auto way = way_to_fresh_memory(overwritten);
   if (!way || way->back()->node()->owningBlock() != write->owningBlock())
     return "what it overwrites may be read elsewhere";
+  if (std::any_of(way->begin(), way->end(), is_reshaped_in_place)) return "an op before changes its shape in place";
   Readers readers(write, *way);
   if (std::any_of(way->begin(), way->end(), [&](const Value* value) { return readers.read_later(value); })) {
     return "what it overwrites may be read elsewhere";

@@ -45,6 +45,18 @@ def test_declines_a_view():
     assert_unchanged(NAME, ir, reason="may be read elsewhere")
 
 
+def test_declines_a_tensor_that_was_given_other_strides():
+    ir = graph_ir(
+        "%x : Tensor",
+        *CONSTANTS,
+        "%y : Tensor = aten::neg(%x)",
+        "%t : Tensor = aten::t_(%y)",
+        "%z : Tensor = aten::relu_(%y)",
+        returns="%z",
+    )
+    assert_unchanged(NAME, ir, reason="changes its shape in place")
+
+
 class ReadsAfterwards(nn.Module):
     """The name of the overwritten value is read again, after the write."""
 
