@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 Shake = Callable[[Any, tuple[Any, ...], Tensor], None]
+GELUS = (torch.ops.aten.gelu.default, torch.ops.aten.gelu_.default)
 
 
 class Shaken(TorchDispatchMode):
@@ -21,12 +22,13 @@ class Shaken(TorchDispatchMode):
         self.shake = shake
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = [a.clone() if func in GELUS and isinstance(a, Tensor) else a for a in args]  # one overwrites it
         results = func(*args, **(kwargs or {}))
         listed = results if isinstance(results, (tuple, list)) else (results,)
         for declared, result in zip(func._schema.returns, listed):
             is_view = declared.alias_info is not None and not declared.alias_info.is_write
             if isinstance(result, Tensor) and result.is_floating_point() and not is_view:
-                self.shake(func, (*args, *(kwargs or {}).values()), result)
+                self.shake(func, (*given, *(kwargs or {}).values()), result)
         return results
 
 
@@ -44,7 +46,7 @@ def by_rounding(seed: int, given: torch.dtype | None = None) -> Shake:
         eps = rounding(result.dtype, given)
         by = torch.rand(result.shape, generator=generator, dtype=torch.float64) * 2 - 1
         result.mul_((1 + 2 * eps * by).to(result.dtype))
-        if func is torch.ops.aten.gelu.default:  # 1 + tanh, and 1 + erf, are next to 0 for negative numbers
+        if func in GELUS:  # 1 + tanh, and 1 + erf, are next to 0 for negative numbers
             result.add_((eps / 2 * by * args[0].nan_to_num(0, 0, 0)).to(result.dtype))
 
     return shake
@@ -89,7 +91,7 @@ def by_cancellation(seed: int, given: torch.dtype | None = None) -> Shake:
 
 def with_positive_zeros(func: Any, args: tuple[Any, ...], result: Tensor) -> None:
     """No op gives -0, and gelu has its limits at the infinities."""
-    if func is torch.ops.aten.gelu.default:
+    if func in GELUS:
         result[args[0] == torch.inf] = torch.inf
         result[args[0] == -torch.inf] = 0
     result.add_(0.0)
@@ -97,7 +99,7 @@ def with_positive_zeros(func: Any, args: tuple[Any, ...], result: Tensor) -> Non
 
 def with_negative_zeros(func: Any, args: tuple[Any, ...], result: Tensor) -> None:
     """No op gives +0, and gelu is NaN at the infinities, as aten's is on CPUs with AVX-512."""
-    if func is torch.ops.aten.gelu.default:
+    if func in GELUS:
         result[args[0].isinf()] = torch.nan
     result.neg_().add_(0.0).neg_()
 
