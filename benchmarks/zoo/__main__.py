@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shlex
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,6 +34,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--seed", type=int, default=0, help="of the sample and of all weights (0)")
     made.add_argument("--threads", type=int, default=2, help="(2)")
     made.add_argument("--seconds", type=float, default=2.0, help="of timing per model (2)")
+    made.add_argument("--jobs", type=int, default=1, help="models at a time, each on cores of its own (1)")
     made.add_argument("--no-times", action="store_true", help="compare values, dtypes and strides only")
     made.add_argument("--limit", type=float, default=180, help="seconds until a model, or a peer, is given up (180)")
     made.add_argument("--peers", type=_names, default=(), help=f"of {','.join(BACKENDS)}")
@@ -62,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seconds = None if options.no_times else options.seconds
     effort = Effort(options.threads, options.seed, seconds, options.limit, options.peers, options.log)
     try:
-        run(names, options.sample, effort, options.results)
+        run(names, options.sample, effort, options.results, options.jobs)
     except KeyboardInterrupt:
         print("\nzoo: interrupted; the same command goes on", file=sys.stderr)
     rows = read_rows(options.results)
@@ -77,22 +80,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(any(row.is_bad for row in rows))
 
 
-def run(names: list[str], sample: int | None, effort: Effort, results: Path) -> None:
+def run(names: list[str], sample: int | None, effort: Effort, results: Path, jobs: int) -> None:
     """Examine the models that have no row yet, in this order, until the sample is complete."""
     asked = (effort.threads, effort.seed, effort.seconds is not None, effort.peers)
     rows = {row.name: row for row in read_rows(results) if row.answers(*asked)}
     wanted = len(names) if sample is None else min(sample, len(names))
     progress = Progress(wanted, 0)
-    for name in names:
-        if progress.done >= wanted:
-            break
-        if name in rows:
-            progress.done += rows[name].status != "left out"
-            continue
-        why = catalogue.why_left_out(name)
-        row = Row(name, effort.threads, effort.seed, "left out", why) if why else examine(name, effort)
-        append_row(results, row)
-        progress.show(row)
+    left, lock = iter(names), threading.Lock()
+
+    def next_name() -> str | None:
+        with lock:
+            for name in left if progress.done < wanted else ():
+                if name not in rows:
+                    return name
+                progress.done += rows[name].status != "left out"
+            return None
+
+    def work(cores: set[int]) -> None:
+        os.sched_setaffinity(0, cores)  # of this thread, and of the processes that it starts
+        while (name := next_name()) is not None:
+            why = catalogue.why_left_out(name)
+            row = Row(name, effort.threads, effort.seed, "left out", why) if why else examine(name, effort)
+            with lock:
+                append_row(results, row)
+                progress.show(row)
+
+    cores = sorted(os.sched_getaffinity(0))
+    share = max(1, len(cores) // jobs)
+    workers = [threading.Thread(target=work, args=({*cores[i * share :][:share]},), daemon=True) for i in range(jobs)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
     progress.end()
 
 
