@@ -46,6 +46,7 @@ Pass fuse_channel_shuffle();
 Pass fuse_batch_norm();
 Pass fuse_cat_batch_norm();
 Pass fuse_elementwise();
+Pass fuse_cached_attention();
 Pass rewrite_cat();
 Pass rewrite_attention();
 Pass rewrite_group_norm();

@@ -84,7 +84,7 @@ const std::vector<Phase>& phases() {
       // Ops of one kind that our kernels compute for some calls: every pass before knows them by one name.
       {{restore_in_place(), rewrite_pooling(), rewrite_vector_norm(), rewrite_cat(), rewrite_attention(),
         rewrite_layer_norm()}},
-      {{pin_attention()}},
+      {{pin_attention(), fuse_cached_attention()}},
       // Knows our own max_pool2d, which takes 8-bit numbers.
       {{carry_bytes()}},
       // After all that edits the nodes of a layer, its dtype and its math mode included.

@@ -93,9 +93,9 @@ def assert_same(actual: Any, expected: Any, tolerance: float = FP32_TOLERANCE) -
 
 
 def check_against_eager(
-    model: nn.Module, *inputs: Tensor, script: bool = False, also: tuple[Tensor, ...] = ()
+    model: nn.Module, *inputs: Tensor, script: bool = False, also: tuple[Tensor | tuple[Tensor, ...], ...] = ()
 ) -> torch.jit.ScriptModule:
-    """Optimise the model and compare it with eager on `inputs`, and on each further input in `also`.
+    """Optimise the model and compare it with eager on `inputs`, and on each further input, or inputs, in `also`.
 
     The inputs must end as eager leaves them, and the optimised module is returned.
     """
@@ -103,7 +103,7 @@ def check_against_eager(
     with torch.no_grad():
         module = torch.jit.script(model) if script else torch.jit.trace(model, copy.deepcopy(inputs), check_trace=False)
         optimized = ipex.jit_optimize(module)
-        for arguments in (inputs, *((x,) for x in also)):
+        for arguments in (inputs, *(x if isinstance(x, tuple) else (x,) for x in also)):
             eager_inputs, our_inputs = copy.deepcopy(arguments), copy.deepcopy(arguments)
             expected = model(*eager_inputs)
             for _ in range(3):  # TorchScript recompiles after the first calls

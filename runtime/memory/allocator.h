@@ -45,6 +45,7 @@ class CachingAllocator {
   // While there are users, memory is kept.
   void add_user();
   void remove_user();
+  bool has_users() const { return users_.load(std::memory_order_relaxed) > 0; }
 
   void empty_cache();
   void set_limit(std::optional<size_t> bytes) { limit_ = bytes.value_or(no_limit); }

@@ -62,7 +62,7 @@ at::Tensor shrunk(at::Tensor mask) {
 }
 
 bool attend(const AttentionHeads& attention, const at::Tensor& result) {
-  const auto& [query, key, value, masks, scale, is_causal, head_scales, rounds] = attention;
+  const auto& [query, key, value, masks, scale, is_causal, head_scales, rounds, joined] = attention;
   const int64_t batch = query.size(0), heads = query.size(1), queries = query.size(2), keys = key.size(2);
   float* const results = result.mutable_data_ptr<float>();
   TORCH_INTERNAL_ASSERT(masks.size() <= most_masks);
@@ -105,6 +105,9 @@ bool attend(const AttentionHeads& attention, const at::Tensor& result) {
   const int64_t products_of_a_block = at::divup(queries, blocks) * keys * (query.size(3) + value.size(3));
   constexpr int64_t products_worth_waking = 1 << 16;
   const int64_t pieces = count * blocks;
+  // By the thread that reads them, unless several read the same.
+  const bool joins_heads = joined && blocks == 1 && heads == key.size(1);
+  if (joined && !joins_heads) joined->write_all();
   std::atomic<bool> finite = true;
   at::parallel_for(0, pieces, grain_of(pieces, pieces * products_of_a_block, products_worth_waking),
                    [&](int64_t first, int64_t last) {
@@ -114,6 +117,7 @@ bool attend(const AttentionHeads& attention, const at::Tensor& result) {
                        const AttentionHead head = describe(i / blocks);
                        const bool is_new = i == first || i % blocks == 0;
                        const int64_t block = i % blocks;
+                       if (joins_heads) joined->write(i / heads, i % heads);
                        if ((is_new && !kernel.prepare(head, floats)) ||
                            !kernel.attend(head, queries * block / blocks, queries * (block + 1) / blocks, floats)) {
                          finite = false;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "math_mode.h"
+#include "ops/attention/joined_heads.h"
 
 namespace ipex::runtime {
 
@@ -25,6 +26,7 @@ struct AttentionHeads {
   bool is_causal = false;
   at::Tensor head_scales = {};  // beside `scale`, broadcast to [batch, heads, 1, 1]; undefined for none
   bool rounds = false;          // factors of products to bfloat16, where the CPU multiplies these
+  const JoinedHeads* joined = nullptr;  // whose key and value these are: they are written first
 };
 
 constexpr size_t most_masks = 2;

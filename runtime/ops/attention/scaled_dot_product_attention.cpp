@@ -3,6 +3,8 @@
 //   ipex::scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa) -> Tensor
 //
 // The result is laid out as aten's. All that our kernels don't take is aten's; a profiler shows the reason.
+#include "ops/attention/scaled_dot_product_attention.h"
+
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/autocast_mode.h>
@@ -77,9 +79,11 @@ Tensor result_for(const Tensor& query, const Tensor& value, bool is_fused) {
 
 Tensor dense(const Tensor& rows) { return rows.stride(3) == 1 ? rows : rows.contiguous(); }
 
+}  // namespace
+
 Tensor attention_in_mode(const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask,
                          double dropout_p, bool is_causal, std::optional<double> scale, bool enable_gqa,
-                         std::optional<int64_t> math_mode) {
+                         std::optional<int64_t> math_mode, const JoinedHeads* joined) {
   const char* reason = reason_for_aten(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa);
   if (!reason) {
     const double factor = scale.value_or(1 / std::sqrt(static_cast<double>(query.size(-1))));
@@ -94,7 +98,8 @@ Tensor attention_in_mode(const Tensor& query, const Tensor& key, const Tensor& v
                                    .masks = added(mask, heads),
                                    .scale = static_cast<float>(factor),
                                    .is_causal = is_causal,
-                                   .rounds = rounds_in("ipex::scaled_dot_product_attention", math_mode)};
+                                   .rounds = rounds_in("ipex::scaled_dot_product_attention", math_mode),
+                                   .joined = joined};
     if (attend(attention, result)) {
       if (is_batch) return result;
       std::vector<int64_t> sizes = query.sizes().vec();
@@ -103,20 +108,30 @@ Tensor attention_in_mode(const Tensor& query, const Tensor& key, const Tensor& v
     }
     reason = "a number is not finite or very large, or a query sees no key";
   }
+  if (joined) joined->write_all();
   RECORD_FUNCTION(c10::str("ipex::scaled_dot_product_attention in aten: ", reason), {});
   return at::scaled_dot_product_attention(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa);
 }
 
+namespace {
+
+Tensor scaled_dot_product_attention_in_mode(const Tensor& query, const Tensor& key, const Tensor& value,
+                                            const Mask& mask, double dropout_p, bool is_causal,
+                                            std::optional<double> scale, bool enable_gqa,
+                                            std::optional<int64_t> math_mode) {
+  return attention_in_mode(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa, math_mode, nullptr);
+}
+
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask,
                                     double dropout_p, bool is_causal, std::optional<double> scale, bool enable_gqa) {
-  return attention_in_mode(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa, std::nullopt);
+  return attention_in_mode(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa, std::nullopt, nullptr);
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   m.def(
       "scaled_dot_product_attention.in_mode(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, "
       "float dropout_p, bool is_causal, float? scale, bool enable_gqa, int? math_mode) -> Tensor",
-      attention_in_mode);
+      scaled_dot_product_attention_in_mode);
   m.def(
       "scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, float dropout_p, "
       "bool is_causal, float? scale, bool enable_gqa) -> Tensor",

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "memory/result_memory.h"
 #include "ops/recurrent/recurrent_weights.h"
 
 namespace ipex::runtime {
@@ -71,6 +72,7 @@ class RecurrentOp : public torch::CustomClassHolder {
   mutable std::vector<DirectionWeights> unpacked_;  // until then
   mutable std::vector<PackedDirection> packed_;
   mutable FallbackReasons reasons_;
+  KeepsResultMemory keeps_result_memory_;
 };
 
 }  // namespace ipex::runtime

@@ -1,0 +1,18 @@
+// aten::scaled_dot_product_attention on kernels of our own, for the ops that contain it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+
+#include "ops/attention/joined_heads.h"
+
+namespace ipex::runtime {
+
+// As aten's. With `joined`, its keys and values are `key` and `value`, which are written on the way.
+at::Tensor attention_in_mode(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                             const std::optional<at::Tensor>& mask, double dropout_p, bool is_causal,
+                             std::optional<double> scale, bool enable_gqa, std::optional<int64_t> math_mode,
+                             const JoinedHeads* joined);
+
+}  // namespace ipex::runtime
