@@ -38,6 +38,7 @@
 #include "casts.h"
 #include "constants.h"
 #include "graph_walk.h"
+#include "layout/loosen_views.h"
 #include "passes.h"
 #include "stride_readers.h"
 
@@ -143,7 +144,7 @@ class Stretches {
     for (Value* member : members_) leave(member);
   }
 
-  bool empty() const { return members_.empty(); }
+  const std::vector<Value*>& members() const { return members_; }
 
  private:
   Root root_of(const Value* value) const {
@@ -251,35 +252,40 @@ class Stretches {
     return !readers.empty() && std::all_of(readers.begin(), readers.end(), ends_contiguous);
   }
 
+  bool is_member(const Node* node) const {
+    return node->owningBlock() == block_ && !node->outputs().empty() && root_of(node->outputs().front());
+  }
+
   // Whether this reader of a member takes it in any layout: it is in a stretch itself, only adds it, or does not look.
   bool takes_any_layout(const Use& use) const {
     const Node* node = use.user;
-    const auto is_member = [&](const Node* reader) {
-      return reader->owningBlock() == block_ && !reader->outputs().empty() && root_of(reader->outputs().front());
-    };
+    if (reads_only_sizes(use) || is_member(node) || ends_contiguous(use)) return true;
     const bool makes_list =
         node->outputs().size() == 1 && node->output()->type()->isSubtypeOf(*c10::ListType::ofTensors());
-    if (!makes_list) {
-      return reads_only_sizes(use) || is_member(node) || ends_contiguous(use) ||
-             (!root_of(use_value(use)).value && reads_as_fast(use));
+    const auto is_member_of_list = [&](const Use& reader) { return is_member(reader.user); };
+    if (makes_list) {
+      const auto& readers = node->output()->uses();
+      if (std::all_of(readers.begin(), readers.end(), is_member_of_list)) return true;
+      if (!has_trait(node, trait::slices)) return false;
     }
-    const auto& readers = node->output()->uses();
-    return std::all_of(readers.begin(), readers.end(), [&](const Use& reader) { return is_member(reader.user); });
+    return !readers_.see(use) && reads_as_fast(use);
   }
 
-  static Value* use_value(const Use& use) { return use.user->input(use.offset); }
-
-  // Whether this reader, for which any strides give the same, takes channels-last as well as contiguous: it sums over
-  // dimensions, or moves the channels to where they are in memory.
-  static bool reads_as_fast(const Use& use) {
-    static const OpName sum("aten::sum.dim_IntList"), flatten("aten::flatten.using_ints"), reshape("aten::reshape");
+  // Whether this reader, for which any strides give the same, takes channels-last as well as contiguous: it computes or
+  // sums element by element, or moves the channels to where they are in memory. So do views that all their readers take.
+  bool reads_as_fast(const Use& use) const {
     const Node* node = use.user;
-    if (sum.is_of(node) || has_trait(node, trait::moves_dimensions)) return true;
-    const auto moves = [](const Use& reader) {
-      return has_trait(reader.user, trait::moves_dimensions) || reads_only_sizes(reader);
-    };
-    const bool merges = flatten.is_of(node) || reshape.is_of(node);
-    return merges && std::all_of(node->output()->uses().begin(), node->output()->uses().end(), moves);
+    const Op* op = op_of(node);
+    if (reads_only_sizes(use) || is_member(node)) return true;
+    if (!op || op->has(trait::moves_dimensions) || op->has(trait::reads_any_layout)) return op;
+    const bool is_view = op->memory == Memory::view || op->memory == Memory::maybe_view;
+    const bool is_elementwise = op->traits & (trait::elementwise | trait::promotes | trait::any_layout);
+    const bool hands_on = node->kind() == c10::prim::ListUnpack;
+    return (is_view || is_elementwise || hands_on) &&
+           std::all_of(node->outputs().begin(), node->outputs().end(), [&](const Value* result) {
+             return std::all_of(result->uses().begin(), result->uses().end(),
+                                [&](const Use& reader) { return reads_as_fast(reader); });
+           });
   }
 
   // The value channels-last, for the readers from `before` on.
@@ -415,16 +421,21 @@ bool reads_images(const Use& use) {
 // are channels-last as they are.
 bool skip_contiguous(Context& context, const OverwrittenValues& overwritten, const StrideReaders& readers) {
   bool changed = false;
+  std::vector<Value*> results;
   for_each(context.graph, "aten::contiguous", [&](Node* node) {
     Value *image = node->input(0), *made = node->output();
     const bool is_plain = number(node->input(1)) == static_cast<int>(at::MemoryFormat::Contiguous);
     if (!is_plain || readers.see(made) || overwritten.contain(image) || overwritten.contain(made)) return;
     if (!std::all_of(made->uses().begin(), made->uses().end(), reads_images)) return;
     context.applied(node, "skipped: convolutions and pools read any layout");
+    for (const Use& use : made->uses()) {
+      for (Value* result : use.user->outputs()) results.push_back(result);
+    }
     made->replaceAllUsesWith(image);
     node->destroy();
     changed = true;
   });
+  loosen_views(results);
   return changed;
 }
 
@@ -451,7 +462,8 @@ bool run(Context& context) {
       Stretches stretches(block, overwritten, readers);
       stretches.find();
       stretches.convert(context);
-      changed |= !stretches.empty();
+      loosen_views(stretches.members());
+      changed |= !stretches.members().empty();
     }
     return changed;
   }
