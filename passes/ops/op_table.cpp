@@ -202,7 +202,7 @@ std::vector<Op> rows() {
           fresh)
       .left(alone);
   table.ops("constant_pad_nd", fresh, any_layout).left(alone);
-  table.ops("pad", fresh).left(alone);
+  table.ops("pad", fresh, reads_any_layout).left(alone);
   table.ops("channel_shuffle", maybe_view, any_layout);
 
   // Reductions.
@@ -346,6 +346,7 @@ std::vector<Op> rows() {
   table.ops("ipex::baddbmm_term ipex::einsum_factor", maybe_view);
   table.ops("ipex::channel_shuffle", maybe_view, contiguous_in_eager);
   table.ops("ipex::to_channels_last ipex::restore_layout", maybe_view, chooses);
+  table.ops("ipex::rearrange", maybe_view, chooses | keeps_dtype);
   table.ops("ipex::is_channels_last ipex::has_version_of ipex::set_version_of", no_tensor);
   table.ops("ipex::split_weight ipex::join_weight ipex::trained_convolution", fresh);
   table.ops("ipex::has_trained_convolution ipex::trained_convolution_pays", no_tensor);

@@ -199,8 +199,8 @@ def test_restores_where_nobody_sees_strides_only_for_readers_that_gain(line, res
     assert result.count("ipex::restore_layout") == restored
 
 
-@pytest.mark.parametrize(("mode", "restored"), [("constant", 0), ("reflect", 1)])
-def test_padding_with_a_constant_stays_in_the_stretch(mode, restored):
+@pytest.mark.parametrize(("mode", "asked"), [("constant", 0), ("reflect", 1)])
+def test_padding_takes_any_layout_and_with_a_constant_stays_in_the_stretch(mode, asked):
     lines = (
         f'%mode : str = prim::Constant[value="{mode}"]()',
         "%b : Tensor = aten::pad(%y, %ones, %mode, %none)",
@@ -208,7 +208,8 @@ def test_padding_with_a_constant_stays_in_the_stretch(mode, restored):
         UNSEEN.format("y2"),
     )
     result = assert_rewrites(NAME, graph_ir("%x : Tensor", *PACKED, *lines, returns="%v"))
-    assert result.count("ipex::restore_layout") == 1 + restored
+    assert result.count("ipex::restore_layout") == 1  # of %y2
+    assert result.count("ipex::to_channels_last") == 1 + asked
 
 
 class TokensAndImages(nn.Module):
@@ -593,7 +594,8 @@ def test_a_reader_that_sees_no_strides_takes_what_another_one_sees():
     result = assert_rewrites(NAME, graph_ir("%x : Tensor", *PACKED, permute, TOKENS, returns="%l, %y"))
     assert result.count("ipex::restore_layout") == 1
     image = re.search(r"(%\w+) : Tensor = ipex::convolution_run", result.graph)
-    assert image and f"aten::permute({image[1]}," in result.graph
+    assert image
+    assert f"aten::permute({image[1]}," in result.graph
 
 
 class AttentionOverPixels(nn.Module):
