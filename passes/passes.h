@@ -59,6 +59,7 @@ Pass rewrite_vector_norm();
 Pass separate_arithmetic();
 Pass keep_streams_contiguous();
 Pass keep_channels_last();
+Pass join_rearrangements();
 
 // quantization
 Pass observe();

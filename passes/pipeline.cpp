@@ -91,6 +91,8 @@ const std::vector<Phase>& phases() {
       // prepack_grouped_linear as late: its layers have no run op of their own, which passes before would look for.
       {{fold_computed_padding(), chain_linears(), chain_convolutions(), share_embedding_weight(),
         prepack_grouped_linear()}},
+      // After all that knows reshapes and permutations by their names.
+      {{join_rearrangements()}},
       {{explain_leftovers()}},
   };
   return phases;

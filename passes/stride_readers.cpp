@@ -22,7 +22,7 @@ bool sees_strides(Node* reader, const Op* op) {
   const bool is_list = reader->kind() == c10::prim::ListConstruct || reader->kind() == c10::prim::ListUnpack;
   if (is_list || is_unseen_arithmetic(reader)) return false;
   return op->memory == Memory::no_tensor || op->memory == Memory::unknown || op->memory == Memory::itself ||
-         op->writes != Writes::nothing || op->has(trait::needs_strides);
+         op->writes != Writes::nothing || (op->has(trait::needs_strides) && !is_view_by_sizes(reader));
 }
 
 // The number of the first result whose strides may depend on those of what is used.
@@ -45,20 +45,26 @@ bool is_layer_norm(const Node* node) {
 
 }  // namespace
 
+bool StrideReaders::see(const Use& use) const {
+  const Op* op = op_of(use.user);
+  if (reads_only_sizes(use)) return false;
+  if (sees_strides(use.user, op)) return true;
+  const auto results = use.user->outputs().slice(first_that_follows(use, *op));
+  return std::any_of(results.begin(), results.end(), [&](const Value* result) { return see(result); });
+}
+
+bool StrideReaders::normalizes(const Use& use) const {
+  const Op* op = op_of(use.user);
+  if (reads_only_sizes(use) || sees_strides(use.user, op)) return false;
+  if (is_layer_norm(use.user)) return true;
+  const bool follows = first_that_follows(use, *op) == 0 && !ends_stream(*op) && !use.user->outputs().empty();
+  return follows && normalize(use.user->output(0));
+}
+
 void StrideReaders::look_at(const Value* value) {
   for (const Use& use : value->uses()) {
-    Node* reader = use.user;
-    const Op* op = op_of(reader);
-    if (reads_only_sizes(use)) continue;
-    if (sees_strides(reader, op)) {
-      seen_.insert(value);
-      continue;
-    }
-    if (is_layer_norm(reader)) normalized_.insert(value);
-    for (size_t i = first_that_follows(use, *op); i < reader->outputs().size(); ++i) {
-      if (see(reader->output(i))) seen_.insert(value);
-      if (i == 0 && !ends_stream(*op) && normalize(reader->output(i))) normalized_.insert(value);
-    }
+    if (see(use)) seen_.insert(value);
+    if (normalizes(use)) normalized_.insert(value);
   }
 }
 

@@ -15,6 +15,9 @@ class StrideReaders {
   // whether somebody overwrites what may be its memory. The values of the results don't depend on strides.
   bool see(const Value* value) const { return seen_.count(value) > 0; }
 
+  // The same of one reader.
+  bool see(const Use& use) const;
+
   // Whether the value, or what is computed from it element by element, is normalised over its last dimensions, for
   // which our kernels want it contiguous.
   bool normalize(const Value* value) const { return normalized_.count(value) > 0; }
@@ -22,6 +25,7 @@ class StrideReaders {
  private:
   void look_at(const Block* block);
   void look_at(const Value* value);
+  bool normalizes(const Use& use) const;
 
   std::unordered_set<const Value*> seen_, normalized_;
 };

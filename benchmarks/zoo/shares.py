@@ -10,7 +10,16 @@ import torch
 CALLS = 3
 
 # Ops that change the layout of values and do nothing else. `copy_` does other things too: this is an upper bound.
-CONVERSIONS = {"aten::copy_", "aten::clone", "aten::contiguous", "ipex::to_channels_last", "ipex::restore_layout"}
+CONVERSIONS = {
+    "aten::copy_",
+    "aten::clone",
+    "aten::contiguous",
+    "ipex::to_channels_last",
+    "ipex::restore_layout",
+    "ipex::rearrange",
+    "ipex::copy_transposed",
+    "ipex::copy_pieces",
+}
 
 
 def times_of_ops(call: Callable[[], object]) -> dict[str, float]:

@@ -27,71 +27,25 @@
 // A value stays outside when somebody writes to it (the copy would not see that), or when the weight itself is
 // channels-last (then eager's result is too, and there is nothing to convert). A graph in which memory is overwritten
 // that others may share (aliasing.h) is left alone.
-#include <torch/csrc/jit/ir/constants.h>
-
 #include <map>
-#include <unordered_map>
-#include <unordered_set>
 
-#include "aliasing.h"
-#include "anchor.h"
 #include "casts.h"
-#include "constants.h"
 #include "graph_walk.h"
+#include "layout/image_readers.h"
+#include "layout/loosen_views.h"
+#include "layout/skip_copies.h"
+#include "layout/stretches.h"
 #include "passes.h"
-#include "stride_readers.h"
 
 namespace ipex::passes {
 namespace {
 
 using torch::jit::WithInsertPoint;
 
-// Modes of padding other than "constant" copy as they like.
-bool pads_with_a_constant(const Node* node) {
-  static const OpName pad("aten::pad");
-  if (!pad.is_of(node)) return false;
-  const auto mode = torch::jit::toIValue(node->input(2));
-  return mode && mode->isString() && mode->toStringRef() == "constant";
-}
-
-bool hands_layout_on(const Node* node) {
-  return has_trait(node, trait::any_layout) || cast_of(node->output()) || pads_with_a_constant(node);
-}
-
-// A piece is a member of the stretch; what a reader outside gets is cut from the tensor that it would get.
-bool is_piece(const Node* node) { return has_trait(node, trait::cuts); }
-
-// Whether a stretch of images of this rank can begin at the node.
-bool begins_stretch(const Node* node, int64_t spatial_rank) {
-  static const OpName shuffle("ipex::channel_shuffle");
-  return has_trait(node, trait::contiguous_in_eager) &&
-         (spatial_rank == 2 || (spatial_rank == 3 && !shuffle.is_of(node)));
-}
-
 void set_argument_if_there(Node* node, const char* name, Value* value) {
   const auto index = node->schema().argumentIndexWithName(name);
   if (index) node->replaceInput(static_cast<size_t>(*index), value);
 }
-
-// The op that cuts a tensor into the slices that this node names.
-Node* slicing_of(Node* node) {
-  if (node->kind() != c10::prim::ListUnpack) return nullptr;
-  Node* slicing = node->input()->node();
-  return has_trait(slicing, trait::slices) && slicing->output()->uses().size() == 1 &&
-                 slicing->owningBlock() == node->owningBlock()
-             ? slicing
-             : nullptr;
-}
-
-// What every convolution in a stretch has in common: the tensor that it begins with, and the rank of its images. Without
-// a tensor, nobody sees the strides of what is in the stretch.
-struct Root {
-  Value* value = nullptr;
-  int64_t spatial_rank = 0;
-
-  auto operator<=>(const Root&) const = default;
-  explicit operator bool() const { return spatial_rank > 0; }
-};
 
 // What was put before the first convolution of a stretch.
 struct Entry {
@@ -99,202 +53,34 @@ struct Entry {
   Value* is_channels_last = nullptr;
 };
 
-class Stretches {
+// Puts the conversions where stretches begin and end.
+class Conversion {
  public:
-  Stretches(Block* block, const OverwrittenValues& overwritten, const StrideReaders& readers)
-      : block_(block), overwritten_(overwritten), readers_(readers) {}
+  explicit Conversion(const Stretches& stretches) : stretches_(stretches) {}
 
-  void find() {
-    for (Node* node : block_->nodes()) {
-      const Root root = root_of_results(node);
-      for (size_t i = 0; root && i < node->outputs().size(); ++i) {
-        root_of_[node->output(i)] = root;
-        members_.push_back(node->output(i));
-      }
-    }
-  }
-
-  // Members that are made contiguous though nobody sees their strides are read as they are. Whether there were any.
-  bool drop_copies(Context& context) const {
-    static const OpName contiguous("aten::contiguous");
-    bool changed = false;
-    for (Value* member : members_) {
-      for (const Use& use : std::vector<Use>(member->uses())) {
-        Node* copy = use.user;
-        if (!contiguous.is_of(copy) || copy->owningBlock() != block_ || !is_unseen(copy) ||
-            overwritten_.contain(copy->output()) || overwritten_.contain(member)) {
-          continue;
-        }
-        context.applied(copy, "removed: nobody sees its strides");
-        copy->output()->replaceAllUsesWith(member);
-        copy->destroy();
-        changed = true;
-      }
-    }
-    return changed;
-  }
-
-  void convert(Context& context) {
-    for (Value* member : members_) {
+  void run(Context& context) {
+    for (Value* member : stretches_.members()) {
       if (const auto anchor = Anchor::producing(member)) enter(*anchor, context);
-      if (joins_tensors_from_outside(member->node())) take_in(member->node(), member);
+      if (stretches_.joins_tensors_from_outside(member->node())) take_in(member->node(), member);
       if (has_trait(member->node(), trait::contiguous_in_eager)) begin(member, context);
     }
-    for (Value* member : members_) leave(member);
+    for (Value* member : stretches_.members()) leave(member);
   }
-
-  bool empty() const { return members_.empty(); }
 
  private:
-  Root root_of(const Value* value) const {
-    const auto found = root_of_.find(value);
-    return found == root_of_.end() ? Root() : found->second;
-  }
-
-  // The root of the stretch that this node's results belong to. None when they belong to none.
-  Root root_of_results(Node* node) const {
-    const auto is_written = [&](const Value* result) { return overwritten_.contain(result); };
-    if (std::any_of(node->outputs().begin(), node->outputs().end(), is_written)) return {};
-    if (Node* slicing = slicing_of(node)) return root_of(slicing->input(0));
-    if (node->outputs().size() != 1) return {};
-    if (has_trait(node, trait::contiguous_in_eager)) {
-      const int64_t rank = root_of(node->input(0)).spatial_rank;
-      return begins_stretch(node, rank) ? Root{node->output(), rank} : Root();
-    }
-    if (const auto anchor = Anchor::producing(node->output())) return root_of_convolution(*anchor);
-    if (!hands_layout_on(node) && !is_piece(node)) return {};
-    const Root root = joins_tensors_from_outside(node) ? root_of_any(node->inputs()) : common_root(node);
-    // An image that has no batch is no volume.
-    static const OpName max_pool3d("aten::max_pool3d"), avg_pool3d("aten::avg_pool3d");
-    const bool is_of_volumes = max_pool3d.is_of(node) || avg_pool3d.is_of(node);
-    return is_of_volumes && root.spatial_rank != 3 ? Root() : root;
-  }
-
-  bool is_unseen(const Node* node) const { return node->outputs().size() == 1 && !readers_.see(node->output()); }
-
-  // Whether the node computes element by element of a member and of tensors that are none, and nobody sees the strides.
-  bool joins_tensors_from_outside(const Node* node) const {
-    const auto may_be_copied = [&](const Value* value) {
-      return !value->type()->isSubtypeOf(*c10::ListType::ofTensors()) && !overwritten_.contain(value);
-    };
-    return has_trait(node, trait::promotes | trait::any_layout) && is_unseen(node) &&
-           std::all_of(node->inputs().begin(), node->inputs().end(), may_be_copied);
-  }
-
-  // The stretch without a root that a member among these tensors leads to.
-  Root root_of_any(at::ArrayRef<Value*> values) const {
-    for (const Value* value : values) {
-      if (const Root root = root_of(value)) return {nullptr, root.spatial_rank};
-    }
-    return {};
-  }
-
-  // The root that the tensors which a node reads, in lists too, have in common.
-  Root common_root(Node* node) const { return common_root(node->inputs(), is_unseen(node)); }
-
-  // Contiguous constants have any. Different ones do where nobody sees the strides.
-  Root common_root(at::ArrayRef<Value*> values, bool unseen) const {
-    Root root;
-    for (Value* value : values) {
-      const bool is_list = value->type()->isSubtypeOf(*c10::ListType::ofTensors());
-      if (!is_list && (!has_tensor_type(value) || is_contiguous_constant(value))) continue;
-      if (is_list && value->node()->kind() != c10::prim::ListConstruct) return {};
-      const Root own = is_list ? common_root(value->node()->inputs(), unseen) : root_of(value);
-      if (!own || (root && root.spatial_rank != own.spatial_rank)) return {};
-      if (root && root != own && !unseen) return {};
-      root = root && root != own ? Root{nullptr, own.spatial_rank} : own;
-    }
-    return root;
-  }
-
-  static bool is_contiguous_constant(const Value* value) {
-    const auto constant = torch::jit::toIValue(value);
-    return constant && constant->isTensor() && constant->toTensor().is_contiguous();
-  }
-
-  Root root_of_convolution(const Anchor& anchor) const {
-    const int64_t rank = anchor.spatial_rank();
-    if (rank == 0) return {};
-    if (is_unseen(anchor.run())) {
-      const bool may_be_copied = root_of(anchor.input()) || !overwritten_.contain(anchor.input());
-      return may_be_copied ? Root{nullptr, rank} : Root();
-    }
-    const at::Tensor weight = torch::jit::toIValue(anchor.argument("weight"))->toTensor();
-    if (weight.suggest_memory_format() != at::MemoryFormat::Contiguous) return {};
-    Value* x = anchor.input();
-    Root root = root_of(x);
-    if (!root && overwritten_.contain(x)) return {};
-    if (root.spatial_rank != rank) root = {x, rank};
-    // aten takes the layout of its first operand, which for these is the residual.
-    static const std::unordered_set<std::string> reversed{"radd", "rsub", "rmul", "rmaximum", "rminimum"};
-    const std::vector<std::string> post_ops = anchor.post_ops();
-    const bool residual_comes_first =
-        std::any_of(post_ops.begin(), post_ops.end(), [](const std::string& name) { return reversed.count(name) > 0; });
-    const auto& operands = anchor.operands();
-    const bool residuals_stay = std::all_of(operands.begin(), operands.end(), [&](const Value* operand) {
-      return root_of(operand) == root || is_contiguous_constant(operand);
-    });
-    if (residual_comes_first && !residuals_stay) return {};
-    return root;
-  }
-
-  // Whether all that this reader gives is made contiguous, and so the same in any layout.
-  static bool ends_contiguous(const Use& use) {
-    static const OpName contiguous("aten::contiguous");
-    const Node* node = use.user;
-    if (contiguous.is_of(node)) return number(node->input(1)) == static_cast<int>(at::MemoryFormat::Contiguous);
-    const Op* op = op_of(node);
-    const bool moves_dimensions = op && op->has(trait::chooses) && !op->has(trait::needs_strides) &&
-                                  (op->memory == Memory::view || op->memory == Memory::maybe_view);
-    if (!moves_dimensions) return false;
-    const auto& readers = node->output()->uses();
-    return !readers.empty() && std::all_of(readers.begin(), readers.end(), ends_contiguous);
-  }
-
-  // Whether this reader of a member takes it in any layout: it is in a stretch itself, only adds it, or does not look.
-  bool takes_any_layout(const Use& use) const {
-    const Node* node = use.user;
-    const auto is_member = [&](const Node* reader) {
-      return reader->owningBlock() == block_ && !reader->outputs().empty() && root_of(reader->outputs().front());
-    };
-    const bool makes_list =
-        node->outputs().size() == 1 && node->output()->type()->isSubtypeOf(*c10::ListType::ofTensors());
-    if (!makes_list) {
-      return reads_only_sizes(use) || is_member(node) || ends_contiguous(use) ||
-             (!root_of(use_value(use)).value && reads_as_fast(use));
-    }
-    const auto& readers = node->output()->uses();
-    return std::all_of(readers.begin(), readers.end(), [&](const Use& reader) { return is_member(reader.user); });
-  }
-
-  static Value* use_value(const Use& use) { return use.user->input(use.offset); }
-
-  // Whether this reader, for which any strides give the same, takes channels-last as well as contiguous: it sums over
-  // dimensions, or moves the channels to where they are in memory.
-  static bool reads_as_fast(const Use& use) {
-    static const OpName sum("aten::sum.dim_IntList"), flatten("aten::flatten.using_ints"), reshape("aten::reshape");
-    const Node* node = use.user;
-    if (sum.is_of(node) || has_trait(node, trait::moves_dimensions)) return true;
-    const auto moves = [](const Use& reader) {
-      return has_trait(reader.user, trait::moves_dimensions) || reads_only_sizes(reader);
-    };
-    const bool merges = flatten.is_of(node) || reshape.is_of(node);
-    return merges && std::all_of(node->output()->uses().begin(), node->output()->uses().end(), moves);
-  }
-
   // The value channels-last, for the readers from `before` on.
   Value* converted(Value* value, int64_t spatial_rank, Node* before) {
     Value*& known = converted_[{value, spatial_rank}];
     if (known) return known;
     const WithInsertPoint guard(before);
     static const Symbol convert = Symbol::fromQualString("ipex::to_channels_last");
-    return known = block_->owningGraph()->insert(convert, {value, spatial_rank});
+    return known = stretches_.block()->owningGraph()->insert(convert, {value, spatial_rank});
   }
 
   // No tensor of the stretch without a root is as eager would have it.
   Value* no() {
-    const WithInsertPoint guard(*block_->nodes().begin());
-    if (!no_) no_ = block_->owningGraph()->insertConstant(false);
+    const WithInsertPoint guard(*stretches_.block()->nodes().begin());
+    if (!no_) no_ = stretches_.block()->owningGraph()->insertConstant(false);
     return no_;
   }
 
@@ -305,19 +91,19 @@ class Stretches {
     for (size_t i = 0; i < reader->inputs().size(); ++i) {
       Value* value = reader->input(i);
       const bool is_spread = expand.is_of(value->node()) || expand_as.is_of(value->node());
-      const bool stays = is_spread || is_contiguous_constant(value) || overwritten_.contain(value);
-      if (!has_tensor_type(value) || root_of(value) || stays) continue;
-      reader->replaceInput(i, converted(value, root_of(member).spatial_rank, reader));
+      const bool stays = is_spread || is_contiguous_constant(value) || stretches_.is_overwritten(value);
+      if (!has_tensor_type(value) || stretches_.root_of(value) || stays) continue;
+      reader->replaceInput(i, converted(value, stretches_.root_of(member).spatial_rank, reader));
     }
   }
 
   void enter(const Anchor& anchor, Context& context) {
     context.applied(anchor.run(), "stays channels-last");
-    const Root root = root_of(anchor.output());
+    const Root root = stretches_.root_of(anchor.output());
     if (!root.value) {
       anchor.set_eager_layout(no());
       take_in(anchor.run()->input(2)->node(), anchor.output());  // stands before the op itself
-      if (!root_of(anchor.input())) {
+      if (!stretches_.root_of(anchor.input())) {
         anchor.run()->replaceInput(0, converted(anchor.input(), root.spatial_rank, anchor.run()));
       }
       return;
@@ -326,7 +112,7 @@ class Stretches {
     if (!entry.converted) {
       const WithInsertPoint guard(anchor.run());
       const auto insert = [&](const char* op) {
-        return block_->owningGraph()->insert(Symbol::fromQualString(op), {root.value, root.spatial_rank});
+        return stretches_.block()->owningGraph()->insert(Symbol::fromQualString(op), {root.value, root.spatial_rank});
       };
       entry.is_channels_last = insert("ipex::is_channels_last");
       entry.converted = insert("ipex::to_channels_last");
@@ -340,16 +126,16 @@ class Stretches {
     context.applied(node, "stays channels-last");
     const WithInsertPoint guard(node);
     Value* not_eager = no();
-    const Root before = root_of(node->input(0));
+    const Root before = stretches_.root_of(node->input(0));
     set_argument_if_there(node, "eager_input", before.value ? entries_.at(before).is_channels_last : no());
     set_argument_if_there(node, "eager_layout", not_eager);
-    entries_[root_of(first)] = {first, not_eager};
+    entries_[stretches_.root_of(first)] = {first, not_eager};
   }
 
   void leave(Value* member) {
     std::vector<Use> outside;
     for (const Use& use : member->uses()) {
-      if (!takes_any_layout(use)) outside.push_back(use);
+      if (!takes_any_layout(stretches_, use)) outside.push_back(use);
     }
     if (outside.empty()) return;
     Value* in_eager_layout = restored(member);
@@ -360,7 +146,7 @@ class Stretches {
   Value* restored(Value* member) {
     Value*& known = restored_[member];
     if (known) return known;
-    const Root root = root_of(member);
+    const Root root = stretches_.root_of(member);
     Node* slicing = root.value ? slicing_of(member->node()) : nullptr;
     if (slicing) {
       return known = slice_of(restored(slicing->input(0)), slicing, member);
@@ -371,7 +157,8 @@ class Stretches {
       return known = copy_for(member->node(), member->node()->input(0), whole)->output();
     }
     Value* is_channels_last = root.value ? entries_.at(root).is_channels_last : no();
-    known = block_->owningGraph()->insert(Symbol::fromQualString("ipex::restore_layout"), {member, is_channels_last});
+    known = stretches_.block()->owningGraph()->insert(Symbol::fromQualString("ipex::restore_layout"),
+                                                      {member, is_channels_last});
     known->node()->setSourceRange(member->node()->sourceRange());
     return known;
   }
@@ -386,47 +173,16 @@ class Stretches {
 
   // The same node once more, with `to` for its input `from`.
   Node* copy_for(Node* node, Value* from, Value* to) {
-    return block_->owningGraph()->insertNode(
-        block_->owningGraph()->createClone(node, [=](Value* v) { return v == from ? to : v; }));
+    return stretches_.block()->owningGraph()->insertNode(
+        stretches_.block()->owningGraph()->createClone(node, [=](Value* v) { return v == from ? to : v; }));
   }
 
-  Block* block_;
-  const OverwrittenValues& overwritten_;
-  const StrideReaders& readers_;
-  std::unordered_map<const Value*, Root> root_of_;
-  std::vector<Value*> members_;  // in the order of the graph
+  const Stretches& stretches_;
   std::map<Root, Entry> entries_;
   std::map<std::pair<Value*, int64_t>, Value*> converted_;
   Value* no_ = nullptr;
   std::unordered_map<const Value*, Value*> restored_;
 };
-
-bool reads_images(const Use& use) {
-  static const OpName pools[] = {OpName("aten::max_pool2d"), OpName("aten::avg_pool2d"),
-                                 OpName("aten::adaptive_avg_pool2d")};
-  if (reads_only_sizes(use)) return true;
-  if (use.offset != 0 || use.user->outputs().size() != 1) return false;
-  const auto anchor = Anchor::producing(use.user->output());
-  return (anchor && anchor->spatial_rank() > 0) ||
-         std::any_of(std::begin(pools), std::end(pools), [&](const OpName& pool) { return pool.is_of(use.user); });
-}
-
-// Lets convolutions and pools read what was made contiguous for them: they lay it out as they need it, and tokens in rows
-// are channels-last as they are.
-bool skip_contiguous(Context& context, const OverwrittenValues& overwritten, const StrideReaders& readers) {
-  bool changed = false;
-  for_each(context.graph, "aten::contiguous", [&](Node* node) {
-    Value *image = node->input(0), *made = node->output();
-    const bool is_plain = number(node->input(1)) == static_cast<int>(at::MemoryFormat::Contiguous);
-    if (!is_plain || readers.see(made) || overwritten.contain(image) || overwritten.contain(made)) return;
-    if (!std::all_of(made->uses().begin(), made->uses().end(), reads_images)) return;
-    context.applied(node, "skipped: convolutions and pools read any layout");
-    made->replaceAllUsesWith(image);
-    node->destroy();
-    changed = true;
-  });
-  return changed;
-}
 
 bool run(Context& context) {
   if (writes_to_shared_memory(context.graph)) return false;
@@ -435,23 +191,19 @@ bool run(Context& context) {
   for_each_node(context.graph->block(), [&](Node* node) {
     if (known.insert(node->owningBlock()).second) blocks.push_back(node->owningBlock());
   });
-  bool changed = skip_contiguous(context, OverwrittenValues(context.graph), StrideReaders(context.graph));
+  bool changed = skip_copies_for_images(context);
   while (true) {
     const OverwrittenValues overwritten(context.graph);
     const StrideReaders readers(context.graph);
-    bool drops = false;
+    bool skips = false;
+    for (Block* block : blocks) skips |= skip_copies(context, Stretches(block, overwritten, readers));
+    changed |= skips;
+    if (skips) continue;  // stretches reach further now
     for (Block* block : blocks) {
-      Stretches stretches(block, overwritten, readers);
-      stretches.find();
-      drops |= stretches.drop_copies(context);
-    }
-    changed |= drops;
-    if (drops) continue;  // stretches reach further now
-    for (Block* block : blocks) {
-      Stretches stretches(block, overwritten, readers);
-      stretches.find();
-      stretches.convert(context);
-      changed |= !stretches.empty();
+      const Stretches stretches(block, overwritten, readers);
+      Conversion(stretches).run(context);
+      loosen_views(stretches.members());
+      changed |= !stretches.members().empty();
     }
     return changed;
   }

@@ -202,12 +202,12 @@ std::vector<Op> rows() {
           fresh)
       .left(alone);
   table.ops("constant_pad_nd", fresh, any_layout).left(alone);
-  table.ops("pad", fresh).left(alone);
+  table.ops("pad", fresh, reads_any_layout).left(alone);
   table.ops("channel_shuffle", maybe_view, any_layout);
 
   // Reductions.
   table.ops("mean.dim", fresh, any_layout | hides_strides).left(not_taken);
-  table.ops("mean sum sum.dim_IntList", fresh, hides_strides).left(not_taken);
+  table.ops("mean sum sum.dim_IntList", fresh, hides_strides | reads_any_layout).left(not_taken);
   table.ops("linalg_vector_norm norm.ScalarOpt_dim amax amin", fresh, any_layout | hides_strides);
   table.ops("cumsum", fresh).left(alone);
   table.ops(
@@ -312,7 +312,7 @@ std::vector<Op> rows() {
   table.packed("weight_only_linear", with_operands).also(float32_only);
   table.ops("ipex::weight_only_linear_prepack.codes", no_tensor, makes_context);
   table.ops("ipex::weight_only_linear", fresh, float32_only);
-  table.packed("matmul", with_operands).without(floating).also(multiplies | float32_only);
+  table.packed("matmul", with_operands).without(floating).also(multiplies | float32_only | reads_any_layout);
   table.packed("lstm", after_two_states).also(float32_only);
   table.packed("gru", after_a_state).also(float32_only);
   table.packed("dynamic_lstm", after_two_states).also(float32_only);
@@ -320,7 +320,8 @@ std::vector<Op> rows() {
   table.packed("convolution_chain", of_a_chain);
   table.packed("linear_chain", of_a_chain);
   table.packed("grouped_linear", of_a_group).also(float32_only);
-  table.ops("ipex::attention ipex::attention.in_mode ipex::rms_norm", fresh, float32_only);
+  table.ops("ipex::attention ipex::attention.in_mode", fresh, float32_only | reads_any_layout);
+  table.ops("ipex::rms_norm", fresh, float32_only);
   table.ops("ipex::add_layer_norm", fresh, float32_only | hides_strides | rounds);
   table.ops("ipex::batch_norm", fresh, keeps_dtype | any_layout);
   table.ops("ipex::cat_batch_norm", fresh, any_layout | rounds);
@@ -345,6 +346,7 @@ std::vector<Op> rows() {
   table.ops("ipex::baddbmm_term ipex::einsum_factor", maybe_view);
   table.ops("ipex::channel_shuffle", maybe_view, contiguous_in_eager);
   table.ops("ipex::to_channels_last ipex::restore_layout", maybe_view, chooses);
+  table.ops("ipex::rearrange", maybe_view, chooses | keeps_dtype);
   table.ops("ipex::is_channels_last ipex::has_version_of ipex::set_version_of", no_tensor);
   table.ops("ipex::split_weight ipex::join_weight ipex::trained_convolution", fresh);
   table.ops("ipex::has_trained_convolution ipex::trained_convolution_pays", no_tensor);
@@ -421,5 +423,10 @@ bool is_run(const Node* node) {
 }
 
 bool is_prepack(const Node* node) { return has_trait(node, makes_context); }
+
+bool is_view_by_sizes(const Node* node) {
+  static const OpName view("aten::view."), view_as("aten::view_as");
+  return view.is_of(node) || view_as.is_of(node);
+}
 
 }  // namespace ipex::passes

@@ -90,6 +90,8 @@ inline constexpr Traits rounds = 1 << 24;
 inline constexpr Traits takes_sizes_of_second = 1 << 25;
 // Packs weights into a context.
 inline constexpr Traits makes_context = 1 << 17;
+// As fast on channels-last inputs as on contiguous ones. So are ops of any layout, and those that go element by element.
+inline constexpr Traits reads_any_layout = 1 << 26;
 }  // namespace trait
 
 // Where a run op has what its prepack op made, and what passes edit. -1 where there is nothing to edit.
@@ -126,6 +128,9 @@ inline bool has_trait(const Node* node, Traits wanted) {
 // Whether the node runs a packed op of ours, or makes the context of one.
 bool is_run(const Node* node);
 bool is_prepack(const Node* node);
+
+// Whether the node is a view by sizes. Where its input may have other strides, reshape stands for it.
+bool is_view_by_sizes(const Node* node);
 
 // Whether the node only asks what a tensor looks like.
 inline bool asks_for_sizes(const Node* node) { return has_trait(node, trait::asks_for_sizes); }

@@ -17,6 +17,7 @@
 #include "kernels/quantize.h"
 #include "kernels/recurrent.h"
 #include "kernels/softmax.h"
+#include "kernels/transpose.h"
 #include "kernels/updates.h"
 #include "kernels/winograd.h"
 
@@ -41,6 +42,7 @@ struct Kernels {
   ChannelKernels channels;
   GroupNormFormats group_norm;
   SoftmaxKernels softmax;
+  TransposeKernels transpose;
   WinogradKernels winograd;
   PoolingKernels pooling;
   UpdateKernels updates;

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -198,8 +200,8 @@ def test_restores_where_nobody_sees_strides_only_for_readers_that_gain(line, res
     assert result.count("ipex::restore_layout") == restored
 
 
-@pytest.mark.parametrize(("mode", "restored"), [("constant", 0), ("reflect", 1)])
-def test_padding_with_a_constant_stays_in_the_stretch(mode, restored):
+@pytest.mark.parametrize(("mode", "asked"), [("constant", 0), ("reflect", 1)])
+def test_padding_takes_any_layout_and_with_a_constant_stays_in_the_stretch(mode, asked):
     lines = (
         f'%mode : str = prim::Constant[value="{mode}"]()',
         "%b : Tensor = aten::pad(%y, %ones, %mode, %none)",
@@ -207,7 +209,8 @@ def test_padding_with_a_constant_stays_in_the_stretch(mode, restored):
         UNSEEN.format("y2"),
     )
     result = assert_rewrites(NAME, graph_ir("%x : Tensor", *PACKED, *lines, returns="%v"))
-    assert result.count("ipex::restore_layout") == 1 + restored
+    assert result.count("ipex::restore_layout") == 1  # of %y2
+    assert result.count("ipex::to_channels_last") == 1 + asked
 
 
 class TokensAndImages(nn.Module):
@@ -581,3 +584,68 @@ def test_gradients_of_an_instance_norm():
         (module(leaf) * torch.arange(6).view(3, 2)).sum().backward()
         gradients.append(leaf.grad)
     torch.testing.assert_close(gradients[1], gradients[0])
+
+
+VIEW = (
+    "%sizes : int[] = prim::Constant[value=[2, 8, -1]]()",
+    "%v : Tensor = aten::view(%y, %sizes)",
+    "%t : Tensor = aten::transpose(%v, %one, %zero)",
+)
+TOKENS = "%l : Tensor = aten::linear(%t, %w, %none)"
+
+
+def test_a_view_whose_strides_nobody_sees_is_loosened():
+    result = assert_rewrites(NAME, graph_ir("%x : Tensor", *PACKED, *VIEW, TOKENS, returns="%l"))
+    assert (result.count("aten::view"), result.count("aten::reshape")) == (0, 1)
+    assert result.count("ipex::restore_layout") == 0
+
+
+@pytest.mark.parametrize("returns", ["%t", "%v", "%l, %v"])
+def test_a_view_whose_strides_somebody_sees_is_not(returns):
+    result = assert_rewrites(NAME, graph_ir("%x : Tensor", *PACKED, *VIEW, TOKENS, returns=returns))
+    assert (result.count("aten::view"), result.count("aten::reshape")) == (1, 0)
+    assert result.count("ipex::restore_layout") == 1
+
+
+def test_a_view_that_is_overwritten_is_not_loosened():
+    write = "%e : Tensor = aten::exp_(%v)"
+    assert_unchanged(NAME, graph_ir("%x : Tensor", *PACKED, *VIEW, write, TOKENS, returns="%l"), reason=None)
+
+
+def test_a_reader_that_sees_no_strides_takes_what_another_one_sees():
+    permute = "%t : Tensor = aten::permute(%y, %ones)"
+    result = assert_rewrites(NAME, graph_ir("%x : Tensor", *PACKED, permute, TOKENS, returns="%l, %y"))
+    assert result.count("ipex::restore_layout") == 1
+    image = re.search(r"(%\w+) : Tensor = ipex::convolution_run", result.graph)
+    assert image
+    assert f"aten::permute({image[1]}," in result.graph
+
+
+class AttentionOverPixels(nn.Module):
+    """A block of LeViT's kind: heads are views of what a convolution gives, and what they give is an image again."""
+
+    def __init__(self, returns_image: bool) -> None:
+        super().__init__()
+        self.joined, self.projected = nn.Conv2d(4, 24, 1), nn.Conv2d(12, 4, 1)
+        self.head, self.returns_image = nn.Linear(4, 3), returns_image
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        for _ in range(2):
+            heads = self.joined(x).view(x.size(0), 3, 8, x.size(2) * x.size(3))
+            query, key, value = heads.split([2, 2, 4], dim=2)
+            weights = (query.transpose(-2, -1) @ key).softmax(-1)
+            image = (value @ weights.transpose(-2, -1)).view(x.size(0), 12, x.size(2), x.size(3))
+            x = x + self.projected(nn.functional.hardswish(image))
+        result = self.head(x.mean((2, 3)))
+        return result, x if self.returns_image else result
+
+
+@pytest.mark.parametrize("returns_image", [False, True])
+def test_attention_over_pixels_matches_eager(tmp_path, returns_image):
+    x = torch.randn(2, 4, 5, 6)
+    also = (x[:1], x[:, :, :1, :1], x[:, :, ::2])
+    optimized = check_against_eager(AttentionOverPixels(returns_image), x, script=True, also=also)
+    if not returns_image:
+        assert kinds(optimized)["aten::view"] == 0
+        assert kinds(optimized)["ipex::restore_layout"] == 1  # of the mean, a pixel
+    assert_round_trip(optimized, tmp_path, x)

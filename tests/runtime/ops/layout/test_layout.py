@@ -56,3 +56,17 @@ def test_threads_give_the_same():
         assert_same(to_channels_last(x, 2), x.contiguous(memory_format=torch.channels_last), tolerance=0)
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float, torch.double, torch.bfloat16, torch.uint8])
+@pytest.mark.parametrize("channels", [3, 4, 5, 8, 15, 16, 17, 40, 65])
+@pytest.mark.parametrize("width", [1, 3, 4, 9, 16, 31, 70])
+def test_copies_of_any_size_have_every_element(dtype, channels, width):
+    x = torch.arange(2 * 3 * channels * width).reshape(2, channels, 3, width).to(dtype)
+    for part in (x, x[:, 1:], x[:, :, 1:2], x[..., :-1], x.transpose(2, 3), x[:, :, :, ::2]):
+        channels_last = part.contiguous(memory_format=torch.channels_last)
+        assert torch.equal(to_channels_last(part, 2), channels_last)
+        for image in (channels_last, channels_last[:, :-1], channels_last[:, :, 1:]):
+            restored = torch.ops.ipex.restore_layout(image, False)
+            assert torch.equal(restored, image)
+            assert restored.is_contiguous()

@@ -1,0 +1,178 @@
+// join_rearrangements: reshapes and permutations in a row are one op, which copies once.
+//
+//   before   %a = aten::reshape(%x, %split)    %b = aten::permute(%a, %order)    %c = aten::reshape(%b, %joined)
+//            %d = ipex::to_channels_last(%c, %rank)
+//   after    %d = ipex::rearrange(%x, [reshape, permute, reshape, channels_last], ..)
+//
+// Windows, patches and heads are cut out of images like this, and put together again. Each reshape of what is permuted
+// copies, and so does each conversion of the layout; what all of them do is one copy, or none.
+// A row ends with what may copy: a permutation after it is a view, of what its readers want in one piece.
+// Declines where somebody sees the strides (stride_readers.h), reads a step in between, or overwrites the memory.
+#include <torch/csrc/jit/ir/constants.h>
+
+#include <set>
+
+#include "aliasing.h"
+#include "constants.h"
+#include "graph_walk.h"
+#include "passes.h"
+#include "stride_readers.h"
+
+namespace ipex::passes {
+namespace {
+
+struct Step {
+  Node* node;
+  std::string name;
+  std::vector<Value*> arguments;  // ints, and lists of ints
+  bool may_copy;
+};
+
+// Whether the value is an int, or a list whose ints are known one by one.
+bool are_numbers(const Value* value) {
+  if (value->type()->isSubtypeOf(*c10::IntType::get()) || value->node()->kind() == c10::prim::ListConstruct)
+    return true;
+  const auto constant = torch::jit::toIValue(value);
+  return constant && constant->isIntList();
+}
+
+// Each of them as a value.
+std::vector<Value*> numbers_of(Value* value) {
+  if (value->node()->kind() == c10::prim::ListConstruct) return value->node()->inputs().vec();
+  const auto constant = torch::jit::toIValue(value);
+  if (!constant || !constant->isIntList()) return {value};
+  std::vector<Value*> numbers;
+  for (const int64_t number : constant->toIntVector()) numbers.push_back(value->owningGraph()->insertConstant(number));
+  return numbers;
+}
+
+// What the node does to the dimensions of its first input. Empty where that is none of the steps.
+std::optional<std::string> name_of_step(Node* node) {
+  static const std::pair<OpName, const char*> names[] = {{OpName("aten::reshape"), "reshape"},
+                                                         {OpName("aten::view."), "reshape"},
+                                                         {OpName("aten::permute"), "permute"},
+                                                         {OpName("aten::transpose.int"), "transpose"},
+                                                         {OpName("aten::unsqueeze"), "unsqueeze"},
+                                                         {OpName("aten::flatten.using_ints"), "flatten"},
+                                                         {OpName("aten::contiguous"), "contiguous"},
+                                                         {OpName("ipex::restore_layout"), "contiguous"},
+                                                         {OpName("ipex::to_channels_last"), "channels_last"}};
+  for (const auto& [op, name] : names) {
+    if (op.is_of(node)) return name;
+  }
+  return std::nullopt;
+}
+
+bool leaves_layout_open(const Node* node) {
+  static const OpName contiguous("aten::contiguous"), restore("ipex::restore_layout");
+  if (contiguous.is_of(node)) return number(node->input(1)) != static_cast<int>(at::MemoryFormat::Contiguous);
+  const auto is_channels_last = restore.is_of(node) ? torch::jit::toIValue(node->input(1)) : std::nullopt;
+  return restore.is_of(node) && !(is_channels_last && is_channels_last->isBool() && !is_channels_last->toBool());
+}
+
+std::optional<Step> read_step(Node* node) {
+  static const std::set<std::string> copiers{"reshape", "flatten", "contiguous", "channels_last"};
+  const auto name = name_of_step(node);
+  if (!name || leaves_layout_open(node)) return std::nullopt;
+  Step step{node, *name, {}, copiers.count(*name) > 0};
+  if (*name != "contiguous") step.arguments = node->inputs().slice(1).vec();
+  return std::all_of(step.arguments.begin(), step.arguments.end(), are_numbers) ? std::optional(step) : std::nullopt;
+}
+
+// The steps that end with this node, in order.
+std::vector<Step> row_before(Node* last) {
+  std::vector<Step> row;
+  for (Node* node = last; node->owningBlock() == last->owningBlock(); node = node->input(0)->node()) {
+    const auto step = read_step(node);
+    if (!step || (node != last && node->output()->uses().size() != 1)) break;
+    row.insert(row.begin(), *step);
+  }
+  return row;
+}
+
+// The step that alone reads what this node gives.
+std::optional<Step> step_after(const Node* node) {
+  const auto& uses = node->output()->uses();
+  const bool is_one = uses.size() == 1 && uses[0].offset == 0 && uses[0].user->owningBlock() == node->owningBlock();
+  return is_one ? read_step(uses[0].user) : std::nullopt;
+}
+
+// Whether a row ends here: it may copy, and no step behind it may.
+bool ends_row(Node* node) {
+  const auto step = read_step(node);
+  if (!step || !step->may_copy) return false;
+  for (auto next = step_after(node); next; next = step_after(next->node)) {
+    if (next->may_copy) return false;
+  }
+  return true;
+}
+
+// Whether what the node gives may lie in any order, so that one reshape of it alone is worth a copy of ours.
+bool may_be_permuted(const Node* node) {
+  const Op* op = op_of(node);
+  return op && (op->memory == Memory::view || op->traits & (trait::elementwise | trait::promotes));
+}
+
+std::optional<std::string> reason_against(const std::vector<Step>& row, const StrideReaders& readers,
+                                          const OverwrittenValues& overwritten) {
+  if (readers.see(row.back().node->output())) return "stays: the strides of a result depend on it";
+  const auto is_written = [&](const Step& step) {
+    return overwritten.contain(step.node->output()) || overwritten.contain(step.node->input(0));
+  };
+  if (std::any_of(row.begin(), row.end(), is_written)) return "stays: something is overwritten";
+  return std::nullopt;
+}
+
+void join(const std::vector<Step>& row) {
+  Node* last = row.back().node;
+  Graph* graph = last->owningGraph();
+  const torch::jit::WithInsertPoint guard(last);
+  c10::List<std::string> names;
+  c10::List<int64_t> counts;
+  std::vector<Value*> numbers;
+  for (const Step& step : row) {
+    const size_t before = numbers.size();
+    for (Value* argument : step.arguments) {
+      const std::vector<Value*> own = numbers_of(argument);
+      numbers.insert(numbers.end(), own.begin(), own.end());
+    }
+    names.push_back(step.name);
+    counts.push_back(static_cast<int64_t>(numbers.size() - before));
+  }
+  Value* all_numbers = graph->insertNode(graph->createList(c10::IntType::get(), numbers))->output();
+  static const Symbol rearrange = Symbol::fromQualString("ipex::rearrange");
+  Value* x = row.front().node->input(0);
+  replace(last, graph->insertNode(graph->create(
+                    rearrange, {x, graph->insertConstant(names), graph->insertConstant(counts), all_numbers})));
+  for (auto step = row.rbegin() + 1; step != row.rend(); ++step) step->node->destroy();
+}
+
+bool run(Context& context) {
+  if (writes_to_shared_memory(context.graph)) return false;
+  std::vector<Node*> ends;
+  for_each_node(context.graph->block(), [&](Node* node) {
+    if (ends_row(node)) ends.push_back(node);
+  });
+  if (ends.empty()) return false;
+  const OverwrittenValues overwritten(context.graph);
+  const StrideReaders readers(context.graph);
+  bool changed = false;
+  for (Node* end : ends) {
+    const std::vector<Step> row = row_before(end);
+    if (row.size() < 2 && !may_be_permuted(row.front().node->input(0)->node())) continue;
+    if (const auto reason = reason_against(row, readers, overwritten)) {
+      context.declined(end, *reason);
+      continue;
+    }
+    context.applied(end, "joined with the reshapes and permutations before it");
+    join(row);
+    changed = true;
+  }
+  return changed;
+}
+
+}  // namespace
+
+Pass join_rearrangements() { return {"join_rearrangements", run}; }
+
+}  // namespace ipex::passes

@@ -1,0 +1,46 @@
+#include "layout/loosen_views.h"
+
+#include <unordered_set>
+
+#include "ops/op_table.h"
+
+namespace ipex::passes {
+namespace {
+
+// The reshape that gives what the view does.
+Node* loosened(Node* view) {
+  static const OpName view_as("aten::view_as");
+  const Symbol kind = view_as.is_of(view) ? c10::aten::reshape_as : c10::aten::reshape;
+  const torch::jit::WithInsertPoint guard(view);
+  Node* reshape = view->owningGraph()->insertNode(view->owningGraph()->create(kind, view->inputs()));
+  reshape->copyMetadata(view);
+  reshape->output()->copyMetadata(view->output());
+  view->output()->replaceAllUsesWith(reshape->output());
+  view->destroy();
+  return reshape;
+}
+
+bool gives_strides_of_its_own(const Node* node) {
+  static const OpName contiguous("aten::contiguous"), restore("ipex::restore_layout");
+  return has_trait(node, trait::hides_strides) || contiguous.is_of(node) || restore.is_of(node);
+}
+
+}  // namespace
+
+void loosen_views(const std::vector<Value*>& values) {
+  std::vector<Value*> left = values;
+  std::unordered_set<const Value*> known(left.begin(), left.end());
+  while (!left.empty()) {
+    Value* value = left.back();
+    left.pop_back();
+    for (const Use& use : std::vector<Use>(value->uses())) {
+      if (reads_only_sizes(use) || gives_strides_of_its_own(use.user)) continue;
+      Node* reader = is_view_by_sizes(use.user) ? loosened(use.user) : use.user;
+      for (Value* result : reader->outputs()) {
+        if (known.insert(result).second) left.push_back(result);
+      }
+    }
+  }
+}
+
+}  // namespace ipex::passes

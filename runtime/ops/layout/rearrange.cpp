@@ -1,0 +1,309 @@
+// ipex::rearrange(x, steps, counts, numbers) -> Tensor: reshapes and permutations in a row, with one copy at most.
+//
+// Each step has its name in `steps` and so many `numbers` as `counts` says: reshape(sizes), flatten(first, last),
+// permute(order), transpose(a, b), unsqueeze(dimension), contiguous(), channels_last(spatial_rank). In eager each
+// reshape of something permuted copies. Here a dimension is a list of axes, each with a stride in the memory of x: a
+// reshape splits and joins lists, a permutation moves them, and what they end with is copied once, or is a view of x.
+// After `contiguous`, reshapes of it and `channels_last` the result lies so; else its strides may be any.
+//
+// Where a reshape cuts through an axis whose size it does not divide, what there is by then is copied. What is no
+// plain tensor on the CPU, or is to be differentiated, takes the steps one by one.
+#include <ATen/ATen.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "packed/call_conditions.h"
+#include "packed/copy_elements.h"
+#include "packed/memory_format.h"
+
+namespace ipex::runtime {
+namespace {
+
+using at::IntArrayRef;
+using at::Tensor;
+
+// The order of dimensions in memory, the outermost first, of images of this rank that are channels-last.
+at::DimVector channels_last_order(int64_t dimensions, int64_t spatial_rank) {
+  at::DimVector order(static_cast<size_t>(dimensions));
+  std::iota(order.begin(), order.end(), 0);
+  const auto channels = order.end() - spatial_rank - 1;
+  std::rotate(channels, channels + 1, order.end());
+  return order;
+}
+
+// The permutation that undoes this one.
+at::DimVector way_back(IntArrayRef order) {
+  at::DimVector back(order.size());
+  for (size_t i = 0; i < order.size(); ++i) back[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+  return back;
+}
+
+class Rearrangement {
+ public:
+  explicit Rearrangement(const Tensor& x) : source_(x) {
+    for (int64_t d = 0; d < x.dim(); ++d) dimensions_.push_back({{x.size(d), x.stride(d)}});
+  }
+
+  // False where the step is none that these dimensions have.
+  bool take(const std::string& step, IntArrayRef numbers) {
+    if (step == "reshape") return reshape(numbers);
+    if (step == "flatten") return numbers.size() == 2 && flatten(numbers[0], numbers[1]);
+    if (step == "permute") return permute(numbers);
+    if (step == "transpose") return numbers.size() == 2 && transpose(numbers[0], numbers[1]);
+    if (step == "unsqueeze") return numbers.size() == 1 && unsqueeze(numbers[0]);
+    if (step == "contiguous") return lie_in_order(order_of_dimensions());
+    if (step == "channels_last") return numbers.size() == 1 && lie_channels_last(numbers[0]);
+    return false;
+  }
+
+  Tensor result() const {
+    if (wanted_.empty()) return view_or_copy(order_of_dimensions());
+    const Tensor view = as_view();
+    return view.defined() && lies_in_order(view, wanted_) ? view : copied(wanted_);
+  }
+
+ private:
+  struct Axis {
+    int64_t size, stride;
+  };
+  using Axes = c10::SmallVector<Axis, 3>;
+
+  int64_t rank() const { return static_cast<int64_t>(dimensions_.size()); }
+
+  static int64_t size_of(const Axes& axes) {
+    return std::accumulate(axes.begin(), axes.end(), int64_t{1}, [](int64_t n, const Axis& a) { return n * a.size; });
+  }
+
+  // Of a dimension that may be counted from the end. -1 for one that there is not.
+  static int64_t counted(int64_t dimension, int64_t rank) {
+    const int64_t d = dimension < 0 ? dimension + rank : dimension;
+    return d < rank ? d : -1;
+  }
+
+  at::DimVector order_of_dimensions() const {
+    at::DimVector order(dimensions_.size());
+    std::iota(order.begin(), order.end(), 0);
+    return order;
+  }
+
+  at::DimVector sizes() const {
+    at::DimVector sizes;
+    for (const Axes& axes : dimensions_) sizes.push_back(size_of(axes));
+    return sizes;
+  }
+
+  bool lie_in_order(at::DimVector order) {
+    wanted_ = std::move(order);
+    return rank() > 0;
+  }
+
+  bool lie_channels_last(int64_t spatial_rank) {
+    const bool is_image = rank() == spatial_rank + 1 || rank() == spatial_rank + 2;
+    return is_image && spatial_rank > 0 && lie_in_order(channels_last_order(rank(), spatial_rank));
+  }
+
+  bool reshape(IntArrayRef asked) {
+    const at::DimVector before = sizes();
+    const int64_t elements = c10::multiply_integers(before);
+    at::DimVector to(asked);
+    const auto unknown = std::find(to.begin(), to.end(), -1);
+    if (unknown != to.end()) {
+      *unknown = 1;
+      const int64_t others = c10::multiply_integers(to);
+      if (others <= 0 || elements % others != 0) return false;
+      *unknown = elements / others;
+    }
+    if (std::any_of(to.begin(), to.end(), [](int64_t size) { return size <= 0; })) return false;
+    if (c10::multiply_integers(to) != elements) return false;
+    if (regroup(to)) return true;
+    source_ = copied(order_of_dimensions());
+    dimensions_ = {{{elements, 1}}};
+    return regroup(to);
+  }
+
+  // False where an axis would have to be cut where its size has no divisor.
+  bool regroup(IntArrayRef to) {
+    c10::SmallVector<Axis, 8> left;  // the innermost first
+    for (auto axes = dimensions_.rbegin(); axes != dimensions_.rend(); ++axes) {
+      for (auto axis = axes->rbegin(); axis != axes->rend(); ++axis) {
+        if (axis->size == 1) continue;
+        if (!left.empty() && axis->stride == left.back().size * left.back().stride) {
+          left.back().size *= axis->size;
+        } else {
+          left.push_back(*axis);
+        }
+      }
+    }
+    c10::SmallVector<Axes, 6> grouped;
+    for (const int64_t size : to) {
+      Axes& axes = grouped.emplace_back();
+      for (int64_t missing = size; missing > 1;) {
+        const Axis axis = left.back();
+        left.pop_back();
+        if (missing % axis.size == 0) {
+          axes.push_back(axis);
+          missing /= axis.size;
+        } else if (axis.size % missing == 0) {
+          const int64_t inner = axis.size / missing;
+          axes.push_back({missing, axis.stride * inner});
+          left.push_back({inner, axis.stride});
+          missing = 1;
+        } else {
+          return false;
+        }
+      }
+    }
+    // Contiguous elements stay so, whatever dimensions they have.
+    const bool stays_contiguous = !wanted_.empty() && std::is_sorted(wanted_.begin(), wanted_.end());
+    dimensions_ = std::move(grouped);
+    wanted_ = stays_contiguous ? order_of_dimensions() : at::DimVector();
+    return true;
+  }
+
+  bool flatten(int64_t first, int64_t last) {
+    first = counted(first, rank());
+    last = counted(last, rank());
+    if (first < 0 || last < first) return false;
+    at::DimVector to = sizes();
+    const auto begin = to.begin() + first, end = to.begin() + last + 1;
+    *begin = std::accumulate(begin, end, int64_t{1}, std::multiplies<>());
+    to.erase(begin + 1, end);
+    return reshape(to);
+  }
+
+  bool permute(IntArrayRef order) {
+    if (static_cast<int64_t>(order.size()) != rank()) return false;
+    c10::SmallVector<Axes, 6> moved;
+    c10::SmallVector<bool, 8> is_taken(dimensions_.size(), false);
+    for (const int64_t asked : order) {
+      const int64_t d = counted(asked, rank());
+      if (d < 0 || is_taken[static_cast<size_t>(d)]) return false;
+      is_taken[static_cast<size_t>(d)] = true;
+      moved.push_back(dimensions_[static_cast<size_t>(d)]);
+    }
+    dimensions_ = std::move(moved);
+    wanted_.clear();
+    return true;
+  }
+
+  bool transpose(int64_t a, int64_t b) {
+    a = counted(a, rank());
+    b = counted(b, rank());
+    if (a < 0 || b < 0) return false;
+    std::swap(dimensions_[static_cast<size_t>(a)], dimensions_[static_cast<size_t>(b)]);
+    wanted_.clear();
+    return true;
+  }
+
+  bool unsqueeze(int64_t dimension) {
+    const int64_t d = counted(dimension, rank() + 1);
+    if (d < 0) return false;
+    dimensions_.insert(dimensions_.begin() + d, Axes{});
+    wanted_.clear();
+    return true;
+  }
+
+  // Undefined where a dimension does not lie at one stride.
+  Tensor as_view() const {
+    at::DimVector strides;
+    for (const Axes& axes : dimensions_) {
+      for (size_t i = 1; i < axes.size(); ++i) {
+        if (axes[i - 1].stride != axes[i].size * axes[i].stride) return {};
+      }
+      strides.push_back(axes.empty() ? 1 : axes.back().stride);
+    }
+    return source_.as_strided(sizes(), strides);
+  }
+
+  static bool lies_in_order(const Tensor& tensor, IntArrayRef order) {
+    int64_t stride = 1;
+    for (size_t i = order.size(); i-- > 0;) {
+      const int64_t size = tensor.size(order[i]);
+      if (size != 1 && tensor.stride(order[i]) != stride) return false;
+      stride *= size;
+    }
+    return true;
+  }
+
+  Tensor view_or_copy(const at::DimVector& order) const {
+    const Tensor view = as_view();
+    return view.defined() ? view : copied(order);
+  }
+
+  // A new tensor whose dimensions lie in this order, the outermost first.
+  Tensor copied(IntArrayRef order) const {
+    at::DimVector in_order, axis_sizes, from_strides;
+    for (const int64_t d : order) {
+      const Axes& axes = dimensions_[static_cast<size_t>(d)];
+      in_order.push_back(size_of(axes));
+      for (const Axis& axis : axes) {
+        axis_sizes.push_back(axis.size);
+        from_strides.push_back(axis.stride);
+      }
+    }
+    at::DimVector to_strides(axis_sizes.size());
+    for (size_t i = axis_sizes.size(), stride = 1; i-- > 0; stride *= static_cast<size_t>(axis_sizes[i])) {
+      to_strides[i] = static_cast<int64_t>(stride);
+    }
+    const Tensor result = empty_result(in_order, source_.options());
+    copy_elements(result, to_strides, source_, from_strides, axis_sizes);
+    return std::is_sorted(order.begin(), order.end()) ? result : result.permute(way_back(order));
+  }
+
+  Tensor source_;
+  c10::SmallVector<Axes, 6> dimensions_;
+  at::DimVector wanted_;  // the order in memory that the last step asks for; empty for any
+};
+
+// As eager computes it.
+Tensor take_step(const Tensor& x, const std::string& step, IntArrayRef numbers) {
+  if (step == "reshape") return x.reshape(numbers);
+  if (step == "permute") return x.permute(numbers);
+  if (step == "contiguous") return x.contiguous();
+  if (step == "flatten" && numbers.size() == 2) return x.flatten(numbers[0], numbers[1]);
+  if (step == "transpose" && numbers.size() == 2) return x.transpose(numbers[0], numbers[1]);
+  if (step == "unsqueeze" && numbers.size() == 1) return x.unsqueeze(numbers[0]);
+  TORCH_CHECK(step == "channels_last" && numbers.size() == 1, "ipex::rearrange: expected a known step, got '", step,
+              "' with ", numbers.size(), " numbers. The model file is damaged: save it again.");
+  const int64_t rank = numbers[0];
+  if (rank < 1 || (x.dim() != rank + 1 && x.dim() != rank + 2)) return x;
+  const at::DimVector order = channels_last_order(x.dim(), rank);
+  return x.permute(order).contiguous().permute(way_back(order));
+}
+
+Tensor rearrange(const Tensor& x, const std::vector<std::string>& steps, IntArrayRef counts, IntArrayRef numbers) {
+  TORCH_CHECK(counts.size() == steps.size() &&
+                  std::none_of(counts.begin(), counts.end(), [](int64_t n) { return n < 0; }) &&
+                  std::accumulate(counts.begin(), counts.end(), int64_t{0}) == std::ssize(numbers),
+              "ipex::rearrange: expected a count for each of ", steps.size(), " steps, got ", counts, " of ",
+              numbers.size(), " numbers. The model file is damaged: save it again.");
+  const auto each = [&](auto&& visit) {
+    size_t at = 0;
+    for (size_t i = 0; i < steps.size(); ++i) {
+      const auto count = static_cast<size_t>(counts[i]);
+      if (!visit(steps[i], numbers.slice(at, count))) return false;
+      at += count;
+    }
+    return true;
+  };
+  const bool is_plain = is_plain_cpu(x) && x.layout() == at::kStrided && !x.is_quantized() && x.numel() > 0;
+  if (is_plain && !wants_gradient(x)) {
+    Rearrangement all(x);
+    if (each([&](const std::string& step, IntArrayRef own) { return all.take(step, own); })) return all.result();
+  }
+  Tensor y = x;
+  each([&](const std::string& step, IntArrayRef own) {
+    y = take_step(y, step, own);
+    return true;
+  });
+  return y;
+}
+
+TORCH_LIBRARY_FRAGMENT(ipex, m) {
+  m.def("rearrange(Tensor(a) x, str[] steps, int[] counts, int[] numbers) -> Tensor(a)", rearrange);
+}
+
+}  // namespace
+}  // namespace ipex::runtime

@@ -1,0 +1,157 @@
+#include "packed/copy_elements.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/as_strided.h>
+#include <ATen/ops/copy.h>
+#include <ATen/record_function.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "kernels/kernels.h"
+#include "packed/call_conditions.h"
+#include "threads/grain.h"
+
+namespace ipex::runtime {
+namespace {
+
+constexpr int64_t elements_worth_waking = 32768;
+
+struct Dimension {
+  int64_t size, to_stride, from_stride;
+};
+using Dimensions = c10::SmallVector<Dimension, 6>;
+
+// The dimensions of both tensors, in the order of `to`; those that lie in one piece in both are one.
+Dimensions joint_dimensions(at::IntArrayRef sizes, at::IntArrayRef to_strides, at::IntArrayRef from_strides) {
+  Dimensions all;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] != 1) all.push_back({sizes[d], to_strides[d], from_strides[d]});
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Dimension& a, const Dimension& b) { return a.to_stride > b.to_stride; });
+  Dimensions joint;
+  for (const Dimension& inner : all) {
+    const auto lies_in = [&](int64_t outer, int64_t stride) { return outer == inner.size * stride; };
+    if (!joint.empty() && lies_in(joint.back().to_stride, inner.to_stride) &&
+        lies_in(joint.back().from_stride, inner.from_stride)) {
+      joint.back() = {joint.back().size * inner.size, inner.to_stride, inner.from_stride};
+    } else {
+      joint.push_back(inner);
+    }
+  }
+  return joint;
+}
+
+// Places in the memory of both, for each index of some dimensions. The last one is the innermost.
+class Places {
+ public:
+  explicit Places(const Dimensions& dimensions) : dimensions_(dimensions) {
+    for (const Dimension& d : dimensions) count_ *= d.size;
+  }
+
+  int64_t count() const { return count_; }
+
+  struct Place {
+    int64_t to = 0, from = 0;
+  };
+  Place at(int64_t index) const {
+    Place place;
+    for (size_t d = dimensions_.size(); d-- > 0; index /= dimensions_[d].size) {
+      place.to += index % dimensions_[d].size * dimensions_[d].to_stride;
+      place.from += index % dimensions_[d].size * dimensions_[d].from_stride;
+    }
+    return place;
+  }
+
+ private:
+  const Dimensions& dimensions_;
+  int64_t count_ = 1;
+};
+
+// Tables, one for each place in the dimensions before: rows of `from`, columns of `to`.
+struct Tables {
+  Dimension rows, columns;
+  Dimensions outer;
+};
+
+// Empty where the tensors are no tables that one is the other's transpose of, or such small ones that tiles stay empty.
+std::optional<Tables> transposed_tables(Dimensions dimensions) {
+  constexpr int64_t smallest_side = 4;
+  const auto take = [&](auto&& is_wanted) -> std::optional<Dimension> {
+    const auto found = std::find_if(dimensions.begin(), dimensions.end(), is_wanted);
+    if (found == dimensions.end()) return std::nullopt;
+    const Dimension taken = *found;
+    dimensions.erase(found);
+    return taken.size < smallest_side ? std::nullopt : std::optional(taken);
+  };
+  const auto rows = take([](const Dimension& d) { return d.to_stride == 1 && d.from_stride > 1; });
+  const auto columns = take([](const Dimension& d) { return d.from_stride == 1 && d.to_stride > 1; });
+  return rows && columns ? std::optional(Tables{*rows, *columns, dimensions}) : std::nullopt;
+}
+
+void transpose(const Tables& tables, const float* from, float* to) {
+  RECORD_FUNCTION("ipex::copy_transposed", {});
+  // In blocks of columns, so that one table is enough for all threads.
+  constexpr int64_t block_columns = 64;
+  const Dimension &rows = tables.rows, &columns = tables.columns;
+  const Places places(tables.outer);
+  const int64_t blocks = at::divup(columns.size, block_columns), pieces = places.count() * blocks;
+  const int64_t elements = places.count() * rows.size * columns.size;
+  at::parallel_for(0, pieces, grain_of(pieces, elements, elements_worth_waking), [&](int64_t begin, int64_t end) {
+    for (int64_t piece = begin; piece < end; ++piece) {
+      const int64_t first = piece % blocks * block_columns;
+      const auto [to_place, from_place] = places.at(piece / blocks);
+      kernels().transpose.transpose(from + from_place + first, rows.size, std::min(block_columns, columns.size - first),
+                                    rows.from_stride, to + to_place + first * columns.to_stride, columns.to_stride);
+    }
+  });
+}
+
+bool lies_in_pieces(const Dimensions& dimensions, int64_t element_size) {
+  constexpr int64_t smallest_piece = 64;  // bytes
+  return !dimensions.empty() && dimensions.back().to_stride == 1 && dimensions.back().from_stride == 1 &&
+         dimensions.back().size * element_size >= smallest_piece;
+}
+
+void copy_pieces(Dimensions dimensions, int64_t element_size, const char* from, char* to) {
+  RECORD_FUNCTION("ipex::copy_pieces", {});
+  const int64_t size = dimensions.back().size;
+  dimensions.pop_back();
+  const Places places(dimensions);
+  const int64_t pieces = places.count();
+  at::parallel_for(0, pieces, grain_of(pieces, pieces * size, elements_worth_waking), [&](int64_t begin, int64_t end) {
+    for (int64_t piece = begin; piece < end; ++piece) {
+      const auto [to_place, from_place] = places.at(piece);
+      std::memcpy(to + to_place * element_size, from + from_place * element_size,
+                  static_cast<size_t>(size * element_size));
+    }
+  });
+}
+
+}  // namespace
+
+void copy_elements(const at::Tensor& to, at::IntArrayRef to_strides, const at::Tensor& from,
+                   at::IntArrayRef from_strides, at::IntArrayRef sizes) {
+  const bool is_plain = is_plain_cpu(from) && is_plain_cpu(to) && to.scalar_type() == from.scalar_type();
+  if (is_plain && c10::multiply_integers(sizes) > 0) {
+    const Dimensions dimensions = joint_dimensions(sizes, to_strides, from_strides);
+    const auto element_size = static_cast<int64_t>(from.element_size());
+    if (lies_in_pieces(dimensions, element_size)) {
+      return copy_pieces(dimensions, element_size, static_cast<const char*>(from.const_data_ptr()),
+                         static_cast<char*>(to.mutable_data_ptr()));
+    }
+    if (from.scalar_type() == at::kFloat) {
+      const auto tables = transposed_tables(dimensions);
+      if (tables) return transpose(*tables, from.const_data_ptr<float>(), to.mutable_data_ptr<float>());
+    }
+  }
+  at::as_strided(to, sizes, to_strides).copy_(at::as_strided(from, sizes, from_strides));
+}
+
+void copy_elements(const at::Tensor& to, const at::Tensor& from) {
+  copy_elements(to, to.strides(), from, from.strides(), to.sizes());
+}
+
+}  // namespace ipex::runtime

@@ -1,0 +1,151 @@
+"""Reshapes and permutations in a row: the values of eager, whatever the strides, and one copy at most."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+import torch
+from torch import Tensor
+
+rearrange = torch.ops.ipex.rearrange
+Step = tuple[str, tuple[int, ...]]
+
+WINDOWS: list[Step] = [("reshape", (2, 3, 4, 5, 2, 16)), ("permute", (0, 1, 3, 2, 4, 5)), ("reshape", (-1, 8, 16))]
+UNFOLDED: list[Step] = [
+    ("flatten", (0, 1)),
+    ("reshape", (-1, 2, 5, 2)),
+    ("transpose", (1, 2)),
+    ("reshape", (2, 12, -1, 4)),
+]
+HEADS: list[Step] = [("transpose", (1, -2)), ("contiguous", ()), ("reshape", (2, 10, -1)), ("transpose", (1, 2))]
+IMAGE: list[Step] = [("flatten", (1, 2)), ("permute", (0, 2, 1)), ("reshape", (2, 16, 12, 10)), ("channels_last", (2,))]
+INDIVISIBLE: list[Step] = [
+    ("permute", (0, 2, 1, 3)),
+    ("reshape", (2, 15, -1)),
+    ("transpose", (0, 1)),
+    ("reshape", (-1,)),
+]
+ROWS = {"windows": WINDOWS, "unfolded": UNFOLDED, "heads": HEADS, "image": IMAGE, "indivisible": INDIVISIBLE}
+
+
+def in_eager(x: Tensor, row: list[Step]) -> Tensor:
+    for name, numbers in row:
+        if name == "channels_last":
+            x = torch.ops.ipex.to_channels_last(x, *numbers)
+        elif name in ("reshape", "permute"):
+            x = getattr(x, name)(numbers)
+        else:
+            x = getattr(x, name)(*numbers)
+    return x
+
+
+def ours(x: Tensor, row: list[Step]) -> Tensor:
+    numbers = [number for _, own in row for number in own]
+    result: Tensor = rearrange(x, [name for name, _ in row], [len(own) for _, own in row], numbers)
+    return result
+
+
+def layouts(x: Tensor) -> list[Tensor]:
+    """The same elements in other strides."""
+    apart = torch.zeros(*x.shape, 2, dtype=x.dtype)
+    apart[..., 1] = x
+    transposed = x.transpose(1, 3).contiguous().transpose(1, 3)
+    return [x, x.contiguous(memory_format=torch.channels_last), transposed, apart[..., 1]]
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.uint8, torch.bool])
+def test_rows_give_the_elements_of_eager(row, dtype):
+    for x in layouts(torch.randint(0, 200, (2, 12, 10, 16)).to(dtype)):
+        assert torch.equal(ours(x, row), in_eager(x, row))
+
+
+def random_step(random: Random, x: Tensor) -> Step:
+    rank = x.dim()
+    first, last = sorted((random.randrange(rank), random.randrange(rank)))
+    left, sizes = x.numel(), []
+    for _ in range(random.randrange(5)):
+        sizes.append(random.choice([size for size in range(1, left + 1) if left % size == 0]))
+        left //= sizes[-1]
+    steps: list[Step] = [
+        ("reshape", (*sizes, -1)),
+        ("permute", tuple(random.sample(range(rank), rank))),
+        ("transpose", (random.randrange(-rank, rank), last)),
+        ("flatten", (first, last - rank)),
+        ("unsqueeze", (random.randrange(-rank - 1, rank + 1),)),
+        ("contiguous", ()),
+    ]
+    return random.choice(steps)
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_random_rows_give_the_elements_of_eager(seed):
+    random = Random(seed)
+    x = torch.randn(4, 6, 8, 12)[:: random.choice((1, 2)), random.choice((0, 3)) :, ::2]
+    x = y = x.permute(random.sample(range(4), 4))
+    row: list[Step] = []
+    for _ in range(random.randrange(1, 8)):
+        row.append(random_step(random, y))
+        y = in_eager(y, row[-1:])
+    assert torch.equal(ours(x, row), y)
+
+
+@pytest.mark.parametrize("shape", [(2, 16, 12, 10), (16, 12, 10), (16, 120), (2, 3, 16, 4, 10)])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_the_last_step_decides_the_layout(shape, rank):
+    x = torch.randn(shape[::-1]).permute(*reversed(range(len(shape))))
+    row: list[Step] = [("unsqueeze", (0,)), ("reshape", shape)]
+    channels_last = ours(x, [*row, ("channels_last", (rank,))])
+    assert channels_last.equal(x)
+    if len(shape) in (rank + 1, rank + 2):
+        assert channels_last.stride() == torch.ops.ipex.to_channels_last(x.contiguous(), rank).stride()
+    assert ours(x, [*row, ("contiguous", ())]).stride() == x.contiguous().stride()
+    assert ours(x, [*row, ("contiguous", ()), ("reshape", (2, -1))]).is_contiguous()
+
+
+def test_copies_once_at_most():
+    x = torch.randn(2, 12, 10, 16)
+    with torch.profiler.profile() as profile:
+        ours(x, UNFOLDED)
+    copies = [event for event in profile.events() if event.name in ("aten::copy_", "ipex::copy_transposed")]
+    assert len(copies) == 1
+    joined: list[Step] = [("reshape", (2, 12, 10, 4, 4)), ("flatten", (1, 2)), ("transpose", (0, 1))]
+    assert ours(x, joined).data_ptr() == x.data_ptr()
+
+
+def test_what_is_no_plain_tensor_takes_the_steps_one_by_one():
+    x = torch.randn(2, 12, 10, 16, requires_grad=True)
+    ours(x, WINDOWS).sum().backward()
+    assert torch.equal(x.grad, torch.ones_like(x))
+    empty = torch.randn(0, 12, 10, 16)
+    assert ours(empty, [("transpose", (1, 2)), ("flatten", (0, 2))]).shape == (0, 16)
+    assert ours(torch.randn(2, 12, 10, 16, device="meta"), HEADS).shape == (2, 192, 10)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        [("reshape", (7, -1))],
+        [("reshape", (-1, -1))],
+        [("permute", (0, 1, 2))],
+        [("permute", (0, 1, 2, 2))],
+        [("transpose", (0, 4))],
+        [("flatten", (2, 1))],
+        [("unsqueeze", (6,))],
+    ],
+)
+def test_errors_are_those_of_eager(row):
+    x = torch.randn(2, 12, 10, 16)
+    with pytest.raises((RuntimeError, IndexError)) as eager:
+        in_eager(x, row)
+    with pytest.raises(type(eager.value)) as own:
+        ours(x, row)
+    assert str(own.value).splitlines()[0] == str(eager.value).splitlines()[0]
+
+
+def test_damaged_steps_are_refused():
+    x = torch.randn(2, 3)
+    for steps, counts, numbers in ((["reshape"], [2], [6]), (["turn"], [1], [0]), (["transpose"], [1], [0])):
+        with pytest.raises(RuntimeError, match="damaged"):
+            rearrange(x, steps, counts, numbers)
