@@ -12,6 +12,9 @@ std::string source_line(const Node* node) {
   return file.substr(file.rfind('/') + 1) + ":" + std::to_string(line);
 }
 
+// Who asked for 8 bits wants to know what stays in float, whatever becomes of it there.
+bool is_final(const Decision& decision) { return decision.pass == "quantize"; }
+
 }  // namespace
 
 // The last part of "M::/__module.layer1/__module.layer1.0.relu".
@@ -40,7 +43,7 @@ std::string describe(const Node* node) {
 void Recorder::applied(const std::string& pass, const Node* node, const std::string& what) {
   const std::string name = describe(node);
   for (const size_t i : about_[name]) {
-    if (!decisions_[i].applied) is_taken_back_[i] = true;
+    if (!decisions_[i].applied && !is_final(decisions_[i])) is_taken_back_[i] = true;
   }
   record({pass, name, true, what, method_});
 }

@@ -322,6 +322,8 @@ std::vector<Op> rows() {
   table.packed("grouped_linear", of_a_group).also(float32_only);
   table.ops("ipex::attention ipex::attention.in_mode", fresh, float32_only | reads_any_layout);
   table.ops("ipex::rms_norm", fresh, float32_only);
+  table.ops("ipex::attention_of_bytes ipex::scaled_dot_product_attention_of_bytes", fresh, rounds);
+  table.ops("ipex::attention_of_bytes.bytes ipex::scaled_dot_product_attention_of_bytes.bytes", fresh);
   table.ops("ipex::add_layer_norm", fresh, float32_only | hides_strides | rounds);
   table.ops("ipex::batch_norm", fresh, keeps_dtype | any_layout);
   table.ops("ipex::cat_batch_norm", fresh, any_layout | rounds);

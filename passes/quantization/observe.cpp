@@ -5,7 +5,7 @@
 //            %seen = ipex::observe(%x, %observer)
 //            %y = ipex::convolution_run(%seen, %context, [%operand], ..)
 //
-// Added operands that other such layers make are seen as well. A tensor that several layers read is seen once. Where
+// Added operands that other such layers make are seen as well, and what layers make for attention. A tensor that several layers read is seen once. Where
 // linears alone read it, and no layer makes it that could give numbers at once, its observer is told the largest magnitude
 // in each column of their weights: then SmoothQuant may move some of the one to the other.
 #include <ATen/ATen.h>
@@ -65,9 +65,9 @@ class Observing {
 bool run(Context& context) {
   const auto& quantization = context.options.quantization;
   if (!quantization || !quantization->observes) return false;
-  const std::vector<Site> sites = quantizable_sites(context);
-  Observing observing(magnitudes_of_columns(sites));
-  for (const Site& site : sites) {
+  const Sites sites = quantizable_sites(context);
+  Observing observing(magnitudes_of_columns(sites.layers));
+  for (const Site& site : sites.layers) {
     Node* run = site.anchor.run();
     run->replaceInput(0, observing.seen_by(run, site.anchor.input(), site.input_key));
     Node* operands = run->input(2)->node();
@@ -77,7 +77,15 @@ bool run(Context& context) {
     }
     context.applied(run, "what it reads is observed");
   }
-  return !sites.empty();
+  for (const AttentionSite& site : sites.attentions) {
+    for (const AttentionSite::Part& part : site.parts) {
+      Node* reader = part.origin->node()->next();
+      Value* seen = observing.seen_by(reader, part.origin, part.key);
+      if (seen != part.origin) part.origin->replaceAllUsesAfterNodeWith(seen->node(), seen);
+    }
+    context.applied(site.node, "its query, key and value are observed");
+  }
+  return !sites.layers.empty();
 }
 
 }  // namespace

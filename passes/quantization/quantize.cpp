@@ -15,9 +15,16 @@
 //   before   %y = aten::fake_quantize_per_tensor_affine(%x, %scale, %zero_point, 0, 255)
 //   after    %numbers = ipex::quantize(%x, %scale, %zero_point)    %y = ipex::dequantize(%numbers, %scale, %zero_point)
 //
-// Declines layers without a scale: calibration gave none, or the recipe left them in float, or nobody rounds what they read;
+// Attention whose query, key and value such layers make becomes one of 8-bit numbers. Views between the layer and the
+// attention move bytes then:
+//
+//   before   %y = ipex::attention(%view_of_a, %view_of_b, %view_of_c, ..)
+//   after    %y = ipex::attention_of_bytes(%view_of_bytes_of_a, .., %scales)
+//
+// Declines all on a CPU without int8 instructions, unless it is forced; and layers without a scale: calibration gave none, or the recipe left them in float, or nobody rounds what they read;
 // and weights of a given model that are not of 8-bit numbers.
 #include <ATen/ATen.h>
+#include <ipex/isa.h>
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <cmath>
@@ -124,6 +131,28 @@ class Quantizing {
     return numbers_of_weight(toIValue(site.anchor.argument("weight"))->toTensor(), site.anchor);
   }
 
+  void quantize(const AttentionSite& site) {
+    Node* node = site.node;
+    Graph& graph = *node->owningGraph();
+    std::vector<double> scales;
+    for (const AttentionSite::Part& part : site.parts) {
+      const std::vector<double> numbers = numbers_of(*scale_of(part.key));
+      scales.insert(scales.end(), numbers.begin(), numbers.end());
+      if (bytes_.count(part.key)) continue;
+      Value* bytes = bytes_of(part.origin->node()->next(), part.origin, part.key);
+      part.origin->replaceAllUsesAfterNodeWith(bytes->node(), bytes);
+      forget_types(bytes);
+    }
+    const WithInsertPoint guard(node);
+    std::vector<Value*> inputs = node->inputs().vec();
+    inputs.push_back(graph.insertConstant(scales));
+    const bool is_whole = node->kind() == c10::aten::scaled_dot_product_attention;
+    replace(node, graph.insertNode(graph.create(
+                      Symbol::fromQualString(is_whole ? "ipex::scaled_dot_product_attention_of_bytes"
+                                                      : "ipex::attention_of_bytes"),
+                      inputs)));
+  }
+
   void quantize(const Site& site, const Bytes& weight) {
     const Anchor& anchor = site.anchor;
     Node* run = anchor.run();
@@ -185,6 +214,20 @@ class Quantizing {
     return arguments;
   }
 
+  // Of views, which were views of floats.
+  static void forget_types(Value* value) {
+    for (const Use& use : value->uses()) {
+      for (Value* made : use.user->outputs()) {
+        if (!has_tensor_type(made)) {
+          if (made->type()->isSubtypeOf(*c10::ListType::ofTensors())) forget_types(made);
+          continue;
+        }
+        made->setType(c10::TensorType::get());
+        if (use.offset == 0 && has_trait(use.user, trait::keeps_dtype)) forget_types(made);
+      }
+    }
+  }
+
   // One conversion of a tensor for all of its readers in a block.
   Value* bytes_of(Node* node, Value* value, const std::string& key) {
     Value*& bytes = bytes_[key];
@@ -234,11 +277,31 @@ bool run(Context& context) {
   bool is_given = false;
   for_each_node(context.graph->block(), [&](Node* node) { is_given |= is_rounding(node); });
   if (!quantization && !is_given) return false;
-  const std::vector<Site> sites = quantizable_sites(context);
-  const std::map<std::string, Scale> given = quantization ? std::map<std::string, Scale>() : given_scales(sites);
+  const Sites sites = quantizable_sites(context);
+  const std::map<std::string, Scale> given = quantization ? std::map<std::string, Scale>() : given_scales(sites.layers);
+  if (quantization && !quantization->forced && !isa::has_avx512_vnni() && !isa::has_avx2_vnni()) {
+    TORCH_WARN(
+        "ipex.quantization.convert: expected a CPU with int8 instructions (AVX512_VNNI or AVX2_VNNI), got one without, or "
+        "with a cap. The model stays in float32, which is faster here. Recipe(forced=True) quantises it all the same.");
+    for (const Site& site : sites.layers) {
+      context.declined(site.anchor.run(), "this CPU has no int8 instructions, or a cap forbids them: float32 is faster");
+    }
+    return false;
+  }
   Quantizing quantizing(quantization ? quantization->scales : given);
   bool changed = false;
-  for (const Site& site : sites) {
+  // First: the layers that make their tensors are then replaced.
+  for (const AttentionSite& site : sites.attentions) {
+    if (std::any_of(std::begin(site.parts), std::end(site.parts),
+                    [&](const AttentionSite::Part& part) { return !quantizing.scale_of(part.key); })) {
+      context.declined(site.node, "its query, key or value has no scale");
+      continue;
+    }
+    context.applied(site.node, "computes in int8");
+    quantizing.quantize(site);
+    changed = true;
+  }
+  for (const Site& site : sites.layers) {
     if (!quantizing.scale_of(site.input_key)) {
       context.declined(site.anchor.run(),
                        quantization ? "its input has no scale" : "what it reads is not rounded to 8-bit numbers");

@@ -81,13 +81,22 @@ std::optional<std::string> reason_against_table(Node* node) {
   return std::nullopt;
 }
 
+// The layers to leave in float, where anybody asked for tables in 8 bits.
+const std::vector<std::string>* asked(const Options& options) {
+  const auto& linears = options.quantized_linears;
+  if (linears && linears->embeddings) return &linears->float_layers;
+  const auto& calibrated = options.quantization;
+  return calibrated && calibrated->embeddings && !calibrated->observes ? &calibrated->float_layers : nullptr;
+}
+
 bool quantize_tables(Context& context) {
-  if (!context.options.quantized_linears || !context.options.quantized_linears->embeddings) return false;
+  const std::vector<std::string>* float_layers = asked(context.options);
+  if (!float_layers) return false;
   Tables tables(context.graph.get());
   bool changed = false;
   const auto quantize = [&](const char* kind, const char* name, size_t arguments) {
     for_each(context.graph, kind, [&](Node* node) {
-      if (is_in_one_of(node, context.options.quantized_linears->float_layers)) {
+      if (is_in_one_of(node, *float_layers)) {
         return context.declined(node, "it is one of the layers to leave in float");
       }
       if (const auto reason = reason_against_table(node)) return context.declined(node, *reason);

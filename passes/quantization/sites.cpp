@@ -52,13 +52,28 @@ std::vector<std::string> takers_of_operands(const Anchor& anchor) {
 
 bool adds(const std::string& post_op) { return post_op == "add" || post_op == "add_" || post_op == "radd"; }
 
-class Sites {
- public:
-  explicit Sites(Context& context) : context_(context) {}
+bool is_attention(const Node* node) {
+  static const OpName steps("ipex::attention"), whole("aten::scaled_dot_product_attention");
+  return steps.is_of(node) || whole.is_of(node);
+}
 
-  std::vector<Site> find() {
+// Whether the op gives views of its first input, or a copy of it in another order.
+bool moves(const Node* node) {
+  static const OpName pieces[] = {OpName("aten::unbind"), OpName("aten::select"), OpName("aten::contiguous")};
+  if (node->kind() == c10::prim::ListUnpack) return true;
+  const bool is_piece = std::any_of(std::begin(pieces), std::end(pieces), [&](const OpName& op) { return op.is_of(node); });
+  return is_piece || has_trait(node, trait::slices) || has_trait(node, trait::cuts) ||
+         (has_trait(node, trait::chooses) && (has_trait(node, trait::reshapes) || has_trait(node, trait::moves_dimensions)));
+}
+
+class Finder {
+ public:
+  explicit Finder(Context& context) : context_(context) {}
+
+  Sites find() {
     for_each_node(context_.graph->block(), [&](Node* node) {
       nodes_.push_back(node);
+      if (is_attention(node)) attentions_.insert(node);
       if (!is_one_of(node)) return;
       const auto anchor = Anchor::producing(node->output());
       if (!anchor && !context_.options.quantization) return;  // it was packed before
@@ -70,10 +85,12 @@ class Sites {
         quantizable_.insert(node);
       }
     });
-    std::vector<Site> sites;
+    decline_attentions();
+    Sites sites;
     for (Node* node : nodes_) {
       if (may_write(node)) keys_.clear();  // what was read may be another tensor from here on
-      if (quantizable_.count(node)) sites.push_back(site_of(*Anchor::producing(node->output())));
+      if (quantizable_.count(node)) sites.layers.push_back(site_of(*Anchor::producing(node->output())));
+      if (attentions_.count(node)) sites.attentions.push_back(attention_site_of(node));
     }
     return sites;
   }
@@ -92,10 +109,70 @@ class Sites {
     return site;
   }
 
+  // Those that don't stay in int8. Until nothing changes: what one reads may be read by another that is declined.
+  void decline_attentions() {
+    const auto& asked = context_.options.quantization;
+    if (!asked) return attentions_.clear();  // scales are those of the given model, which has none for attention
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (Node* node : nodes_) {
+        if (!attentions_.count(node)) continue;
+        const auto reason = reason_against_attention(node, *asked);
+        if (!reason) continue;
+        context_.declined(node, *reason);
+        attentions_.erase(node);
+        changed = true;
+      }
+    }
+  }
+
+  std::optional<std::string> reason_against_attention(const Node* node, const Quantization& asked) const {
+    if (!asked.attention || is_in_one_of(node, asked.float_layers)) return "it was to be left in float";
+    for (size_t i = 0; i < 3; ++i) {
+      const Value* origin = origin_of(node->input(i));
+      if (!quantizable_.count(const_cast<Node*>(origin->node()))) {
+        return c10::str("it reads what ", describe(origin->node()), " gives, and that is no layer in int8");
+      }
+      if (origin->node()->owningBlock() != node->owningBlock()) return "it reads what is made outside of its block";
+      if (!is_for_attentions(origin)) return "somebody else reads its query, key or value";
+    }
+    return std::nullopt;
+  }
+
+  static const Value* origin_of(const Value* value) {
+    while (!value->node()->inputs().empty() && moves(value->node())) value = value->node()->input(0);
+    return value;
+  }
+
+  bool is_for_attentions(const Value* value) const {
+    return std::all_of(value->uses().begin(), value->uses().end(), [&](const Use& use) {
+      if (attentions_.count(use.user)) return use.offset < 3;
+      if (asks_for_sizes(use.user)) return true;
+      const auto& made = use.user->outputs();
+      return use.offset == 0 && moves(use.user) &&
+             std::all_of(made.begin(), made.end(), [&](const Value* other) { return is_for_attentions(other); });
+    });
+  }
+
+  AttentionSite attention_site_of(Node* node) {
+    AttentionSite site{node, {}};
+    for (size_t i = 0; i < 3; ++i) {
+      auto* origin = const_cast<Value*>(origin_of(node->input(i)));
+      std::string& key = origin_keys_[origin];
+      if (key.empty()) key = new_key(origin->node());
+      site.parts[i] = {origin, key};
+    }
+    return site;
+  }
+
   std::string key_of(Node* node, Value* value) {
     std::string& key = keys_[{node->owningBlock(), value}];
-    if (key.empty()) key = c10::str(context_.recorder.method(), "/", next_key_++, " ", describe(node));
+    if (key.empty()) key = new_key(node);
     return key;
+  }
+
+  std::string new_key(const Node* node) {
+    return c10::str(context_.recorder.method(), "/", next_key_++, " ", describe(node));
   }
 
   // Whether a site makes the tensor, and only sites read it.
@@ -119,7 +196,9 @@ class Sites {
   Context& context_;
   std::vector<Node*> nodes_;
   std::unordered_set<Node*> quantizable_;
+  std::unordered_set<const Node*> attentions_;
   std::map<std::pair<Block*, Value*>, std::string> keys_;
+  std::map<const Value*, std::string> origin_keys_;  // nobody writes to these
   size_t next_key_ = 0;
 };
 
@@ -149,6 +228,6 @@ std::optional<Rounded> rounding_of(const Value* value) {
   return are_same ? first : std::nullopt;
 }
 
-std::vector<Site> quantizable_sites(Context& context) { return Sites(context).find(); }
+Sites quantizable_sites(Context& context) { return Finder(context).find(); }
 
 }  // namespace ipex::passes

@@ -29,7 +29,23 @@ struct Site {
   std::vector<std::optional<std::string>> operand_keys;
 };
 
-// In the order of the graph. Declines, with the reason, the layers that can't be quantised or were named in float_layers.
-std::vector<Site> quantizable_sites(Context& context);
+// An attention whose query, key and value are views of what such layers make, for attentions alone. So these layers give
+// 8-bit numbers, and views don't notice.
+struct AttentionSite {
+  struct Part {
+    Value* origin;  // what the layer makes: one tensor may hold query, key and value
+    std::string key;
+  };
+  Node* node;
+  Part parts[3];  // query, key, value
+};
+
+struct Sites {
+  std::vector<Site> layers;
+  std::vector<AttentionSite> attentions;
+};
+
+// In the order of the graph. Declines, with the reason, what can't be quantised or was named in float_layers.
+Sites quantizable_sites(Context& context);
 
 }  // namespace ipex::passes

@@ -43,13 +43,14 @@ at::ScalarType dtype_of(const std::string& name) {
   return found->second;
 }
 
-// observes, {key: (scale, zero point, factors)}, layers that stay in float.
+// observes, {key: (scale, zero point, factors)}, layers that stay in float, then flags: attention in int8, embeddings in int8,
+// and layers in int8 on any CPU.
 using Scale = std::tuple<double, int64_t, std::optional<at::Tensor>>;
-using Quantization = std::tuple<bool, std::map<std::string, Scale>, std::vector<std::string>>;
+using Quantization = std::tuple<bool, std::map<std::string, Scale>, std::vector<std::string>, bool, bool, bool>;
 
 ipex::Quantization quantization_of(const Quantization& from) {
-  const auto& [observes, scales, float_layers] = from;
-  ipex::Quantization quantization{observes, {}, float_layers};
+  const auto& [observes, scales, float_layers, attention, embeddings, forced] = from;
+  ipex::Quantization quantization{observes, {}, float_layers, attention, embeddings, forced};
   for (const auto& [key, scale] : scales) {
     const auto& [step, zero_point, factors] = scale;
     quantization.scales[key] = {step, zero_point, factors.value_or(at::Tensor())};

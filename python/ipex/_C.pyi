@@ -2,7 +2,7 @@ from typing import Any
 
 _Row = tuple[str, str, bool, str, str]
 
-_Quantization = tuple[bool, dict[str, Any], list[str]]
+_Quantization = tuple[Any, ...]
 
 class QuickCall:
     def __init__(self, module: Any) -> None: ...

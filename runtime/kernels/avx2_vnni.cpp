@@ -6,9 +6,13 @@
 #include "kernels/basics.inc"
 
 #include "kernels/bytes_product.inc"
+// These need it.
+#include "kernels/attention_parts.inc"
+#include "kernels/byte_attention.inc"
 
 namespace ipex::runtime::avx2_vnni {
 
 const BytesProductKernels bytes_product = bytes_product_kernels;
+const ByteAttentionKernels byte_attention = byte_attention_kernels;
 
 }  // namespace ipex::runtime::avx2_vnni

@@ -7,6 +7,7 @@
 
 #include "kernels/many_rows.inc"
 #include "kernels/pairs_product.inc"
+#include "kernels/attention_parts.inc"
 // Attention is made of products of many rows.
 #include "kernels/attention.inc"
 

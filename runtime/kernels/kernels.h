@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/attention.h"
+#include "kernels/byte_attention.h"
 #include "kernels/bytes_product.h"
 #include "kernels/channels.h"
 #include "kernels/codes_product.h"
@@ -49,7 +50,9 @@ struct Kernels {
   ProgramKernels programs;
   QuantizeKernels quantize;
   CodesProductKernels codes_product;
-  BytesProductKernels bytes_product;  // with VNNI, where the CPU has it
+  // With VNNI, where the CPU has it.
+  BytesProductKernels bytes_product;
+  ByteAttentionKernels byte_attention;
   OptionalKernels optional = {};
 };
 
@@ -65,10 +68,12 @@ extern const Kernels kernels;
 
 namespace avx2_vnni {
 extern const BytesProductKernels bytes_product;
-}
+extern const ByteAttentionKernels byte_attention;
+}  // namespace avx2_vnni
 namespace avx512_vnni {
 extern const BytesProductKernels bytes_product;
-}
+extern const ByteAttentionKernels byte_attention;
+}  // namespace avx512_vnni
 namespace avx512_bf16 {
 extern const PairsProductKernels pairs_product;
 extern const AttentionKernels attention;

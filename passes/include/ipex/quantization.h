@@ -24,6 +24,12 @@ struct Quantization {
   std::map<std::string, Scale> scales;
   // Layers that stay in float: their module paths, or those of modules that contain them.
   std::vector<std::string> float_layers;
+  // Whether the products of attention compute in 8 bits too.
+  bool attention = true;
+  // Whether tables of embeddings become rows of 8-bit numbers too.
+  bool embeddings = false;
+  // Whether layers compute in 8 bits on a CPU without int8 instructions too, where floats are faster.
+  bool forced = false;
 };
 
 // Linears whose weights become integers or short floats, and lstm and gru where inputs are rounded too. No data is needed.

@@ -42,8 +42,10 @@ class Prepared:
         asked = self._ask({key: tuple(scale) for key, scale in self.scales().items()})
         return wrapped(_C.jit_optimize(cpp_module(self._script, "quantization.convert"), quantization=asked))
 
-    def _ask(self, scales: dict[str, Any] | None = None) -> tuple[bool, dict[str, Any], list[str]]:
-        return scales is None, scales or {}, list(self._recipe.float_layers)
+    def _ask(self, scales: dict[str, Any] | None = None) -> tuple[Any, ...]:
+        recipe = self._recipe
+        flags = recipe.attention, recipe.embeddings, recipe.forced
+        return scales is None, scales or {}, list(recipe.float_layers), *flags
 
     @staticmethod
     def _seen(observer: Any) -> dict[str, torch.Tensor]:

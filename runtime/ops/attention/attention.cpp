@@ -17,6 +17,10 @@
 // A name that ends in _ works in place. So `compute_steps` gives what eager gives, whatever the tensors are. Where they
 // are float32 and the steps come down to a scale and a mask, a kernel of our own gives the same without holding all
 // scores. What is not finite it leaves to the steps. A profiler shows the reason under the name of the op.
+//   ipex::attention_of_bytes(.., eager_layout, scales) -> Tensor
+//   ipex::attention_of_bytes.bytes(.., scales, scale, zero_point) -> ipex::quantize of it, in the same pass
+//
+// have uint8 numbers for query, key and value (kernels/byte_attention.h), whose scales and zero points `scales` has.
 // With eager_layout the result is contiguous, as eager's; else it may keep the kernel's layout, [batch, length, heads,
 // width] in memory, which is what a reader that merges the heads wants.
 #include <ATen/ATen.h>
@@ -175,18 +179,20 @@ double largest_magnitude(const at::Tensor& tensor) {
 class Fused {
  public:
   // With four dimensions and a dense last one; three are a batch of single heads.
-  Fused(const at::Tensor& query, const at::Tensor& key_transposed, const at::Tensor& value)
-      : rank_(query.dim()),
+  Fused(const at::Tensor& query, const at::Tensor& key_transposed, const at::Tensor& value,
+        const std::optional<AttentionAffines>& affines)
+      : affines_(affines),
+        rank_(query.dim()),
         split_(query.sizes().slice(0, query.dim() - 2).vec()),
         query_(kernel_view(query)),
         value_(kernel_view(value)) {
     key_ = kernel_view(key_transposed.transpose(-2, -1));
   }
 
-  static const char* reason_against(const at::Tensor& query, const at::Tensor& key_transposed,
-                                    const at::Tensor& value) {
+  static const char* reason_against(const at::Tensor& query, const at::Tensor& key_transposed, const at::Tensor& value,
+                                    bool is_bytes) {
     for (const at::Tensor* tensor : {&query, &key_transposed, &value}) {
-      if (!is_plain_cpu_float(*tensor)) return "an input is not a float32 CPU tensor";
+      if (!is_bytes && !is_plain_cpu_float(*tensor)) return "an input is not a float32 CPU tensor";
       if (wants_gradient(*tensor)) return "an input requires a gradient";
       if (tensor->dim() != query.dim() || tensor->dim() < 3 || tensor->dim() > 4) return "it has not 3 or 4 dimensions";
       if (tensor->numel() == 0) return "an input is empty";
@@ -198,7 +204,7 @@ class Fused {
     if (query.size(-1) != key_transposed.size(-2) || key_transposed.size(-1) != value.size(-2)) {
       return "the sizes do not fit";
     }
-    return nullptr;
+    return is_bytes ? reason_against_bytes(query, key_transposed.transpose(-2, -1)) : nullptr;
   }
 
   const char* add_step(const std::string& step, Arguments& arguments) {
@@ -252,11 +258,18 @@ class Fused {
     // With one head, one row, or heads one wide, the layout that the reader wants and eager's are the same memory.
     const bool is_both = query_.size(1) == 1 || query_.size(2) == 1 || value_.size(3) == 1;
     const int64_t batch = query_.size(0), heads = query_.size(1), queries = query_.size(2), width = value_.size(3);
+    const auto dtype = affines_ && affines_->result ? at::kByte : at::kFloat;
     const at::Tensor result = eager_layout || is_both
-                                  ? empty_result({batch, heads, queries, width}, query_.options())
-                                  : empty_result({batch, queries, heads, width}, query_.options()).transpose(1, 2);
-    const AttentionHeads heads_of_all{
-        query_, key_, value_, masks_, static_cast<float>(scale_), /*is_causal=*/false, head_scales_, rounds};
+                                  ? empty_result({batch, heads, queries, width}, dtype)
+                                  : empty_result({batch, queries, heads, width}, dtype).transpose(1, 2);
+    const AttentionHeads heads_of_all{.query = query_,
+                                      .key = key_,
+                                      .value = value_,
+                                      .masks = masks_,
+                                      .scale = static_cast<float>(scale_),
+                                      .head_scales = head_scales_,
+                                      .rounds = rounds,
+                                      .affines = affines_};
     if (!attend(heads_of_all, result)) return {};
     return rank_ == 3 ? result.squeeze(1) : result;
   }
@@ -323,7 +336,7 @@ class Fused {
 
   // The sum of the masks as yet, or zeros, shaped so that `other` can be put into it.
   at::Tensor mask_for(const at::Tensor& other) const {
-    at::Tensor base = masks_.empty() ? at::zeros({}, query_.options()) : masks_[0].values;
+    at::Tensor base = masks_.empty() ? at::zeros({}, at::kFloat) : masks_[0].values;
     if (masks_.size() > 1) base = base + masks_[1].values;
     return base.expand(at::infer_size(base.sizes(), other.sizes()));
   }
@@ -368,9 +381,15 @@ class Fused {
 
   // No score is larger than this. Looks at every number once.
   double largest_score() const {
-    return largest_magnitude(query_) * largest_magnitude(key_) * static_cast<double>(query_.size(-1)) *
-           std::max(1.0, std::abs(scale_) * largest_head_scale_);
+    const double query = affines_ ? most_of(affines_->query) : largest_magnitude(query_);
+    const double key = affines_ ? most_of(affines_->key) : largest_magnitude(key_);
+    return query * key * static_cast<double>(query_.size(-1)) * std::max(1.0, std::abs(scale_) * largest_head_scale_);
   }
+
+  // No number stands for more.
+  static double most_of(const Affine& affine) { return 255 * affine.scale; }
+
+  std::optional<AttentionAffines> affines_;
 
   int64_t rank_;
   std::vector<int64_t> split_;  // the dimensions of the scores before the last two
@@ -385,11 +404,12 @@ class Fused {
 // The result of the fused kernel, or undefined and a reason.
 at::Tensor compute_fused(const at::Tensor& query, const at::Tensor& key_transposed, const at::Tensor& value,
                          const std::vector<std::string>& steps, Arguments arguments, bool eager_layout, bool rounds,
-                         const char*& reason) {
-  reason = at::autocast::is_autocast_enabled(at::kCPU) ? "autocast is on"
-                                                       : Fused::reason_against(query, key_transposed, value);
+                         const std::optional<AttentionAffines>& affines, const char*& reason) {
+  reason = at::autocast::is_autocast_enabled(at::kCPU)
+               ? "autocast is on"
+               : Fused::reason_against(query, key_transposed, value, affines.has_value());
   if (reason) return {};
-  Fused fused(query, key_transposed, value);
+  Fused fused(query, key_transposed, value, affines);
   for (size_t i = 0; !reason && i + 1 < steps.size(); ++i) reason = fused.add_step(steps[i], arguments);
   if (!reason) reason = fused.reason_at_the_end();
   if (reason) return {};
@@ -398,15 +418,19 @@ at::Tensor compute_fused(const at::Tensor& query, const at::Tensor& key_transpos
   return result;
 }
 
+void check_steps(const std::vector<std::string>& steps) {
+  TORCH_CHECK(steps.size() >= 3, "ipex::attention: expected at least 3 steps, got ", steps.size(),
+              ". The model file is damaged: save it again.");
+}
+
 at::Tensor attention_in_mode(const at::Tensor& query, const at::Tensor& key_transposed, const at::Tensor& value,
                              const std::vector<std::string>& steps, const std::vector<at::Tensor>& operands,
                              const std::vector<double>& numbers, bool eager_layout, std::optional<int64_t> math_mode) {
-  TORCH_CHECK(steps.size() >= 3, "ipex::attention: expected at least 3 steps, got ", steps.size(),
-              ". The model file is damaged: save it again.");
+  check_steps(steps);
   const Arguments arguments(operands, numbers);
   const char* reason = nullptr;
   at::Tensor result = compute_fused(query, key_transposed, value, steps, arguments, eager_layout,
-                                    rounds_in("ipex::attention", math_mode), reason);
+                                    rounds_in("ipex::attention", math_mode), /*affines=*/std::nullopt, reason);
   if (result.defined()) return result;
   RECORD_FUNCTION(c10::str("ipex::attention in aten: ", reason), {});
   return compute_steps(query, key_transposed, value, steps, arguments);
@@ -418,7 +442,45 @@ at::Tensor attention(const at::Tensor& query, const at::Tensor& key_transposed, 
   return attention_in_mode(query, key_transposed, value, steps, operands, numbers, eager_layout, std::nullopt);
 }
 
+at::Tensor attention_of_bytes(const at::Tensor& query, const at::Tensor& key_transposed, const at::Tensor& value,
+                              const std::vector<std::string>& steps, const std::vector<at::Tensor>& operands,
+                              const std::vector<double>& numbers, bool eager_layout, const std::vector<double>& scales,
+                              const std::optional<Affine>& rounding) {
+  constexpr const char* where = "ipex::attention_of_bytes";
+  check_steps(steps);
+  check_bytes(where, {query, key_transposed, value});
+  const AttentionAffines affines = attention_affines(where, scales, rounding);
+  const Arguments arguments(operands, numbers);
+  const char* reason = nullptr;
+  const at::Tensor result = compute_fused(query, key_transposed, value, steps, arguments, eager_layout,
+                                          /*rounds=*/false, affines, reason);
+  if (result.defined()) return result;
+  RECORD_FUNCTION(c10::str(where, " in aten: ", reason), {});
+  const at::Tensor y = compute_steps(dequantize(query, affines.query), dequantize(key_transposed, affines.key),
+                                     dequantize(value, affines.value), steps, arguments);
+  return rounding ? quantize(y.to(at::kFloat), *rounding) : y;
+}
+
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
+  m.def(
+      "attention_of_bytes(Tensor query, Tensor key_transposed, Tensor value, str[] steps, Tensor[] operands, "
+      "float[] numbers, bool eager_layout, float[] scales) -> Tensor",
+      [](const at::Tensor& query, const at::Tensor& key_transposed, const at::Tensor& value,
+         const std::vector<std::string>& steps, const std::vector<at::Tensor>& operands,
+         const std::vector<double>& numbers, bool eager_layout, const std::vector<double>& scales) {
+        return attention_of_bytes(query, key_transposed, value, steps, operands, numbers, eager_layout, scales,
+                                  std::nullopt);
+      });
+  m.def(
+      "attention_of_bytes.bytes(Tensor query, Tensor key_transposed, Tensor value, str[] steps, Tensor[] operands, "
+      "float[] numbers, bool eager_layout, float[] scales, float scale, int zero_point) -> Tensor",
+      [](const at::Tensor& query, const at::Tensor& key_transposed, const at::Tensor& value,
+         const std::vector<std::string>& steps, const std::vector<at::Tensor>& operands,
+         const std::vector<double>& numbers, bool eager_layout, const std::vector<double>& scales, double scale,
+         int64_t zero_point) {
+        return attention_of_bytes(query, key_transposed, value, steps, operands, numbers, eager_layout, scales,
+                                  Affine{scale, zero_point});
+      });
   m.def(
       "attention.in_mode(Tensor query, Tensor key_transposed, Tensor value, str[] steps, Tensor[] operands, "
       "float[] numbers, bool eager_layout, int? math_mode) -> Tensor",

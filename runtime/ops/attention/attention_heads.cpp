@@ -9,6 +9,7 @@
 
 #include "kernels/kernels.h"
 #include "memory/scratch.h"
+#include "packed/call_conditions.h"
 #include "threads/grain.h"
 #include "threads/thread_count.h"
 
@@ -16,8 +17,9 @@ namespace ipex::runtime {
 namespace {
 
 // The first element of a head.
-const float* head_of(const at::Tensor& tensor, int64_t batch, int64_t head) {
-  return tensor.const_data_ptr<float>() + batch * tensor.stride(0) + head * tensor.stride(1);
+template <typename T = float>
+const T* head_of(const at::Tensor& tensor, int64_t batch, int64_t head) {
+  return tensor.const_data_ptr<T>() + batch * tensor.stride(0) + head * tensor.stride(1);
 }
 
 at::Tensor with_dense_rows(at::Tensor mask, int64_t keys) {
@@ -52,49 +54,13 @@ class ExpandedMask {
   at::Tensor values_;
 };
 
-}  // namespace
-
-at::Tensor shrunk(at::Tensor mask) {
-  for (int64_t i = 0; i < mask.dim(); ++i) {
-    if (mask.stride(i) == 0 && mask.size(i) > 1) mask = mask.narrow(i, 0, 1);
-  }
-  return mask;
-}
-
-bool attend(const AttentionHeads& attention, const at::Tensor& result) {
-  const auto& [query, key, value, masks, scale, is_causal, head_scales, rounds, joined] = attention;
-  const int64_t batch = query.size(0), heads = query.size(1), queries = query.size(2), keys = key.size(2);
-  float* const results = result.mutable_data_ptr<float>();
-  TORCH_INTERNAL_ASSERT(masks.size() <= most_masks);
-  std::vector<ExpandedMask> added;
-  for (const HeadMask& mask : masks) added.emplace_back(mask, queries, keys);
-  const at::Tensor scales = head_scales.defined() ? head_scales.expand({batch, heads, 1, 1}) : head_scales;
-  const auto describe = [&](int64_t index) {
-    const int64_t b = index / heads, h = index % heads, shared = h * key.size(1) / heads;
-    return AttentionHead{.query = head_of(query, b, h),
-                         .key = head_of(key, b, shared),
-                         .value = head_of(value, b, shared),
-                         .query_stride = query.stride(2),
-                         .key_stride = key.stride(2),
-                         .value_stride = value.stride(2),
-                         .queries = queries,
-                         .keys = keys,
-                         .width = query.size(3),
-                         .value_width = value.size(3),
-                         .scale = scales.defined() ? scale * *head_of(scales, b, h) : scale,
-                         .mask = added.empty() ? nullptr : added[0].of(index),
-                         .mask_stride = added.empty() ? 0 : added[0].row_stride(),
-                         .second_mask = added.size() < 2 ? nullptr : added[1].of(index),
-                         .second_mask_stride = added.size() < 2 ? 0 : added[1].row_stride(),
-                         .is_causal = is_causal,
-                         .result = results + b * result.stride(0) + h * result.stride(1),
-                         .result_stride = result.stride(2)};
-  };
-
+// All heads: `describe` gives the kernel's description of one.
+template <typename Kernels, typename Describe>
+bool attend_all(const Kernels& kernel, const AttentionHeads& attention, const Describe& describe) {
+  const at::Tensor &query = attention.query, &value = attention.value;
+  const int64_t queries = query.size(2), keys = attention.key.size(2);
   // A thread takes some blocks of queries, one head after the other. It packs the keys of each head that it meets.
-  const AttentionKernels* of_pairs = rounds ? kernels().optional.attention_of_pairs : nullptr;
-  const AttentionKernels& kernel = of_pairs ? *of_pairs : kernels().attention;
-  const int64_t count = batch * heads, threads = thread_count();
+  const int64_t count = query.size(0) * query.size(1), threads = thread_count();
   const int64_t most_blocks = at::divup(queries, kernel.queries_at_once(keys));
   constexpr int64_t least_queries = 16;  // of a block: fewer are not worth packing keys for
   // As few as give all threads the same, or else many small ones.
@@ -106,7 +72,9 @@ bool attend(const AttentionHeads& attention, const at::Tensor& result) {
   constexpr int64_t products_worth_waking = 1 << 16;
   const int64_t pieces = count * blocks;
   // By the thread that reads them, unless several read the same.
-  const bool joins_heads = joined && blocks == 1 && heads == key.size(1);
+  const JoinedHeads* joined = attention.joined;
+  const int64_t heads = query.size(1);
+  const bool joins_heads = joined && blocks == 1 && heads == attention.key.size(1);
   if (joined && !joins_heads) joined->write_all();
   std::atomic<bool> finite = true;
   at::parallel_for(0, pieces, grain_of(pieces, pieces * products_of_a_block, products_worth_waking),
@@ -114,7 +82,7 @@ bool attend(const AttentionHeads& attention, const at::Tensor& result) {
                      const at::Tensor memory = scratch(sizeof(float) * kernel.scratch_size(describe(0)));
                      auto* floats = static_cast<float*>(memory.data_ptr());
                      for (int64_t i = first; i < last && finite; ++i) {
-                       const AttentionHead head = describe(i / blocks);
+                       const auto head = describe(i / blocks);
                        const bool is_new = i == first || i % blocks == 0;
                        const int64_t block = i % blocks;
                        if (joins_heads) joined->write(i / heads, i % heads);
@@ -125,6 +93,102 @@ bool attend(const AttentionHeads& attention, const at::Tensor& result) {
                      }
                    });
   return finite;
+}
+
+}  // namespace
+
+void check_bytes(const char* where, at::TensorList inputs) {
+  for (const at::Tensor& input : inputs) {
+    TORCH_CHECK(input.scalar_type() == at::kByte && is_plain_cpu(input), where, ": expected uint8 CPU inputs, got ",
+                input.toString(), ".");
+  }
+}
+
+AttentionAffines attention_affines(const char* where, const std::vector<double>& scales,
+                                   const std::optional<Affine>& result) {
+  const OptionalAffines found = affines_of(where, scales);
+  TORCH_CHECK(found.size() == 3 && found[0] && found[1] && found[2], where,
+              ": expected scales of query, key and value, got ", scales,
+              ". The model file is damaged: save it again.");
+  return {*found[0], *found[1], *found[2], result ? std::optional(checked(where, *result)) : result};
+}
+
+const char* reason_against_bytes(const at::Tensor& query, const at::Tensor& key) {
+  if (query.size(-1) % bytes_of_a_word != 0) return "the width of its heads is no multiple of 4";
+  if (query.size(-1) > most_depth_of_bytes || key.size(-2) > most_keys_of_bytes) {
+    return "its sums are too long for 32 bits";
+  }
+  return nullptr;
+}
+
+at::Tensor shrunk(at::Tensor mask) {
+  for (int64_t i = 0; i < mask.dim(); ++i) {
+    if (mask.stride(i) == 0 && mask.size(i) > 1) mask = mask.narrow(i, 0, 1);
+  }
+  return mask;
+}
+
+bool attend(const AttentionHeads& attention, const at::Tensor& result) {
+  const auto& [query, key, value, masks, scale, is_causal, head_scales, rounds, affines, joined] = attention;
+  const int64_t batch = query.size(0), heads = query.size(1), queries = query.size(2), keys = key.size(2);
+  TORCH_INTERNAL_ASSERT(masks.size() <= most_masks);
+  std::vector<ExpandedMask> added;
+  for (const HeadMask& mask : masks) added.emplace_back(mask, queries, keys);
+  const at::Tensor scales = head_scales.defined() ? head_scales.expand({batch, heads, 1, 1}) : head_scales;
+  // What heads of floats and of bytes have in common.
+  const auto complete = [&](auto head, int64_t index) {
+    head.query_stride = query.stride(2);
+    head.key_stride = key.stride(2);
+    head.value_stride = value.stride(2);
+    head.queries = queries;
+    head.keys = keys;
+    head.width = query.size(3);
+    head.value_width = value.size(3);
+    head.scale = scales.defined() ? scale * *head_of(scales, index / heads, index % heads) : scale;
+    head.mask = added.empty() ? nullptr : added[0].of(index);
+    head.mask_stride = added.empty() ? 0 : added[0].row_stride();
+    head.second_mask = added.size() < 2 ? nullptr : added[1].of(index);
+    head.second_mask_stride = added.size() < 2 ? 0 : added[1].row_stride();
+    head.is_causal = is_causal;
+    head.result_stride = result.stride(2);
+    return head;
+  };
+  const auto place_of = [&](int64_t index) {
+    return index / heads * result.stride(0) + index % heads * result.stride(1);
+  };
+  const auto shared = [&](int64_t index) { return index % heads * key.size(1) / heads; };
+  if (!affines) {
+    auto* const results = result.mutable_data_ptr<float>();
+    const AttentionKernels* of_pairs = rounds ? kernels().optional.attention_of_pairs : nullptr;
+    return attend_all(of_pairs ? *of_pairs : kernels().attention, attention, [&](int64_t i) {
+      AttentionHead head{};
+      head.query = head_of(query, i / heads, i % heads);
+      head.key = head_of(key, i / heads, shared(i));
+      head.value = head_of(value, i / heads, shared(i));
+      head.result = results + place_of(i);
+      return complete(head, i);
+    });
+  }
+  auto* const floats = affines->result ? nullptr : result.mutable_data_ptr<float>();
+  auto* const numbers = affines->result ? result.mutable_data_ptr<uint8_t>() : nullptr;
+  const AffineRounding rounding(affines->result.value_or(Affine{1, 0}));
+  const auto unit = static_cast<float>(affines->query.scale * affines->key.scale);
+  return attend_all(kernels().byte_attention, attention, [&](int64_t i) {
+    ByteAttentionHead head{};
+    head.query = head_of<uint8_t>(query, i / heads, i % heads);
+    head.key = head_of<uint8_t>(key, i / heads, shared(i));
+    head.value = head_of<uint8_t>(value, i / heads, shared(i));
+    head.query_zero = static_cast<int32_t>(affines->query.zero_point);
+    head.value_zero = static_cast<int32_t>(affines->value.zero_point);
+    head.value_scale = static_cast<float>(affines->value.scale);
+    head.floats = floats ? floats + place_of(i) : nullptr;
+    head.numbers = numbers ? numbers + place_of(i) : nullptr;
+    head.inverse_scale = rounding.inverse_scale;
+    head.zero_point = rounding.zero_point;
+    head = complete(head, i);
+    head.scale *= unit;
+    return head;
+  });
 }
 
 }  // namespace ipex::runtime

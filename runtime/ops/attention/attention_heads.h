@@ -7,6 +7,7 @@
 
 #include "math_mode.h"
 #include "ops/attention/joined_heads.h"
+#include "ops/quantized/affine.h"
 
 namespace ipex::runtime {
 
@@ -17,8 +18,21 @@ struct HeadMask {
   std::vector<int64_t> split;
 };
 
-// softmax(query @ key^T * scale + masks) @ value. Float32, four dimensions [batch, heads, length, width], the last one
-// dense. A head of key and value may serve some heads of the query.
+// How 8-bit numbers stand for query, key and value. Of a result that stays float32: none.
+struct AttentionAffines {
+  Affine query, key, value;
+  std::optional<Affine> result;
+};
+
+// Those of an op: scales and zero points of query, key and value (affine.h), and of a result of numbers.
+AttentionAffines attention_affines(const char* where, const std::vector<double>& scales,
+                                   const std::optional<Affine>& result);
+
+// Throws, naming `where`, for inputs that are no uint8 CPU tensors.
+void check_bytes(const char* where, at::TensorList inputs);
+
+// softmax(query @ key^T * scale + masks) @ value. Float32, or uint8 with affines; four dimensions [batch, heads, length,
+// width], the last one dense. A head of key and value may serve some heads of the query.
 struct AttentionHeads {
   at::Tensor query, key, value;
   std::vector<HeadMask> masks;  // at most `most_masks`
@@ -26,10 +40,14 @@ struct AttentionHeads {
   bool is_causal = false;
   at::Tensor head_scales = {};  // beside `scale`, broadcast to [batch, heads, 1, 1]; undefined for none
   bool rounds = false;          // factors of products to bfloat16, where the CPU multiplies these
+  std::optional<AttentionAffines> affines = std::nullopt;
   const JoinedHeads* joined = nullptr;  // whose key and value these are: they are written first
 };
 
 constexpr size_t most_masks = 2;
+
+// Why these sizes can't be computed with in 8 bits. Null where they can.
+const char* reason_against_bytes(const at::Tensor& query, const at::Tensor& key);
 
 // Writes [batch, heads, length, width of a value] into `result`, whose last dimension is dense. False where aten has to
 // compute it: a number is not finite or very large, or a query sees no key.

@@ -1,6 +1,7 @@
 // aten::scaled_dot_product_attention, on kernels of our own:
 //
 //   ipex::scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa) -> Tensor
+//   ipex::scaled_dot_product_attention_of_bytes(.., enable_gqa, scales) -> Tensor     of uint8 numbers, see attention.cpp
 //
 // The result is laid out as aten's. All that our kernels don't take is aten's; a profiler shows the reason.
 #include "ops/attention/scaled_dot_product_attention.h"
@@ -25,11 +26,12 @@ using at::Tensor;
 using Mask = std::optional<Tensor>;
 
 const char* reason_for_aten(const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask,
-                            double dropout_p, bool is_causal, std::optional<double> scale, bool enable_gqa) {
+                            double dropout_p, bool is_causal, std::optional<double> scale, bool enable_gqa,
+                            bool is_bytes) {
   if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
   if (dropout_p != 0) return "it has dropout";
   for (const Tensor* tensor : {&query, &key, &value}) {
-    if (!is_plain_cpu_float(*tensor)) return "an input is not a float32 CPU tensor";
+    if (!is_bytes && !is_plain_cpu_float(*tensor)) return "an input is not a float32 CPU tensor";
     if (wants_gradient(*tensor)) return "an input requires a gradient";
     if (tensor->dim() < 3 || tensor->dim() != query.dim()) return "its inputs are no heads of one rank";
     if (tensor->numel() == 0) return "an input is empty";
@@ -53,7 +55,7 @@ const char* reason_for_aten(const Tensor& query, const Tensor& key, const Tensor
     if (query.dim() > 4 && mask->dim() > 3) return "its mask has more dimensions than heads of a batch";
   }
   if (scale && !(std::abs(*scale) < 1e6)) return "its scale is very large";
-  return nullptr;
+  return is_bytes ? reason_against_bytes(query, key) : nullptr;
 }
 
 // Heads of a batch: what is before them is one dimension. A view where strides allow.
@@ -67,47 +69,65 @@ std::vector<HeadMask> added(const Mask& mask, const Tensor& query) {
   const std::vector<int64_t> split{query.size(0), query.size(1)};
   if (mask->scalar_type() != at::kBool) return {{*mask, split}};
   const Tensor small = shrunk(*mask);
-  return {{at::zeros(small.sizes(), query.options()).masked_fill_(small.logical_not(), -INFINITY), split}};
+  return {{at::zeros(small.sizes(), at::kFloat).masked_fill_(small.logical_not(), -INFINITY), split}};
 }
 
 // Laid out as aten's: its fused kernel takes what empty_like gives, and its products are contiguous.
-Tensor result_for(const Tensor& query, const Tensor& value, bool is_fused) {
-  if (!is_fused) return empty_result({query.size(0), query.size(1), query.size(2), value.size(3)}, query.options());
+Tensor result_for(const Tensor& query, const Tensor& value, bool is_fused, at::ScalarType dtype) {
+  if (!is_fused) return empty_result({query.size(0), query.size(1), query.size(2), value.size(3)}, dtype);
   const Tensor like = at::empty_like(query, query.options().device(at::kMeta));
-  return empty_result({query.numel()}, query.options()).as_strided(like.sizes(), like.strides());
+  return empty_result({query.numel()}, dtype).as_strided(like.sizes(), like.strides());
 }
 
 Tensor dense(const Tensor& rows) { return rows.stride(3) == 1 ? rows : rows.contiguous(); }
+
+// By our kernels, or undefined and a reason.
+Tensor compute_fused(const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask, double dropout_p,
+                     bool is_causal, std::optional<double> scale, bool enable_gqa, bool rounds,
+                     const std::optional<AttentionAffines>& affines, const JoinedHeads* joined, const char*& reason) {
+  reason =
+      reason_for_aten(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa, affines.has_value());
+  if (reason) return {};
+  const double factor = scale.value_or(1 / std::sqrt(static_cast<double>(query.size(-1))));
+  constexpr int64_t fused = 1;
+  const bool is_batch = query.dim() == 4;  // aten's fused kernel takes nothing else
+  const auto asked = [&](const Tensor& tensor) {  // aten is asked about floats
+    return affines ? at::empty_strided(tensor.sizes(), tensor.strides(), at::kFloat) : tensor;
+  };
+  const bool is_fused = is_batch && at::_fused_sdp_choice(asked(query), asked(key), asked(value), mask, dropout_p,
+                                                          is_causal, scale, enable_gqa) == fused;
+  const Tensor heads = as_batch(query);
+  const Tensor result =
+      result_for(heads, as_batch(value), is_fused, affines && affines->result ? at::kByte : at::kFloat);
+  const AttentionHeads attention{.query = dense(heads),
+                                 .key = dense(as_batch(key)),
+                                 .value = dense(as_batch(value)),
+                                 .masks = added(mask, heads),
+                                 .scale = static_cast<float>(factor),
+                                 .is_causal = is_causal,
+                                 .rounds = rounds,
+                                 .affines = affines,
+                                 .joined = joined};
+  if (!attend(attention, result)) {
+    reason = "a number is not finite or very large, or a query sees no key";
+    return {};
+  }
+  if (is_batch) return result;
+  std::vector<int64_t> sizes = query.sizes().vec();
+  sizes.back() = value.size(-1);
+  return result.view(sizes);
+}
 
 }  // namespace
 
 Tensor attention_in_mode(const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask,
                          double dropout_p, bool is_causal, std::optional<double> scale, bool enable_gqa,
                          std::optional<int64_t> math_mode, const JoinedHeads* joined) {
-  const char* reason = reason_for_aten(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa);
-  if (!reason) {
-    const double factor = scale.value_or(1 / std::sqrt(static_cast<double>(query.size(-1))));
-    constexpr int64_t fused = 1;
-    const bool is_batch = query.dim() == 4;  // aten's fused kernel takes nothing else
-    const bool is_fused =
-        is_batch && at::_fused_sdp_choice(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa) == fused;
-    const Tensor heads = as_batch(query), result = result_for(heads, as_batch(value), is_fused);
-    const AttentionHeads attention{.query = dense(heads),
-                                   .key = dense(as_batch(key)),
-                                   .value = dense(as_batch(value)),
-                                   .masks = added(mask, heads),
-                                   .scale = static_cast<float>(factor),
-                                   .is_causal = is_causal,
-                                   .rounds = rounds_in("ipex::scaled_dot_product_attention", math_mode),
-                                   .joined = joined};
-    if (attend(attention, result)) {
-      if (is_batch) return result;
-      std::vector<int64_t> sizes = query.sizes().vec();
-      sizes.back() = value.size(-1);
-      return result.view(sizes);
-    }
-    reason = "a number is not finite or very large, or a query sees no key";
-  }
+  const char* reason = nullptr;
+  const Tensor result = compute_fused(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa,
+                                      rounds_in("ipex::scaled_dot_product_attention", math_mode),
+                                      /*affines=*/std::nullopt, joined, reason);
+  if (result.defined()) return result;
   if (joined) joined->write_all();
   RECORD_FUNCTION(c10::str("ipex::scaled_dot_product_attention in aten: ", reason), {});
   return at::scaled_dot_product_attention(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa);
@@ -122,12 +142,47 @@ Tensor scaled_dot_product_attention_in_mode(const Tensor& query, const Tensor& k
   return attention_in_mode(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa, math_mode, nullptr);
 }
 
+Tensor attention_of_bytes(const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask,
+                          double dropout_p, bool is_causal, std::optional<double> scale, bool enable_gqa,
+                          const std::vector<double>& scales, const std::optional<Affine>& rounding) {
+  constexpr const char* where = "ipex::scaled_dot_product_attention_of_bytes";
+  check_bytes(where, {query, key, value});
+  const AttentionAffines affines = attention_affines(where, scales, rounding);
+  const char* reason = nullptr;
+  const Tensor result = compute_fused(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa,
+                                      /*rounds=*/false, affines, /*joined=*/nullptr, reason);
+  if (result.defined()) return result;
+  RECORD_FUNCTION(c10::str(where, " in aten: ", reason), {});
+  const Tensor y = at::scaled_dot_product_attention(
+      dequantize(query, affines.query), dequantize(key, affines.key), dequantize(value, affines.value), mask,
+      dropout_p, is_causal, scale, enable_gqa);
+  return rounding ? quantize(y.to(at::kFloat), *rounding) : y;
+}
+
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask,
                                     double dropout_p, bool is_causal, std::optional<double> scale, bool enable_gqa) {
   return attention_in_mode(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa, std::nullopt, nullptr);
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
+  m.def(
+      "scaled_dot_product_attention_of_bytes(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, "
+      "float dropout_p, bool is_causal, float? scale, bool enable_gqa, float[] scales) -> Tensor",
+      [](const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask, double dropout_p,
+         bool is_causal, std::optional<double> scale, bool enable_gqa, const std::vector<double>& scales) {
+        return attention_of_bytes(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa, scales,
+                                  std::nullopt);
+      });
+  m.def(
+      "scaled_dot_product_attention_of_bytes.bytes(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, "
+      "float dropout_p, bool is_causal, float? scale, bool enable_gqa, float[] scales, float result_scale, "
+      "int zero_point) -> Tensor",
+      [](const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask, double dropout_p,
+         bool is_causal, std::optional<double> scale, bool enable_gqa, const std::vector<double>& scales,
+         double result_scale, int64_t zero_point) {
+        return attention_of_bytes(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa, scales,
+                                  Affine{result_scale, zero_point});
+      });
   m.def(
       "scaled_dot_product_attention.in_mode(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, "
       "float dropout_p, bool is_causal, float? scale, bool enable_gqa, int? math_mode) -> Tensor",
