@@ -16,7 +16,9 @@
 #include "kernels/pooling.h"
 #include "kernels/quantize.h"
 #include "kernels/recurrent.h"
+#include "kernels/resample.h"
 #include "kernels/softmax.h"
+#include "kernels/transpose.h"
 #include "kernels/updates.h"
 #include "kernels/winograd.h"
 
@@ -43,6 +45,8 @@ struct Kernels {
   SoftmaxKernels softmax;
   WinogradKernels winograd;
   PoolingKernels pooling;
+  ResampleKernels resample;
+  TransposeKernels transpose;
   UpdateKernels updates;
   ProgramKernels programs;
   QuantizeKernels quantize;

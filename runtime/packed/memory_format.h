@@ -5,6 +5,7 @@
 
 #include "memory/result_memory.h"
 #include "packed/call_conditions.h"
+#include "packed/reordered_copy.h"
 
 namespace ipex::runtime {
 
@@ -39,7 +40,9 @@ inline at::MemoryFormat common_format(at::TensorList tensors) {
 inline at::Tensor contiguous_result(const at::Tensor& tensor, at::MemoryFormat format = at::MemoryFormat::Contiguous) {
   if (tensor.is_contiguous(format)) return tensor;
   if (!is_plain_cpu(tensor) || wants_gradient(tensor)) return tensor.contiguous(format);
-  return empty_result(tensor.sizes(), tensor.options().memory_format(format)).copy_(tensor);
+  const at::Tensor copy = empty_result(tensor.sizes(), tensor.options().memory_format(format));
+  copy_reordered(tensor, copy);
+  return copy;
 }
 
 // Like contiguous_result, but the strides of dimensions of size one are right too: that leaves them as they are, and a

@@ -178,7 +178,7 @@ at::Tensor LinearContext::run_own_kernel(const at::Tensor& input, const std::vec
   if (!rounds && (is_for_amx || !has_own_kernels())) return {};
 
   const std::optional<InputRows> strided = rows_of(input);
-  const at::Tensor dense = strided ? at::Tensor() : input.contiguous();
+  const at::Tensor dense = strided ? at::Tensor() : contiguous_result(input);
   FusedPostOps fused;
   if (steps_.applies_all()) {
     fused.count = post_ops().size();
