@@ -52,6 +52,7 @@ Pass rewrite_group_norm();
 Pass rewrite_layer_norm();
 Pass rewrite_softmax();
 Pass rewrite_pooling();
+Pass fuse_rotary();
 Pass rewrite_upsample();
 Pass rewrite_vector_norm();
 

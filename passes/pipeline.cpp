@@ -64,7 +64,7 @@ const std::vector<Phase>& phases() {
       // once more. fuse_batch_norm takes those that were not folded,
       // and fuse_cat_batch_norm what it has made. rewrite_group_norm before the fusions: ours takes post-ops.
       {{fuse_attention(), fuse_rms_norm(), fuse_add_layer_norm(), fuse_batch_norm(), fuse_cat_batch_norm(),
-        rewrite_group_norm(), fuse_channel_shuffle(), fuse_sampled_sum()}},
+        rewrite_group_norm(), fuse_channel_shuffle(), fuse_sampled_sum(), fuse_rotary()}},
       // What is left of the products and of softmax when attention has its own.
       {{prepack_matmul(), rewrite_softmax()}},
       // Post-ops are appended in the order of the graph: add then relu needs another round after the first add. The rules

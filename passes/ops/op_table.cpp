@@ -331,6 +331,7 @@ std::vector<Op> rows() {
   table.ops("ipex::cat", fresh, chooses | joins | any_layout);
   table.ops("ipex::max_pool2d", fresh, chooses | keeps_dtype | any_layout);
   table.ops("ipex::upsample_nearest2d ipex::upsample_bilinear2d ipex::upsample_bicubic2d", fresh, any_layout);
+  table.ops("ipex::rotary", fresh);
   table.ops("ipex::sampled_sum", fresh, hides_strides);
   table.ops("ipex::adaptive_avg_pool2d", fresh, keeps_dtype | any_layout);
   table.ops("ipex::mean", fresh, keeps_dtype | any_layout | hides_strides);
@@ -340,7 +341,7 @@ std::vector<Op> rows() {
       fresh);
   table.ops("ipex::layer_norm", fresh, hides_strides | rounds);
   table.ops("ipex::vector_norm", fresh, hides_strides);
-  table.ops("ipex::baddbmm_term ipex::einsum_factor", maybe_view);
+  table.ops("ipex::baddbmm_term ipex::einsum_factor ipex::einsum_factor.sizes", maybe_view);
   table.ops("ipex::channel_shuffle", maybe_view, contiguous_in_eager);
   table.ops("ipex::to_channels_last ipex::restore_layout", maybe_view, chooses);
   table.ops("ipex::is_channels_last ipex::has_version_of ipex::set_version_of", no_tensor);

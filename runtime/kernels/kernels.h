@@ -17,6 +17,7 @@
 #include "kernels/quantize.h"
 #include "kernels/recurrent.h"
 #include "kernels/resample.h"
+#include "kernels/rotary.h"
 #include "kernels/softmax.h"
 #include "kernels/transpose.h"
 #include "kernels/updates.h"
@@ -47,6 +48,7 @@ struct Kernels {
   PoolingKernels pooling;
   ResampleKernels resample;
   TransposeKernels transpose;
+  RotaryKernels rotary;
   UpdateKernels updates;
   ProgramKernels programs;
   QuantizeKernels quantize;
