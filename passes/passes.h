@@ -29,6 +29,7 @@ Pass prepack_gru();
 // fold
 Pass remove_dropout();
 Pass simplify_transposes();
+Pass remove_idle_slices();
 Pass simplify_views();
 Pass remove_idle_conversions();
 Pass fold_padding();

@@ -45,6 +45,7 @@ const std::vector<Phase>& phases() {
           split_ternary(),
           simplify_transposes(),
           simplify_views(),
+          remove_idle_slices(),
           remove_idle_conversions(),
           rewrite_as_linear(),
           simplify_embedding_bag(),
@@ -82,8 +83,8 @@ const std::vector<Phase>& phases() {
       {{fuse_elementwise()}},
       // After the last fold_casts, which stops where anything is overwritten.
       // Ops of one kind that our kernels compute for some calls: every pass before knows them by one name.
-      {{restore_in_place(), rewrite_pooling(), rewrite_upsample(), rewrite_vector_norm(), rewrite_cat(), rewrite_attention(),
-        rewrite_layer_norm()}},
+      {{restore_in_place(), rewrite_pooling(), rewrite_upsample(), rewrite_vector_norm(), rewrite_cat(),
+        rewrite_attention(), rewrite_layer_norm()}},
       {{pin_attention()}},
       // Knows our own max_pool2d, which takes 8-bit numbers.
       {{carry_bytes()}},

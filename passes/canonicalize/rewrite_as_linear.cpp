@@ -108,7 +108,8 @@ std::optional<std::string> read_einsum(const Node* node, Linear& linear) {
     return "a dimension of its result has one element";
   }
   linear.x = list->input(0);
-  linear.weight = tensor->permute(order).reshape({c10::multiply_integers(linear.sizes), c10::multiply_integers(linear.summed)});
+  linear.weight =
+      tensor->permute(order).reshape({c10::multiply_integers(linear.sizes), c10::multiply_integers(linear.summed)});
   return std::nullopt;
 }
 

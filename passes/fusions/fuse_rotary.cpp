@@ -41,9 +41,9 @@ Spelling becomes_rotary(Spelling spelling, const char* form) {
   return std::move(spelling).becomes("ipex::rotary", [=](const Match& match) {
     Graph* graph = match.last()->owningGraph();
     Value* half = has_half ? match["half"] : graph->insertConstant(0);
-    return graph->insertNode(graph->create(
-        Symbol::fromQualString("ipex::rotary"),
-        {match["x"], match["cos"], match["sin"], graph->insertConstant(form), match["dim"], half}));
+    return graph->insertNode(
+        graph->create(Symbol::fromQualString("ipex::rotary"),
+                      {match["x"], match["cos"], match["sin"], graph->insertConstant(form), match["dim"], half}));
   });
 }
 

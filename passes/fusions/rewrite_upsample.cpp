@@ -4,8 +4,8 @@
 //            %y = ipex::restore_layout(%u, %l)
 //   after    %y = ipex::upsample_bilinear2d(%x, %output_size, %align_corners, %scale_factors, %l)
 //
-// and nearest and bicubic. What becomes contiguous does so before it is made larger. Runs last, so that other passes need to
-// know one of each only. Declines factors of aten's plain overloads, of which each dimension has its own; those with
+// and nearest and bicubic. What becomes contiguous does so before it is made much larger. Runs last, so that other passes
+// need to know one of each only. Declines factors of aten's plain overloads, of which each dimension has its own; those with
 // antialiasing stay with aten: they see windows that grow with the factor.
 #include <torch/csrc/jit/ir/constants.h>
 
@@ -53,7 +53,8 @@ bool run(Context& context) {
       plain_nearest{"x", "size", "scales_h"}, plain_linear{"x", "size", "align", "scales_h"};
   static const std::vector<Spelling> spellings{
       list("upsample_nearest2d.vec", "%x, %size, %scales").becomes("ipex::upsample_nearest2d", nearest, {true}),
-      list("upsample_bilinear2d.vec", "%x, %size, %align, %scales").becomes("ipex::upsample_bilinear2d", linear, {true}),
+      list("upsample_bilinear2d.vec", "%x, %size, %align, %scales")
+          .becomes("ipex::upsample_bilinear2d", linear, {true}),
       list("upsample_bicubic2d.vec", "%x, %size, %align, %scales").becomes("ipex::upsample_bicubic2d", linear, {true}),
       plain("upsample_nearest2d", "%x, %size, %scales_h, %scales_w")
           .becomes("ipex::upsample_nearest2d", plain_nearest, {true}),

@@ -19,8 +19,8 @@ struct ResampleKernels {
                         const Taps& horizontal, int64_t row, int64_t result_width, float* scratch, float* result);
   // Rows `first` to `end` of the result, of one channel of an image. `scratch` has room for `vertical.count` rows of the
   // result.
-  void (*rows_of_plane)(const float* plane, int64_t image_width, const Taps& vertical, const Taps& horizontal, int64_t first,
-                        int64_t end, int64_t result_width, float* scratch, float* result);
+  void (*rows_of_plane)(const float* plane, int64_t image_width, const Taps& vertical, const Taps& horizontal,
+                        int64_t first, int64_t end, int64_t result_width, float* scratch, float* result);
 };
 
 }  // namespace ipex::runtime

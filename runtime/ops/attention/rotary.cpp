@@ -58,7 +58,8 @@ struct Rotary {
       if (wants_gradient(tensor)) return "an input requires a gradient";
     }
     const int64_t rank = x.dim();
-    if (x.numel() == 0 || rank == 0 || rank > Layout::most_dimensions) return "its input is empty, or has many dimensions";
+    if (x.numel() == 0 || rank == 0 || rank > Layout::most_dimensions)
+      return "its input is empty, or has many dimensions";
     const int64_t size = x.size(-1);
     if (dim != -1 && dim != rank - 1) return "it does not turn pairs of the last dimension";
     if (size % 2 != 0 || (form == slices && half != size / 2)) return "its halves differ in size";
@@ -114,8 +115,8 @@ struct Rotary {
         strides[t][static_cast<size_t>(d)] = repeats ? 0 : tensors[t]->stride(d - missing) * bytes;
       }
     }
-    const auto *from = static_cast<const char*>(x.const_data_ptr()), *c = static_cast<const char*>(cos.const_data_ptr()),
-               *s = static_cast<const char*>(sin.const_data_ptr());
+    const auto *from = static_cast<const char*>(x.const_data_ptr()),
+               *c = static_cast<const char*>(cos.const_data_ptr()), *s = static_cast<const char*>(sin.const_data_ptr());
     auto* to = static_cast<char*>(y.mutable_data_ptr());
     constexpr int64_t numbers_worth_waking = 32768;
     at::parallel_for(0, rows, grain_of(rows, x.numel(), numbers_worth_waking), [&](int64_t begin, int64_t end) {
@@ -134,8 +135,8 @@ struct Rotary {
 };
 
 Tensor rotary(const Tensor& x, const Tensor& cos, const Tensor& sin, std::string_view form, int64_t dim, int64_t half) {
-  TORCH_CHECK(form == slices || form == chunks || form == pairs, "ipex::rotary: expected form slices, chunks or pairs, got ",
-              form, ".");
+  TORCH_CHECK(form == slices || form == chunks || form == pairs,
+              "ipex::rotary: expected form slices, chunks or pairs, got ", form, ".");
   const Rotary rotary{form, dim, half};
   const char* reason = rotary.reason_for_aten(x, cos, sin);
   if (!reason) return rotary.run(x, cos, sin);

@@ -4,10 +4,10 @@
 //   ipex::upsample_bilinear2d(x, output_size, align_corners, scale_factors, is_channels_last) -> Tensor
 //   ipex::upsample_bicubic2d(x, output_size, align_corners, scale_factors, is_channels_last) -> Tensor
 //
-// As aten's ops, followed by restore_layout (layout.cpp) where is_channels_last is false: then the smaller of the images
-// before and after is converted. The kernels take float32 without gradients. Places and weights are computed as aten does,
-// in float32; sums are rounded in another order. All else is left to aten; a profiler shows it, with the reason, under the
-// name of the op.
+// As aten's ops, followed by restore_layout (layout.cpp) where is_channels_last is false: then the image is converted
+// before, where it is much smaller, or else after. The kernels take float32 without gradients. Places and weights are
+// computed as aten does, in float32; sums are rounded in another order. All else is left to aten; a profiler shows it, with
+// the reason, under the name of the op.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
@@ -164,9 +164,9 @@ void resample_pixels(const at::Tensor& x, const Taps& vertical, const Taps& hori
   at::parallel_for(0, rows, grain_of(rows, y.numel(), floats_worth_waking), [&](int64_t begin, int64_t end) {
     const at::Tensor line = scratch(static_cast<size_t>(x.size(3) * channels) * sizeof(float));
     for (int64_t i = begin; i < end; ++i) {
-      kernels().resample.row_of_pixels(from + i / height * channels * x.size(2) * x.size(3), x.size(3), channels, vertical,
-                                       horizontal, i % height, y.size(3), static_cast<float*>(line.data_ptr()),
-                                       to + i * row);
+      kernels().resample.row_of_pixels(from + i / height * channels * x.size(2) * x.size(3), x.size(3), channels,
+                                       vertical, horizontal, i % height, y.size(3),
+                                       static_cast<float*>(line.data_ptr()), to + i * row);
     }
   });
 }
@@ -201,10 +201,14 @@ at::Tensor upsample(const at::Tensor& x, const Upsampling& upsampling, bool is_c
   }
 
   const at::MemoryFormat eager = is_channels_last ? x.suggest_memory_format() : at::MemoryFormat::Contiguous;
-  const bool is_larger = vertical.to * horizontal.to >= vertical.from * horizontal.from;
-  const at::MemoryFormat format = is_larger ? eager : x.suggest_memory_format();
+  // Planes pick numbers one by one: that pays where the image before is much smaller.
+  constexpr int64_t times_worth_converting_before = 16;
+  const bool is_much_larger =
+      vertical.to * horizontal.to >= times_worth_converting_before * vertical.from * horizontal.from;
+  const at::MemoryFormat format = is_much_larger ? eager : x.suggest_memory_format();
   const at::Tensor source = contiguous_result(x, format);
-  const at::Tensor y = empty_result({x.size(0), x.size(1), vertical.to, horizontal.to}, x.options().memory_format(format));
+  const at::Tensor y =
+      empty_result({x.size(0), x.size(1), vertical.to, horizontal.to}, x.options().memory_format(format));
   const TapList rows(vertical, upsampling), columns(horizontal, upsampling);
   if (y.is_contiguous()) {
     resample_planes(source.contiguous(), rows.taps(), columns.taps(), y);
@@ -216,7 +220,8 @@ at::Tensor upsample(const at::Tensor& x, const Upsampling& upsampling, bool is_c
 
 at::Tensor upsample_nearest2d(const at::Tensor& x, at::OptionalIntArrayRef output_size,
                               std::optional<at::ArrayRef<double>> scale_factors, bool is_channels_last) {
-  return upsample(x, {Method::nearest, "ipex::upsample_nearest2d", output_size, false, scale_factors}, is_channels_last);
+  return upsample(x, {Method::nearest, "ipex::upsample_nearest2d", output_size, false, scale_factors},
+                  is_channels_last);
 }
 
 at::Tensor upsample_bilinear2d(const at::Tensor& x, at::OptionalIntArrayRef output_size, bool align_corners,
@@ -232,8 +237,9 @@ at::Tensor upsample_bicubic2d(const at::Tensor& x, at::OptionalIntArrayRef outpu
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  m.def("upsample_nearest2d(Tensor x, int[]? output_size, float[]? scale_factors, bool is_channels_last=True) -> Tensor",
-        upsample_nearest2d);
+  m.def(
+      "upsample_nearest2d(Tensor x, int[]? output_size, float[]? scale_factors, bool is_channels_last=True) -> Tensor",
+      upsample_nearest2d);
   m.def(
       "upsample_bilinear2d(Tensor x, int[]? output_size, bool align_corners, float[]? scale_factors, "
       "bool is_channels_last=True) -> Tensor",

@@ -251,7 +251,8 @@ at::Tensor einsum_factor(const at::Tensor& x, int64_t size) {
 // The same of several dimensions, which are joined.
 at::Tensor einsum_factors(const at::Tensor& x, at::IntArrayRef last_sizes) {
   const int64_t rest = x.dim() - static_cast<int64_t>(last_sizes.size());
-  TORCH_CHECK(rest >= 0, "einsum: expected a factor of ", last_sizes.size(), " dimensions or more, got ", x.sizes(), ".");
+  TORCH_CHECK(rest >= 0, "einsum: expected a factor of ", last_sizes.size(), " dimensions or more, got ", x.sizes(),
+              ".");
   std::vector<int64_t> sizes = x.sizes().vec();
   for (size_t i = 0; i < last_sizes.size(); ++i) {
     int64_t& size = sizes[static_cast<size_t>(rest) + i];

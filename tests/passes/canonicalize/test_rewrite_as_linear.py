@@ -14,7 +14,16 @@ NUMBERS = ("%one : int = prim::Constant[value=1]()", "%two : int = prim::Constan
 
 def spelled(call: str, *extra: str) -> str:
     return graph_ir(
-        "%x : Tensor, %v : Tensor", MATRIX, HEADS, SINGLE, COLUMN, BIAS, *NUMBERS, *extra, f"%y : Tensor = {call}", returns="%y"
+        "%x : Tensor, %v : Tensor",
+        MATRIX,
+        HEADS,
+        SINGLE,
+        COLUMN,
+        BIAS,
+        *NUMBERS,
+        *extra,
+        f"%y : Tensor = {call}",
+        returns="%y",
     )
 
 

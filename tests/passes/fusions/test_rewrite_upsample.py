@@ -89,7 +89,7 @@ def test_matches_eager(tmp_path, mode):
         assert_round_trip(optimized, tmp_path, x)
 
 
-def test_a_result_is_converted_before_it_is_large():
+def test_a_model_converts_no_large_result():
     optimized = ipex.jit_optimize(torch.jit.trace(Segmenter("bilinear").eval(), torch.randn(1, 3, 20, 22)))
     assert kinds(optimized)["ipex::upsample_bilinear2d"] == 2
     converted = [node for node in optimized.inlined_graph.nodes() if node.kind() == "ipex::restore_layout"]
