@@ -29,6 +29,7 @@ Pass prepack_gru();
 // fold
 Pass remove_dropout();
 Pass simplify_transposes();
+Pass remove_idle_slices();
 Pass simplify_views();
 Pass remove_idle_conversions();
 Pass fold_padding();
@@ -53,6 +54,8 @@ Pass rewrite_group_norm();
 Pass rewrite_layer_norm();
 Pass rewrite_softmax();
 Pass rewrite_pooling();
+Pass fuse_rotary();
+Pass rewrite_upsample();
 Pass rewrite_vector_norm();
 
 // layout

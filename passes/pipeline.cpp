@@ -45,6 +45,7 @@ const std::vector<Phase>& phases() {
           split_ternary(),
           simplify_transposes(),
           simplify_views(),
+          remove_idle_slices(),
           remove_idle_conversions(),
           rewrite_as_linear(),
           simplify_embedding_bag(),
@@ -64,7 +65,7 @@ const std::vector<Phase>& phases() {
       // once more. fuse_batch_norm takes those that were not folded,
       // and fuse_cat_batch_norm what it has made. rewrite_group_norm before the fusions: ours takes post-ops.
       {{fuse_attention(), fuse_rms_norm(), fuse_add_layer_norm(), fuse_batch_norm(), fuse_cat_batch_norm(),
-        rewrite_group_norm(), fuse_channel_shuffle(), fuse_sampled_sum()}},
+        rewrite_group_norm(), fuse_channel_shuffle(), fuse_sampled_sum(), fuse_rotary()}},
       // What is left of the products and of softmax when attention has its own.
       {{prepack_matmul(), rewrite_softmax()}},
       // Post-ops are appended in the order of the graph: add then relu needs another round after the first add. The rules
@@ -82,8 +83,8 @@ const std::vector<Phase>& phases() {
       {{fuse_elementwise()}},
       // After the last fold_casts, which stops where anything is overwritten.
       // Ops of one kind that our kernels compute for some calls: every pass before knows them by one name.
-      {{restore_in_place(), rewrite_pooling(), rewrite_vector_norm(), rewrite_cat(), rewrite_attention(),
-        rewrite_layer_norm()}},
+      {{restore_in_place(), rewrite_pooling(), rewrite_upsample(), rewrite_vector_norm(), rewrite_cat(),
+        rewrite_attention(), rewrite_layer_norm()}},
       {{pin_attention(), fuse_cached_attention()}},
       // Knows our own max_pool2d, which takes 8-bit numbers.
       {{carry_bytes()}},

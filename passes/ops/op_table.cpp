@@ -192,15 +192,12 @@ std::vector<Op> rows() {
   table.ops("max_pool1d", fresh, chooses).left(alone);
   table.ops("avg_pool2d adaptive_avg_pool2d", fresh, keeps_dtype | any_layout).left(alone);
   table
-      .ops("avg_pool3d upsample_nearest2d upsample_nearest2d.vec upsample_bilinear2d upsample_bilinear2d.vec", fresh,
-           any_layout)
-      .left(alone);
-  table
       .ops(
-          "avg_pool1d adaptive_avg_pool1d adaptive_avg_pool3d adaptive_max_pool2d "
+          "avg_pool3d upsample_nearest2d upsample_nearest2d.vec upsample_bilinear2d upsample_bilinear2d.vec "
           "upsample_bicubic2d upsample_bicubic2d.vec",
-          fresh)
+          fresh, any_layout)
       .left(alone);
+  table.ops("avg_pool1d adaptive_avg_pool1d adaptive_avg_pool3d adaptive_max_pool2d", fresh).left(alone);
   table.ops("constant_pad_nd", fresh, any_layout).left(alone);
   table.ops("pad", fresh, reads_any_layout).left(alone);
   table.ops("channel_shuffle", maybe_view, any_layout);
@@ -336,6 +333,8 @@ std::vector<Op> rows() {
             fresh);
   table.ops("ipex::cat", fresh, chooses | joins | any_layout);
   table.ops("ipex::max_pool2d", fresh, chooses | keeps_dtype | any_layout);
+  table.ops("ipex::upsample_nearest2d ipex::upsample_bilinear2d ipex::upsample_bicubic2d", fresh, any_layout);
+  table.ops("ipex::rotary", fresh);
   table.ops("ipex::sampled_sum", fresh, hides_strides);
   table.ops("ipex::adaptive_avg_pool2d", fresh, keeps_dtype | any_layout);
   table.ops("ipex::mean", fresh, keeps_dtype | any_layout | hides_strides);
@@ -345,7 +344,7 @@ std::vector<Op> rows() {
       fresh);
   table.ops("ipex::layer_norm", fresh, hides_strides | rounds);
   table.ops("ipex::vector_norm", fresh, hides_strides);
-  table.ops("ipex::baddbmm_term ipex::einsum_factor", maybe_view);
+  table.ops("ipex::baddbmm_term ipex::einsum_factor ipex::einsum_factor.sizes", maybe_view);
   table.ops("ipex::channel_shuffle", maybe_view, contiguous_in_eager);
   table.ops("ipex::to_channels_last ipex::restore_layout", maybe_view, chooses);
   table.ops("ipex::rearrange", maybe_view, chooses | keeps_dtype);

@@ -17,6 +17,8 @@
 #include "kernels/pooling.h"
 #include "kernels/quantize.h"
 #include "kernels/recurrent.h"
+#include "kernels/resample.h"
+#include "kernels/rotary.h"
 #include "kernels/softmax.h"
 #include "kernels/transpose.h"
 #include "kernels/updates.h"
@@ -43,9 +45,11 @@ struct Kernels {
   ChannelKernels channels;
   GroupNormFormats group_norm;
   SoftmaxKernels softmax;
-  TransposeKernels transpose;
   WinogradKernels winograd;
   PoolingKernels pooling;
+  ResampleKernels resample;
+  TransposeKernels transpose;
+  RotaryKernels rotary;
   UpdateKernels updates;
   ProgramKernels programs;
   QuantizeKernels quantize;

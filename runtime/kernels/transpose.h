@@ -1,4 +1,4 @@
-// Transposing tables of numbers, on plain pointers.
+// Matrices transposed, on plain pointers.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +6,9 @@
 namespace ipex::runtime {
 
 struct TransposeKernels {
-  // The rows of x, `x_pitch` elements apart, become the columns of y, whose rows lie `y_pitch` apart.
-  void (*transpose)(const float* x, int64_t rows, int64_t columns, int64_t x_pitch, float* y, int64_t y_pitch);
+  // y[j * y_stride + i] = x[i * x_stride + j] for `rows` of i and `columns` of j, numbers of 32 and of 16 bits.
+  void (*words)(const uint32_t* x, int64_t rows, int64_t columns, int64_t x_stride, uint32_t* y, int64_t y_stride);
+  void (*halves)(const uint16_t* x, int64_t rows, int64_t columns, int64_t x_stride, uint16_t* y, int64_t y_stride);
 };
 
 }  // namespace ipex::runtime

@@ -91,7 +91,9 @@ std::optional<Tables> transposed_tables(Dimensions dimensions) {
   return rows && columns ? std::optional(Tables{*rows, *columns, dimensions}) : std::nullopt;
 }
 
-void transpose(const Tables& tables, const float* from, float* to) {
+template <typename T>
+void transpose(const Tables& tables, const T* from, T* to,
+               void (*kernel)(const T*, int64_t, int64_t, int64_t, T*, int64_t)) {
   RECORD_FUNCTION("ipex::copy_transposed", {});
   // In blocks of columns, so that one table is enough for all threads.
   constexpr int64_t block_columns = 64;
@@ -103,8 +105,8 @@ void transpose(const Tables& tables, const float* from, float* to) {
     for (int64_t piece = begin; piece < end; ++piece) {
       const int64_t first = piece % blocks * block_columns;
       const auto [to_place, from_place] = places.at(piece / blocks);
-      kernels().transpose.transpose(from + from_place + first, rows.size, std::min(block_columns, columns.size - first),
-                                    rows.from_stride, to + to_place + first * columns.to_stride, columns.to_stride);
+      kernel(from + from_place + first, rows.size, std::min(block_columns, columns.size - first), rows.from_stride,
+             to + to_place + first * columns.to_stride, columns.to_stride);
     }
   });
 }
@@ -142,9 +144,14 @@ void copy_elements(const at::Tensor& to, at::IntArrayRef to_strides, const at::T
       return copy_pieces(dimensions, element_size, static_cast<const char*>(from.const_data_ptr()),
                          static_cast<char*>(to.mutable_data_ptr()));
     }
-    if (from.scalar_type() == at::kFloat) {
-      const auto tables = transposed_tables(dimensions);
-      if (tables) return transpose(*tables, from.const_data_ptr<float>(), to.mutable_data_ptr<float>());
+    const auto transpose_all = [&](const Tables& tables, auto kernel, auto number) {
+      using T = decltype(number);
+      transpose(tables, static_cast<const T*>(from.const_data_ptr()), static_cast<T*>(to.mutable_data_ptr()), kernel);
+    };
+    const bool has_kernel = element_size == sizeof(uint32_t) || element_size == sizeof(uint16_t);
+    if (const auto tables = has_kernel ? transposed_tables(dimensions) : std::nullopt) {
+      return element_size == sizeof(uint32_t) ? transpose_all(*tables, kernels().transpose.words, uint32_t{})
+                                              : transpose_all(*tables, kernels().transpose.halves, uint16_t{});
     }
   }
   at::as_strided(to, sizes, to_strides).copy_(at::as_strided(from, sizes, from_strides));

@@ -6,7 +6,7 @@
 namespace ipex::runtime {
 
 // As to.copy_(from), of tensors on the CPU of one shape and dtype that share no memory. Pieces that lie in one piece in
-// both are copied as such; where one tensor of float32 is the other transposed, a kernel of ours copies tiles.
+// both are copied as such; where one is the other transposed, of numbers of 16 or 32 bits, a kernel copies tiles.
 void copy_elements(const at::Tensor& to, const at::Tensor& from);
 
 // The same of other sizes and strides in their memory.

@@ -82,8 +82,26 @@ def upsample(p: Program, v: Value) -> Value | None:
     if len(v.shape) != 4 or v.dtype != "float32" or math.prod(v.shape) > 1500:
         return None
     how = p.choose.pick(("mode='nearest'", "mode='bilinear'", "mode='bilinear', align_corners=True", "mode='bicubic'"))
+    if p.choose.chance(50):
+        size = (p.choose.integer(1, 9), p.choose.integer(1, 40))
+        return p.let(f"F.interpolate({v.name}, size={size}, {how})", (*v.shape[:2], *size))
     shape = (*v.shape[:2], v.shape[2] * 2, v.shape[3] * 2)
     return p.let(f"F.interpolate({v.name}, scale_factor=2.0, {how})", shape)
+
+
+@other(3)
+def rotary(p: Program, v: Value) -> Value | None:
+    if len(v.shape) < 2 or v.shape[-1] % 2 or v.dtype != "float32":
+        return None
+    x, half = v.name, v.shape[-1] // 2
+    exchanged = p.choose.pick(
+        (
+            f"torch.cat((-{x}[..., {half}:], {x}[..., :{half}]), dim=-1)",
+            f"torch.cat((-{x}.chunk(2, -1)[1], {x}.chunk(2, -1)[0]), dim=-1)",
+            f"torch.stack((-{x}[..., 1::2], {x}[..., ::2]), dim=-1).flatten(-2)",
+        )
+    )
+    return p.let(f"{x} * torch.sigmoid({x}) + {exchanged} * torch.tanh({x})", v.shape)
 
 
 @other(6)

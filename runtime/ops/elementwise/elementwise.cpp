@@ -45,6 +45,25 @@ const char* reason_for_aten(at::TensorList inputs, const NamedSteps& steps) {
   return nullptr;
 }
 
+// The inputs, with integers that have no dimensions, as sizes in a trace, in float32: beside a tensor of float32 they count
+// as numbers do. Not where only such are read, for their sum is an integer.
+std::vector<Tensor> with_numbers_in_float(at::TensorList inputs, const NamedSteps& steps) {
+  std::vector<Tensor> changed = inputs.vec();
+  const auto is_integer = [&](int value) {
+    if (static_cast<size_t>(value) >= inputs.size()) return false;
+    const Tensor& input = inputs[static_cast<size_t>(value)];
+    return input.dim() == 0 && at::isIntegralType(input.scalar_type(), /*includeBool=*/false) && is_plain_cpu(input);
+  };
+  if (inputs[0].scalar_type() != at::kFloat) return changed;
+  for (const NamedStep& step : steps) {
+    if (is_integer(step.program.y) && (step.form != StepForm::binary || is_integer(step.program.other))) return changed;
+  }
+  for (size_t i = 1; i < inputs.size(); ++i) {
+    if (is_integer(static_cast<int>(i))) changed[i] = inputs[i].to(at::kFloat);
+  }
+  return changed;
+}
+
 // The layouts of the inputs and then of the steps' results, as eager would have them. Why that is not known, or null.
 const char* follow_layouts(at::TensorList inputs, const NamedSteps& steps, Layouts& layouts) {
   for (const Tensor& input : inputs) layouts.push_back(Layout::of(input));
@@ -77,8 +96,9 @@ Tensor in_aten(at::TensorList inputs, const NamedSteps& steps) {
 }
 
 // Numbers where there is an affine.
-Tensor elementwise(at::TensorList inputs, const c10::List<std::string>& texts, const std::optional<Affine>& affine) {
-  const NamedSteps steps = read_steps(texts, static_cast<int64_t>(inputs.size()));
+Tensor elementwise(at::TensorList given, const c10::List<std::string>& texts, const std::optional<Affine>& affine) {
+  const NamedSteps steps = read_steps(texts, static_cast<int64_t>(given.size()));
+  const std::vector<Tensor> inputs = with_numbers_in_float(given, steps);
   const char* reason = reason_for_aten(inputs, steps);
   Layouts layouts;
   if (!reason) reason = follow_layouts(inputs, steps, layouts);
@@ -88,7 +108,7 @@ Tensor elementwise(at::TensorList inputs, const c10::List<std::string>& texts, c
     reason = "it has many inputs and steps";
   }
   RECORD_FUNCTION(c10::str("ipex::elementwise in aten: ", reason), {});
-  const Tensor y = in_aten(inputs, steps);
+  const Tensor y = in_aten(given, steps);
   return affine ? quantize(y, *affine) : y;
 }
 

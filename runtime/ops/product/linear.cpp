@@ -178,7 +178,7 @@ at::Tensor LinearContext::run_own_kernel(const at::Tensor& input, const std::vec
   if (!rounds && (is_for_amx || !has_own_kernels())) return {};
 
   const std::optional<InputRows> strided = rows_of(input);
-  const at::Tensor dense = strided ? at::Tensor() : input.contiguous();
+  const at::Tensor dense = strided ? at::Tensor() : contiguous_result(input);
   FusedPostOps fused;
   if (steps_.applies_all()) {
     fused.count = post_ops().size();
@@ -248,6 +248,20 @@ at::Tensor einsum_factor(const at::Tensor& x, int64_t size) {
   return x.expand(sizes);
 }
 
+// The same of several dimensions, which are joined.
+at::Tensor einsum_factors(const at::Tensor& x, at::IntArrayRef last_sizes) {
+  const int64_t rest = x.dim() - static_cast<int64_t>(last_sizes.size());
+  TORCH_CHECK(rest >= 0, "einsum: expected a factor of ", last_sizes.size(), " dimensions or more, got ", x.sizes(),
+              ".");
+  std::vector<int64_t> sizes = x.sizes().vec();
+  for (size_t i = 0; i < last_sizes.size(); ++i) {
+    int64_t& size = sizes[static_cast<size_t>(rest) + i];
+    if (size == 1) size = last_sizes[i];
+    TORCH_CHECK(size == last_sizes[i], "einsum: expected dimensions of sizes ", last_sizes, ", got ", x.sizes(), ".");
+  }
+  return x.expand(sizes).flatten(rest);
+}
+
 at::Tensor embedding(const at::Tensor& indices, const c10::intrusive_ptr<LinearContext>& context) {
   return context->embed(indices);
 }
@@ -256,6 +270,7 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define_context<LinearContext>(m, "LinearContext");
   m.def("embedding(Tensor indices, __torch__.torch.classes.ipex.LinearContext context) -> Tensor", embedding);
   m.def("einsum_factor(Tensor(a) x, int size) -> Tensor(a)", einsum_factor);
+  m.def("einsum_factor.sizes(Tensor(a) x, int[] sizes) -> Tensor(a)", einsum_factors);
   m.def(
       "linear_prepack(Tensor weight, Tensor? bias, str[] post_ops, Tensor? folded_scale, Tensor? folded_shift, "
       "int? math_mode, Tensor? vanished=None, bool widens=False) -> __torch__.torch.classes.ipex.LinearContext",

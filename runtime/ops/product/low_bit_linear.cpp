@@ -7,6 +7,7 @@
 
 #include "memory/result_memory.h"
 #include "packed/dead_operand.h"
+#include "packed/memory_format.h"
 
 namespace ipex::runtime {
 namespace {
@@ -264,7 +265,7 @@ class LowBitLinear::CallResult final : public FusedOp::Result {
   at::IntArrayRef sizes() const override { return sizes_; }
   int64_t channel_dimension() const override { return static_cast<int64_t>(sizes_.size()) - 1; }
   bool is_laid_out_like(const at::Tensor& tensor) const override { return tensor.is_contiguous(); }
-  at::Tensor kernel_view(const at::Tensor& tensor) const override { return tensor.contiguous(); }
+  at::Tensor kernel_view(const at::Tensor& tensor) const override { return contiguous_result(tensor); }
 
  private:
   at::DimVector sizes_;
@@ -285,7 +286,7 @@ at::Tensor LowBitLinear::run_kernel(const at::Tensor& input, const std::vector<a
   at::Tensor result = accumulates ? in_memory_of(operands.front(), sizes, at::MemoryFormat::Contiguous)
                                   : empty_result(sizes, at::kFloat);
   const std::optional<InputRows> strided = rows_of(input);
-  const at::Tensor dense = strided ? at::Tensor() : input.contiguous();
+  const at::Tensor dense = strided ? at::Tensor() : contiguous_result(input);
   KernelSteps::Room room;
   multiply(strided ? *strided : *rows_of(dense), steps_.of_call(fused, spec_.bias, outputs_, room),
            result.data_ptr<float>());

@@ -5,6 +5,8 @@ from torch import Tensor, nn
 from support import assert_rewrites, assert_round_trip, assert_unchanged, check_against_eager, graph_ir, kinds
 
 MATRIX = "%w : Float(6, 5, strides=[5, 1], requires_grad=0, device=cpu) = prim::Constant[value=<Tensor>]()"
+HEADS = "%h : Float(6, 2, 5, strides=[10, 5, 1], requires_grad=0, device=cpu) = prim::Constant[value=<Tensor>]()"
+SINGLE = "%s : Float(6, 1, 5, strides=[5, 5, 1], requires_grad=0, device=cpu) = prim::Constant[value=<Tensor>]()"
 COLUMN = "%c : Float(1, 5, strides=[5, 1], requires_grad=0, device=cpu) = prim::Constant[value=<Tensor>]()"
 BIAS = "%b : Float(5, strides=[1], requires_grad=0, device=cpu) = prim::Constant[value=<Tensor>]()"
 NUMBERS = ("%one : int = prim::Constant[value=1]()", "%two : int = prim::Constant[value=2]()")
@@ -12,7 +14,16 @@ NUMBERS = ("%one : int = prim::Constant[value=1]()", "%two : int = prim::Constan
 
 def spelled(call: str, *extra: str) -> str:
     return graph_ir(
-        "%x : Tensor, %v : Tensor", MATRIX, COLUMN, BIAS, *NUMBERS, *extra, f"%y : Tensor = {call}", returns="%y"
+        "%x : Tensor, %v : Tensor",
+        MATRIX,
+        HEADS,
+        SINGLE,
+        COLUMN,
+        BIAS,
+        *NUMBERS,
+        *extra,
+        f"%y : Tensor = {call}",
+        returns="%y",
     )
 
 
@@ -34,6 +45,11 @@ def einsum(equation: str, factors: str = "%x, %w") -> str:
         einsum("bij,jk->bik"),
         einsum("bij, kj -> bik"),
         einsum("...j,jk->...k"),
+        einsum("bij,jnd->bind", "%x, %h"),
+        einsum("bij,jnd->bidn", "%x, %h"),
+        einsum("...j,jnd->...nd", "%x, %h"),
+        einsum("bind,hnd->bih", "%x, %h"),
+        einsum("bidn,hnd->bih", "%x, %h"),
     ],
 )
 def test_fires(ir):
@@ -58,6 +74,13 @@ def test_fires(ir):
         (einsum("bij,jk"), "not a sum over the last dimension"),
         (einsum("bij,jk->bik", "%x, %c"), "spreads a dimension of one element"),
         (einsum("bij,jk->bik", "%x, %v"), "not a constant matrix"),
+        (einsum("bij,jnd->bnid", "%x, %h"), "not a sum over the last dimension"),
+        (einsum("bind,hnd->hbi", "%x, %h"), "not a sum over the last dimension"),
+        (einsum("bind,hnd->bin", "%x, %h"), "not a sum over the last dimension"),
+        (einsum("bij,jn->bin", "%x, %h"), "not a sum over the last dimension"),
+        (einsum("bij,jnn->bin", "%x, %h"), "not a sum over the last dimension"),
+        (einsum("bij,jnd->bind", "%x, %s"), "a dimension of its result has one element"),
+        (einsum("bind,hnd->bih", "%x, %s"), "spreads a dimension of one element"),
     ],
 )
 def test_declines(ir, reason):
@@ -96,3 +119,36 @@ def test_matches_eager(tmp_path, spelling):
 def test_einsum_spreads_one_element():
     """A last dimension of one element is as long as the sum needs, for einsum; for linear it is an error."""
     check_against_eager(Product("einsum"), torch.randn(4, 6), also=(torch.randn(4, 1), torch.randn(2, 0, 1)))
+
+
+class Heads(nn.Module):
+    """Attention's layers as JAX spells them: the heads have a dimension of their own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.output = nn.Parameter(torch.randn(6, 2, 5)), nn.Parameter(torch.randn(6, 2, 5))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        heads = torch.einsum("bih,hnd->bind", x, self.query)
+        turned = torch.einsum("...h,hnd->...dn", x, self.query)
+        return heads, torch.einsum("bind,hnd->bih", torch.relu(heads), self.output) + turned.sum()
+
+
+def test_heads_match_eager(tmp_path):
+    x = torch.randn(3, 4, 6)
+    optimized = check_against_eager(Heads(), x, also=(x[:1], x[:, :1], x[:0], x[..., :1]))
+    assert kinds(optimized)["ipex::linear_run"] == 3
+    assert kinds(optimized)["aten::einsum"] == 0
+    assert_round_trip(optimized, tmp_path, x)
+
+
+class Output(Heads):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.einsum("bind,hnd->bih", x, self.output)
+
+
+def test_einsum_spreads_one_element_of_several():
+    x = torch.randn(3, 4, 2, 5)
+    optimized = check_against_eager(Output(), x, also=(x[:, :, :1], x[..., :1], x[:, :, :1, :1]))
+    with pytest.raises(RuntimeError, match="einsum"):
+        optimized(torch.randn(3, 4, 2, 4))

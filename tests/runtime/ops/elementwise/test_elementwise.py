@@ -230,6 +230,25 @@ def test_what_is_left_to_aten():
         assert why(x, x) == "autocast is on"
 
 
+def test_integers_without_dimensions_are_numbers():
+    """As sizes are in a trace."""
+    x, n = torch.randn(4, 5), torch.tensor(2**30 + 1)
+    for steps in (["div 0 1", "tanh 2"], ["mul 0 1", "add 2 1"], ["div_ 0 1", "exp 2"]):
+        values = [x.clone(), n]
+        assert why(*values, steps=tuple(steps)) is None
+        first = x / n if "div" in steps[0] else x * n
+        expected = {"tanh 2": torch.tanh, "add 2 1": lambda y: y + n, "exp 2": torch.exp}[steps[1]](first)
+        assert_same(OPS.elementwise(values, steps), expected)
+    # These are computed in integers, or refused.
+    assert why(x, n, n, steps=("mul 1 2", "mul 0 3")) == "its inputs are of several dtypes"
+    assert_same(OPS.elementwise([x, n, n], ["mul 1 2", "mul 0 3"]), x * (n * n))
+    assert why(x, n, steps=("add_number(0.5) 1", "mul 0 2")) == "its inputs are of several dtypes"
+    assert why(x, n.view(1)) == "its inputs are of several dtypes"
+    assert why(x.bfloat16(), n) == "its inputs are of several dtypes"
+    with pytest.raises(RuntimeError, match="doesn't match the broadcast shape"):
+        OPS.elementwise([x, n], ["mul_ 1 0", "mul 0 2"])
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.complex64, torch.bool])
 def test_other_dtypes_are_as_in_eager(dtype):
     x = (torch.randn(4, 5) * 3).to(dtype)

@@ -1,0 +1,152 @@
+// Rotary embeddings: pairs of numbers, turned by the angle of their position.
+//
+//   ipex::rotary(x, cos, sin, form, dim, half) -> y = x * cos + r * sin
+//     form "slices":  r = cat([-x[half:], x[:half]]), along dimension `dim`, which is the last
+//     form "chunks":  r = cat([-b, a]) with a, b = x.chunk(2, dim)
+//     form "pairs":   r = stack([-x[1::2], x[::2]], -1).flatten(-2)
+//
+// The kernels take float32, bfloat16 and float16, cos and sin that are broadcast to x, and two halves of one size. Numbers of
+// 16 bits are rounded after each product and the sum, as eager rounds them. The result has the strides that eager would give
+// it. All else is computed by aten as the model spelled it; a profiler shows that, with the reason, under the name of the op.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/record_function.h>
+#include <torch/library.h>
+
+#include <limits>
+
+#include "kernels/kernels.h"
+#include "memory/result_memory.h"
+#include "ops/elementwise/eager_layout.h"
+#include "packed/call_conditions.h"
+#include "threads/grain.h"
+
+namespace ipex::runtime {
+namespace {
+
+using at::Tensor;
+
+constexpr const char* slices = "slices";
+constexpr const char* chunks = "chunks";
+constexpr const char* pairs = "pairs";
+
+struct Rotary {
+  std::string_view form;
+  int64_t dim, half;
+
+  Tensor exchanged(const Tensor& x) const {
+    constexpr int64_t end = std::numeric_limits<int64_t>::max();
+    if (form == pairs) {
+      const Tensor second = -x.slice(dim, 1, end, 2);
+      return at::stack({second, x.slice(dim, 0, end, 2)}, -1).flatten(-2);
+    }
+    if (form == slices) return at::cat({-x.slice(dim, half, end), x.slice(dim, 0, half)}, -1);
+    const std::vector<Tensor> both = x.chunk(2, dim);
+    TORCH_CHECK(both.size() == 2, "ipex::rotary: expected two chunks of dimension ", dim, ", got ", both.size(),
+                " of an input of sizes ", x.sizes(), ".");
+    return at::cat({-both[1], both[0]}, -1);
+  }
+
+  const char* reason_for_aten(const Tensor& x, const Tensor& cos, const Tensor& sin) const {
+    if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
+    const at::ScalarType dtype = x.scalar_type();
+    if (dtype != at::kFloat && dtype != at::kBFloat16 && dtype != at::kHalf) return "its input is of another dtype";
+    for (const Tensor& tensor : {x, cos, sin}) {
+      if (tensor.scalar_type() != dtype) return "its inputs are of several dtypes";
+      if (!is_plain_cpu(tensor)) return "an input is not a plain CPU tensor";
+      if (wants_gradient(tensor)) return "an input requires a gradient";
+    }
+    const int64_t rank = x.dim();
+    if (x.numel() == 0 || rank == 0 || rank > Layout::most_dimensions)
+      return "its input is empty, or has many dimensions";
+    const int64_t size = x.size(-1);
+    if (dim != -1 && dim != rank - 1) return "it does not turn pairs of the last dimension";
+    if (size % 2 != 0 || (form == slices && half != size / 2)) return "its halves differ in size";
+    if (x.suggest_memory_format() != at::MemoryFormat::Contiguous) return "its input is channels-last";
+    if (x.stride(-1) != 1) return "its rows have gaps";
+    for (const Tensor& factor : {cos, sin}) {
+      if (factor.dim() == 0 || factor.dim() > rank || factor.size(-1) != size || factor.stride(-1) != 1) {
+        return "an angle is not given for each number of a row";
+      }
+      for (int64_t i = 2; i <= factor.dim(); ++i) {
+        if (factor.size(-i) != 1 && factor.size(-i) != x.size(-i)) return "its input is broadcast";
+      }
+    }
+    return nullptr;
+  }
+
+  // As eager's ops would hand it on, from one to the next.
+  static Layout layout_of_result(const Tensor& x, const Tensor& cos, const Tensor& sin) {
+    const Layout of_x = Layout::of(x), of_cos = Layout::of(cos), of_sin = Layout::of(sin);
+    Layout joined = of_x;
+    int64_t stride = 1;
+    for (int64_t i = joined.dimensions - 1; i >= 0; --i) {
+      joined.strides[static_cast<size_t>(i)] = stride;
+      stride *= joined.sizes[static_cast<size_t>(i)];
+    }
+    Layout first, second, sum;
+    const bool fits = result_layout(of_x, &of_cos, /*is_binary=*/true, first) &&
+                      result_layout(joined, &of_sin, /*is_binary=*/true, second) &&
+                      result_layout(first, &second, /*is_binary=*/true, sum);
+    TORCH_INTERNAL_ASSERT(fits);
+    return sum;
+  }
+
+  Tensor run(const Tensor& x, const Tensor& cos, const Tensor& sin) const {
+    const Layout layout = layout_of_result(x, cos, sin);
+    const bool is_as_new = layout.is_as_new();
+    const Tensor y = empty_result(is_as_new ? layout.all_sizes() : at::IntArrayRef(x.numel()), x.options());
+    if (!is_as_new) y.unsafeGetTensorImpl()->set_sizes_and_strides(layout.all_sizes(), layout.all_strides());
+
+    const RotaryKernels& all = kernels().rotary;
+    const auto rotate = x.scalar_type() == at::kFloat      ? all.floats
+                        : x.scalar_type() == at::kBFloat16 ? all.bfloat16
+                                                           : all.float16;
+    // The strides of all four, in bytes; those of dimensions that are repeated are 0.
+    const int64_t rank = x.dim(), size = x.size(-1), rows = x.numel() / size;
+    const auto bytes = static_cast<int64_t>(x.element_size());
+    std::array<std::array<int64_t, Layout::most_dimensions>, 4> strides{};
+    const Tensor* tensors[] = {&x, &cos, &sin, &y};
+    for (size_t t = 0; t < strides.size(); ++t) {
+      const int64_t missing = rank - tensors[t]->dim();
+      for (int64_t d = missing; d < rank - 1; ++d) {
+        const bool repeats = tensors[t]->size(d - missing) == 1;
+        strides[t][static_cast<size_t>(d)] = repeats ? 0 : tensors[t]->stride(d - missing) * bytes;
+      }
+    }
+    const auto *from = static_cast<const char*>(x.const_data_ptr()),
+               *c = static_cast<const char*>(cos.const_data_ptr()), *s = static_cast<const char*>(sin.const_data_ptr());
+    auto* to = static_cast<char*>(y.mutable_data_ptr());
+    constexpr int64_t numbers_worth_waking = 32768;
+    at::parallel_for(0, rows, grain_of(rows, x.numel(), numbers_worth_waking), [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        int64_t offsets[4] = {}, index = row;
+        for (int64_t d = rank - 2; d >= 0; --d) {
+          const int64_t at = index % x.size(d);
+          index /= x.size(d);
+          for (size_t t = 0; t < 4; ++t) offsets[t] += at * strides[t][static_cast<size_t>(d)];
+        }
+        rotate(from + offsets[0], c + offsets[1], s + offsets[2], size, form == pairs, to + offsets[3]);
+      }
+    });
+    return y;
+  }
+};
+
+Tensor rotary(const Tensor& x, const Tensor& cos, const Tensor& sin, std::string_view form, int64_t dim, int64_t half) {
+  TORCH_CHECK(form == slices || form == chunks || form == pairs,
+              "ipex::rotary: expected form slices, chunks or pairs, got ", form, ".");
+  const Rotary rotary{form, dim, half};
+  const char* reason = rotary.reason_for_aten(x, cos, sin);
+  if (!reason) return rotary.run(x, cos, sin);
+  RECORD_FUNCTION(c10::str("ipex::rotary in aten: ", reason), {});
+  return at::add(at::mul(x, cos), at::mul(rotary.exchanged(x), sin));
+}
+
+TORCH_LIBRARY_FRAGMENT(ipex, m) {
+  m.def("rotary(Tensor x, Tensor cos, Tensor sin, str form, int dim, int half) -> Tensor", rotary);
+}
+
+}  // namespace
+}  // namespace ipex::runtime

@@ -1,0 +1,89 @@
+import pytest
+import torch
+from torch import nn
+
+import ipex
+from support import assert_rewrites, assert_round_trip, assert_unchanged, check_against_eager, graph_ir, kinds
+
+NAME = "remove_idle_slices"
+CONSTANTS = (
+    "%none : NoneType = prim::Constant()",
+    *(
+        f"%{name} : int = prim::Constant[value={value}]()"
+        for name, value in {"m1": -1, "n0": 0, "n1": 1, "n2": 2, "max": 2**63 - 1}.items()
+    ),
+)
+
+
+def ir(*lines: str, returns: str = "%y") -> str:
+    return graph_ir("%x : Tensor", *CONSTANTS, *lines, returns=returns)
+
+
+def sliced(name: str, arguments: str) -> str:
+    return f"%{name} : Tensor = aten::slice({arguments})"
+
+
+CUT = sliced("y", "%b, %n2, %n0, %max, %n2")
+
+
+@pytest.mark.parametrize("bounds", ["%n0, %max", "%none, %none", "%none, %max", "%n0, %none"])
+def test_fires(bounds):
+    idle = (sliced("a", f"%x, %n0, {bounds}, %n1"), sliced("b", f"%a, %n1, {bounds}, %n1"))
+    assert assert_rewrites(NAME, ir(*idle, CUT)).count("aten::slice") == 1
+    select = "%y : Tensor = aten::select(%b, %n2, %n1)"
+    assert assert_rewrites(NAME, ir(*idle, select)).count("aten::slice") == 0
+
+
+def test_fires_for_several_readers():
+    more = (sliced("z", "%b, %n2, %n1, %max, %n2"), "%l : Tensor[] = prim::ListConstruct(%y, %z)")
+    assert (
+        assert_rewrites(NAME, ir(sliced("b", "%x, %n1, %n0, %max, %n1"), CUT, *more, returns="%l")).count("aten::slice")
+        == 2
+    )
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (sliced("b", "%x, %n1, %n1, %max, %n1"), CUT),  # cuts
+        (sliced("b", "%x, %n1, %n0, %n2, %n1"), CUT),
+        (sliced("b", "%x, %n1, %n0, %max, %n2"), CUT),
+        (sliced("b", "%x, %m1, %n0, %max, %n1"), CUT),  # of an unknown dimension
+        (sliced("b", "%x, %n2, %n0, %max, %n1"), CUT),  # refuses what the other takes
+        (sliced("b", "%x, %n1, %n0, %max, %n1"), "%y : Tensor = aten::relu(%b)"),
+        (sliced("y", "%x, %n1, %n0, %max, %n1"),),
+        (sliced("b", "%x, %n1, %n0, %max, %n1"), CUT, "%l : Tensor[] = prim::ListConstruct(%y, %b)"),
+    ],
+)
+def test_leaves_others(lines):
+    returns = "%l" if "%l" in lines[-1] else "%y"
+    assert_unchanged(NAME, ir(*lines, returns=returns), reason=None)
+
+
+def test_declines_what_may_be_overwritten():
+    write = "%w : Tensor = aten::squeeze_(%x)"
+    text = ir(sliced("b", "%x, %n1, %n0, %max, %n1"), write, CUT)
+    assert_unchanged(NAME, text, reason="something may be overwritten before it is read")
+
+
+class Cut(nn.Module):
+    def forward(self, x):
+        return x[:, :, ::2, 1:] * 2, x[:], x[:, :, :, 0], x[:, 0]
+
+
+def test_matches_eager(tmp_path):
+    x = torch.randn(3, 2, 4, 5)
+    optimized = check_against_eager(Cut(), x, script=True, also=(x[:1], x.transpose(2, 3)))
+    assert kinds(optimized)["aten::slice"] == 3
+    assert_round_trip(optimized, tmp_path, x)
+
+
+def test_refuses_what_eager_refuses():
+    optimized = ipex.jit_optimize(torch.jit.script(Cut().eval()))
+    with pytest.raises(RuntimeError, match="Dimension out of range"):
+        optimized(torch.randn(3, 2))
+
+
+def test_can_be_switched_off():
+    module = torch.jit.script(Cut().eval())
+    assert kinds(ipex.jit_optimize(module, disable=[NAME]))["aten::slice"] == 9

@@ -1,0 +1,106 @@
+"""Rotary embeddings: eager's values and strides, in every form, layout and dtype."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from support import assert_same, own_thread_count, why_aten
+
+FORMS = ["slices", "chunks", "pairs"]
+FLOATS = [torch.float32, torch.bfloat16, torch.float16]
+
+
+def spelled_out(x: Tensor, cos: Tensor, sin: Tensor, form: str) -> Tensor:
+    half = x.size(-1) // 2
+    if form == "pairs":
+        exchanged = torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
+    elif form == "chunks":
+        first, second = x.chunk(2, -1)
+        exchanged = torch.cat((-second, first), -1)
+    else:
+        exchanged = torch.cat((-x[..., half:], x[..., :half]), -1)
+    return x * cos + exchanged * sin
+
+
+def rotary(x: Tensor, cos: Tensor, sin: Tensor, form: str, dim: int = -1, half: int | None = None) -> Tensor:
+    return torch.ops.ipex.rotary(x, cos, sin, form, dim, x.size(-1) // 2 if half is None else half)
+
+
+def angles(*shape: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+    angle = torch.randn(shape) * 10
+    return angle.cos().to(dtype), angle.sin().to(dtype)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("size", [2, 6, 16, 20, 64, 80, 126, 128])
+def test_matches_eager(dtype, form, size):
+    tolerance = 1e-6 if dtype == torch.float32 else 0
+    tokens = torch.randn(2, 7, 3, size).to(dtype)
+    heads = torch.randn(2, 3, 7, size + 8).to(dtype)[..., 4:-4]
+    for x in (tokens, tokens.transpose(1, 2), heads, tokens[:1, :1].transpose(1, 2), tokens[0, 0]):
+        for shape in (x.shape, (x.size(-2), size), (size,), (1,) * (x.dim() - 1) + (size,)):
+            cos, sin = angles(*shape, dtype=dtype)
+            assert why_aten(lambda: rotary(x, cos, sin, form)) is None  # noqa: B023
+            assert_same(rotary(x, cos, sin, form), spelled_out(x, cos, sin, form), tolerance)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_nan_and_infinity(form):
+    x = torch.randn(3, 8)
+    x[0, 0], x[1, 5], x[2, 7] = torch.nan, torch.inf, -torch.inf
+    cos, sin = angles(3, 8)
+    sin[1] = 0
+    assert_same(rotary(x, cos, sin, form), spelled_out(x, cos, sin, form))
+
+
+def test_what_is_left_to_aten():
+    x = torch.randn(2, 3, 4, 6)
+    cos, sin = angles(4, 6)
+
+    def why(x: Tensor, cos: Tensor = cos, sin: Tensor = sin, **more: int) -> str | None:
+        return why_aten(lambda: rotary(x, cos, sin, "slices", **more))
+
+    assert why(x) is None
+    assert why(x, dim=3) is None
+    assert why(x.double()) == "its input is of another dtype"
+    assert why(x.bfloat16()) == "its inputs are of several dtypes"
+    assert why(x.clone().requires_grad_()) == "an input requires a gradient"
+    assert why(x[:0]) == "its input is empty, or has many dimensions"
+    assert why(x, half=2) == "its halves differ in size"
+    assert why(x[..., ::2], cos[:, ::2], sin[:, ::2], half=1) == "its halves differ in size"
+    assert why(torch.randn(4, 12)[:, ::2]) == "its rows have gaps"
+    assert why(x, cos[:, :1], sin) == "an angle is not given for each number of a row"
+    assert why(x[:, :, :1]) == "its input is broadcast"
+    assert why(x.to(memory_format=torch.channels_last)) == "its input is channels-last"
+    with torch.autocast("cpu"):
+        assert why(x) == "autocast is on"
+    for other in (x.double(), x.bfloat16(), x[:0], x[:, :, :1], x.to(memory_format=torch.channels_last)):
+        assert_same(rotary(other, cos, sin, "slices"), spelled_out(other, cos, sin, "slices"), 0)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_threads_give_the_same(form):
+    x = torch.randn(2, 40, 12, 64).transpose(1, 2)
+    cos, sin = angles(40, 64)
+    with own_thread_count():
+        torch.set_num_threads(1)
+        alone = rotary(x, cos, sin, form)
+        torch.set_num_threads(5)
+        assert torch.equal(rotary(x, cos, sin, form), alone)
+
+
+def test_gradients():
+    x = torch.randn(4, 6, requires_grad=True)
+    cos, sin = angles(4, 6)
+    rotary(x, cos, sin, "slices").sum().backward()
+    ours, x.grad = x.grad, None
+    spelled_out(x, cos, sin, "slices").sum().backward()
+    assert_same(ours, x.grad)
+
+
+def test_unknown_forms_are_refused():
+    with pytest.raises(RuntimeError, match="expected form"):
+        rotary(torch.randn(4, 6), *angles(4, 6), "spirals")
