@@ -138,6 +138,11 @@ class Conversion {
       if (!takes_any_layout(stretches_, use)) outside.push_back(use);
     }
     if (outside.empty()) return;
+    // Where there is a contiguous one, `contiguous` gives it itself, as in eager.
+    static const OpName contiguous("aten::contiguous");
+    for (const Use& use : member->uses()) {
+      if (contiguous.is_of(use.user)) outside.push_back(use);
+    }
     Value* in_eager_layout = restored(member);
     for (const Use& use : outside) use.user->replaceInput(use.offset, in_eager_layout);
   }

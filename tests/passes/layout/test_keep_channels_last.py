@@ -33,6 +33,23 @@ def test_restores_for_every_reader_outside_once():
     assert assert_rewrites(NAME, ir).count("ipex::restore_layout") == 1
 
 
+@pytest.mark.parametrize("script", [False, True])
+def test_what_is_contiguous_in_eager_is_returned_itself(script):
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 8, 3)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            y = self.conv(x)
+            return y.contiguous(), y
+
+    optimized = check_against_eager(Model(), torch.randn(2, 3, 6, 6), script=script)
+    with torch.no_grad():
+        a, b = optimized(torch.randn(2, 3, 6, 6))
+    assert a.data_ptr() == b.data_ptr()
+
+
 @pytest.mark.parametrize("returns", ["%c", "%t"])
 def test_restores_nothing_for_what_is_made_contiguous(returns):
     lines = (
