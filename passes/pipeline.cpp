@@ -81,6 +81,9 @@ const std::vector<Phase>& phases() {
       // What no packed op took. After the layouts are settled, for which it would be an op of many tensors; before
       // restore_in_place, as it takes what is out of place.
       {{fuse_elementwise()}},
+      // After all fusions, which know reshapes and permutations by their names; before restore_in_place, as a write sees
+      // strides.
+      {{join_rearrangements()}},
       // After the last fold_casts, which stops where anything is overwritten.
       // Ops of one kind that our kernels compute for some calls: every pass before knows them by one name.
       {{restore_in_place(), rewrite_pooling(), rewrite_upsample(), rewrite_vector_norm(), rewrite_cat(),
@@ -92,8 +95,6 @@ const std::vector<Phase>& phases() {
       // prepack_grouped_linear as late: its layers have no run op of their own, which passes before would look for.
       {{fold_computed_padding(), chain_linears(), chain_convolutions(), share_embedding_weight(),
         prepack_grouped_linear()}},
-      // After all that knows reshapes and permutations by their names.
-      {{join_rearrangements()}},
       {{explain_leftovers()}},
   };
   return phases;

@@ -20,9 +20,13 @@ Node* loosened(Node* view) {
   return reshape;
 }
 
-bool gives_strides_of_its_own(const Node* node) {
+// Whether what this reader gives has strides that don't depend on those of the value. A residual of a packed op may
+// decide them.
+bool gives_strides_of_its_own(const Use& use) {
   static const OpName contiguous("aten::contiguous"), restore("ipex::restore_layout");
-  return has_trait(node, trait::hides_strides) || contiguous.is_of(node) || restore.is_of(node);
+  const Op* op = op_of(use.user);
+  const bool is_operand = op && op->packed && op->packed->operands == static_cast<int>(use.offset);
+  return (op && op->has(trait::hides_strides) && !is_operand) || contiguous.is_of(use.user) || restore.is_of(use.user);
 }
 
 }  // namespace
@@ -34,7 +38,7 @@ void loosen_views(const std::vector<Value*>& values) {
     Value* value = left.back();
     left.pop_back();
     for (const Use& use : std::vector<Use>(value->uses())) {
-      if (reads_only_sizes(use) || gives_strides_of_its_own(use.user)) continue;
+      if (reads_only_sizes(use) || gives_strides_of_its_own(use)) continue;
       Node* reader = is_view_by_sizes(use.user) ? loosened(use.user) : use.user;
       for (Value* result : reader->outputs()) {
         if (known.insert(result).second) left.push_back(result);

@@ -666,3 +666,21 @@ def test_attention_over_pixels_matches_eager(tmp_path, returns_image):
         assert kinds(optimized)["aten::view"] == 0
         assert kinds(optimized)["ipex::restore_layout"] == 1  # of the mean, a pixel
     assert_round_trip(optimized, tmp_path, x)
+
+
+class ResidualOfTokens(nn.Module):
+    """A linear adds tokens that are a view of an image: the result may have their strides, and is viewed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.image, self.tokens, self.head = nn.Conv2d(4, 6, 1), nn.Linear(5, 35), nn.Linear(7, 3)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        image = self.image(x)
+        tokens = image.view(x.size(0), 6, -1)
+        return self.head((self.tokens(y) + tokens).view(x.size(0), 6, 5, 7))
+
+
+def test_a_view_of_what_has_a_residuals_strides_is_loosened():
+    x, y = torch.randn(2, 4, 5, 7), torch.randn(2, 6, 5)
+    check_against_eager(ResidualOfTokens(), x, y)
