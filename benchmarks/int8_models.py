@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 import ipex
-from in_turn import times_in_turn
+from in_turn import CLOCKS, Clock, times_in_turn
 from ipex.quantization import Recipe, convert, prepare
 from low_precision import MODELS, enliven
 
@@ -136,7 +136,9 @@ def noise(y: Any, reference: Tensor) -> float:
     return float((torch.as_tensor(y) - reference).norm() / reference.norm())
 
 
-def measure(name: str, threads: int, seconds: float, recipe: Recipe) -> list[tuple[str, float, float, float]]:
+def measure(
+    name: str, threads: int, seconds: float, recipe: Recipe, clock: Clock
+) -> list[tuple[str, float, float, float]]:
     """Give (who, median, fastest, noise) for one model."""
     torch.manual_seed(0)
     model, inputs = model_of(name)
@@ -154,7 +156,7 @@ def measure(name: str, threads: int, seconds: float, recipe: Recipe) -> list[tup
         for peer, call in peers(model, name, seen, threads):
             results[peer] = call(x.numpy())
             calls[peer] = partial(call, x.numpy())
-        times = times_in_turn(seconds, list(calls.values()))
+        times = times_in_turn(seconds, list(calls.values()), clock)
     return [(who, statistics.median(own), min(own), noise(results[who], reference)) for who, own in zip(calls, times)]
 
 
@@ -166,13 +168,15 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=19)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--seconds", type=float, default=15, help="per model")
+    parser.add_argument("--clock", default="wall", choices=CLOCKS, help="process: on a machine with other work")
     parser.add_argument("--activations", default="min_max", help="how ipex chooses ranges: see Recipe")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(options.threads)
     print("| model | | median, ms | fastest, ms | noise |\n|---|---|---|---|---|")
     for name in options.models + (drawn(options.draw, options.seed) if options.draw else []):
-        for who, median, fastest, error in measure(name, options.threads, options.seconds, Recipe(options.activations)):
+        recipe, clock = Recipe(options.activations), CLOCKS[options.clock]
+        for who, median, fastest, error in measure(name, options.threads, options.seconds, recipe, clock):
             print(f"| {name} | {who} | {median * 1e3:.2f} | {fastest * 1e3:.2f} | {error:.4f} |", flush=True)
 
 

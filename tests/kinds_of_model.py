@@ -103,7 +103,7 @@ def _noise(*shape: int, dtype: torch.dtype = torch.float32) -> Callable[[], Tens
 
 
 def _static(model: nn.Module, x: Tensor) -> torch.jit.ScriptModule:
-    prepared = ipex.quantization.prepare(model, x)
+    prepared = ipex.quantization.prepare(model, x, ipex.quantization.Recipe(forced=True))
     prepared(x)
     return ipex.quantization.convert(prepared)
 

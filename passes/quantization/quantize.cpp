@@ -147,10 +147,10 @@ class Quantizing {
     std::vector<Value*> inputs = node->inputs().vec();
     inputs.push_back(graph.insertConstant(scales));
     const bool is_whole = node->kind() == c10::aten::scaled_dot_product_attention;
-    replace(node, graph.insertNode(graph.create(
-                      Symbol::fromQualString(is_whole ? "ipex::scaled_dot_product_attention_of_bytes"
-                                                      : "ipex::attention_of_bytes"),
-                      inputs)));
+    replace(node, graph.insertNode(
+                      graph.create(Symbol::fromQualString(is_whole ? "ipex::scaled_dot_product_attention_of_bytes"
+                                                                   : "ipex::attention_of_bytes"),
+                                   inputs)));
   }
 
   void quantize(const Site& site, const Bytes& weight) {
@@ -281,10 +281,12 @@ bool run(Context& context) {
   const std::map<std::string, Scale> given = quantization ? std::map<std::string, Scale>() : given_scales(sites.layers);
   if (quantization && !quantization->forced && !isa::has_avx512_vnni() && !isa::has_avx2_vnni()) {
     TORCH_WARN(
-        "ipex.quantization.convert: expected a CPU with int8 instructions (AVX512_VNNI or AVX2_VNNI), got one without, or "
+        "ipex.quantization.convert: expected a CPU with int8 instructions (AVX512_VNNI or AVX2_VNNI), got one without, "
+        "or "
         "with a cap. The model stays in float32, which is faster here. Recipe(forced=True) quantises it all the same.");
     for (const Site& site : sites.layers) {
-      context.declined(site.anchor.run(), "this CPU has no int8 instructions, or a cap forbids them: float32 is faster");
+      context.declined(site.anchor.run(),
+                       "this CPU has no int8 instructions, or a cap forbids them: float32 is faster");
     }
     return false;
   }

@@ -61,9 +61,11 @@ bool is_attention(const Node* node) {
 bool moves(const Node* node) {
   static const OpName pieces[] = {OpName("aten::unbind"), OpName("aten::select"), OpName("aten::contiguous")};
   if (node->kind() == c10::prim::ListUnpack) return true;
-  const bool is_piece = std::any_of(std::begin(pieces), std::end(pieces), [&](const OpName& op) { return op.is_of(node); });
+  const bool is_piece =
+      std::any_of(std::begin(pieces), std::end(pieces), [&](const OpName& op) { return op.is_of(node); });
   return is_piece || has_trait(node, trait::slices) || has_trait(node, trait::cuts) ||
-         (has_trait(node, trait::chooses) && (has_trait(node, trait::reshapes) || has_trait(node, trait::moves_dimensions)));
+         (has_trait(node, trait::chooses) &&
+          (has_trait(node, trait::reshapes) || has_trait(node, trait::moves_dimensions)));
 }
 
 class Finder {

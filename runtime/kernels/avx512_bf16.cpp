@@ -5,9 +5,9 @@
 #define IPEX_ROWS_OF_2_VECTORS 8
 #include "kernels/basics.inc"
 
+#include "kernels/attention_parts.inc"
 #include "kernels/many_rows.inc"
 #include "kernels/pairs_product.inc"
-#include "kernels/attention_parts.inc"
 // Attention is made of products of many rows.
 #include "kernels/attention.inc"
 

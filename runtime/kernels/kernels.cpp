@@ -27,19 +27,20 @@ struct Family {
   bool belongs_to(Level used) const { return !until || used < *until; }
 };
 
-const Family families[] = {
-    {Level::AVX2_VNNI, Level::AVX512, [](Kernels& kernels) {
-       kernels.bytes_product = avx2_vnni::bytes_product;
-       kernels.byte_attention = avx2_vnni::byte_attention;
-     }},
-    {Level::AVX512_VNNI, std::nullopt, [](Kernels& kernels) {
-       kernels.bytes_product = avx512_vnni::bytes_product;
-       kernels.byte_attention = avx512_vnni::byte_attention;
-     }},
-    {Level::AVX512_BF16, std::nullopt, [](Kernels& kernels) {
-       kernels.optional.pairs_product = &avx512_bf16::pairs_product;
-       kernels.optional.attention_of_pairs = &avx512_bf16::attention;
-     }}};
+const Family families[] = {{Level::AVX2_VNNI, Level::AVX512,
+                            [](Kernels& kernels) {
+                              kernels.bytes_product = avx2_vnni::bytes_product;
+                              kernels.byte_attention = avx2_vnni::byte_attention;
+                            }},
+                           {Level::AVX512_VNNI, std::nullopt,
+                            [](Kernels& kernels) {
+                              kernels.bytes_product = avx512_vnni::bytes_product;
+                              kernels.byte_attention = avx512_vnni::byte_attention;
+                            }},
+                           {Level::AVX512_BF16, std::nullopt, [](Kernels& kernels) {
+                              kernels.optional.pairs_product = &avx512_bf16::pairs_product;
+                              kernels.optional.attention_of_pairs = &avx512_bf16::attention;
+                            }}};
 
 Kernels best_kernels() {
   const Level level = isa::level_in_use();

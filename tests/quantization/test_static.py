@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -335,3 +338,28 @@ def test_a_prepared_model_is_explained():
     x[:] = torch.linspace(-1, 2, 64)
     prepared(x)
     assert observer.describe() == f"ipex::observe(key={observer.key()}, calls=1, range=-1..2, not_finite=0)"
+
+
+WITHOUT_INSTRUCTIONS = """
+import warnings, torch, ipex
+from ipex.quantization import Recipe, convert, prepare
+model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8)).eval()
+x = torch.randn(9, 64)
+for forced in (False, True):
+    with warnings.catch_warnings(record=True) as seen, torch.no_grad():
+        warnings.simplefilter("always")
+        prepared = prepare(model, x, Recipe("min_max", forced=forced))
+        prepared(x)
+        quantized = convert(prepared)
+        off = float((quantized(x) - model(x)).norm() / model(x).norm())
+    stays = any("Recipe(forced=True)" in str(warning.message) for warning in seen)
+    reasons = {d.reason for d in ipex.explain(quantized) if d.pass_name == "quantize" and not d.applied}
+    print(forced, stays, off < (0.05 if forced else 1e-5), any("no int8 instructions" in reason for reason in reasons))
+"""
+
+
+def test_a_cpu_without_int8_instructions_computes_in_floats():
+    environment = {**os.environ, "ATEN_CPU_CAPABILITY": "avx2"}
+    command = [sys.executable, "-c", WITHOUT_INSTRUCTIONS]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.stdout.split("\n")[:2] == ["False True True True", "True False True False"], done.stderr

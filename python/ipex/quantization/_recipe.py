@@ -27,9 +27,9 @@ class Recipe:
     percent stay; "mean_squared_error", the range with the smallest error, found by trying. `float_layers` names
     modules, as in "layer4.1.conv2" or "head", whose layers stay in float. `smooth`, SmoothQuant's alpha, lets the
     weights of linears take over the differences between the channels of their inputs: 0.5 is usual for transformers,
-    None leaves them. With `attention=False` the products of attention stay in 16 or 32 bits; with `embeddings=True` tables
-    of embeddings become rows of 8-bit numbers. A CPU without int8 instructions computes in float32, which is faster there,
-    unless the recipe is `forced`, as for a file for other CPUs.
+    None leaves them. With `attention=False` the products of attention stay in 16 or 32 bits; with `embeddings=True`
+    tables of embeddings become rows of 8-bit numbers. A CPU without int8 instructions computes in float32, which is
+    faster there, unless the recipe is `forced`, as for a file for other CPUs.
     """
 
     activations: str = "mean_squared_error"

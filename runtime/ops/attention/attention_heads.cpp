@@ -108,8 +108,7 @@ AttentionAffines attention_affines(const char* where, const std::vector<double>&
                                    const std::optional<Affine>& result) {
   const OptionalAffines found = affines_of(where, scales);
   TORCH_CHECK(found.size() == 3 && found[0] && found[1] && found[2], where,
-              ": expected scales of query, key and value, got ", scales,
-              ". The model file is damaged: save it again.");
+              ": expected scales of query, key and value, got ", scales, ". The model file is damaged: save it again.");
   return {*found[0], *found[1], *found[2], result ? std::optional(checked(where, *result)) : result};
 }
 

@@ -85,12 +85,11 @@ Tensor dense(const Tensor& rows) { return rows.stride(3) == 1 ? rows : rows.cont
 Tensor compute_fused(const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask, double dropout_p,
                      bool is_causal, std::optional<double> scale, bool enable_gqa, bool rounds,
                      const std::optional<AttentionAffines>& affines, const JoinedHeads* joined, const char*& reason) {
-  reason =
-      reason_for_aten(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa, affines.has_value());
+  reason = reason_for_aten(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa, affines.has_value());
   if (reason) return {};
   const double factor = scale.value_or(1 / std::sqrt(static_cast<double>(query.size(-1))));
   constexpr int64_t fused = 1;
-  const bool is_batch = query.dim() == 4;  // aten's fused kernel takes nothing else
+  const bool is_batch = query.dim() == 4;         // aten's fused kernel takes nothing else
   const auto asked = [&](const Tensor& tensor) {  // aten is asked about floats
     return affines ? at::empty_strided(tensor.sizes(), tensor.strides(), at::kFloat) : tensor;
   };
@@ -153,9 +152,9 @@ Tensor attention_of_bytes(const Tensor& query, const Tensor& key, const Tensor& 
                                       /*rounds=*/false, affines, /*joined=*/nullptr, reason);
   if (result.defined()) return result;
   RECORD_FUNCTION(c10::str(where, " in aten: ", reason), {});
-  const Tensor y = at::scaled_dot_product_attention(
-      dequantize(query, affines.query), dequantize(key, affines.key), dequantize(value, affines.value), mask,
-      dropout_p, is_causal, scale, enable_gqa);
+  const Tensor y =
+      at::scaled_dot_product_attention(dequantize(query, affines.query), dequantize(key, affines.key),
+                                       dequantize(value, affines.value), mask, dropout_p, is_causal, scale, enable_gqa);
   return rounding ? quantize(y.to(at::kFloat), *rounding) : y;
 }
 

@@ -37,6 +37,30 @@ std::pair<at::Tensor, at::Tensor> dense_pair(const at::Tensor& x, at::ScalarType
   return {dense, at::empty_strided(dense.sizes(), dense.strides(), at::TensorOptions(result))};
 }
 
+// How far apart the pixels of a slice of channels lie, where the whole image is channels-last. 0 for other tensors.
+int64_t pitch_of_slice(const at::Tensor& x) {
+  if (x.dim() != 4 || x.numel() == 0 || x.size(1) < 2 || x.size(3) < 2 || x.stride(1) != 1) return 0;
+  const int64_t pitch = x.stride(3), row = x.size(3) * pitch, image = x.size(2) * row;
+  const bool is_even = (x.size(2) == 1 || x.stride(2) == row) && (x.size(0) == 1 || x.stride(0) == image);
+  return is_even && pitch > x.size(1) ? pitch : 0;
+}
+
+// Without a copy of the floats.
+at::Tensor quantize_slice(const at::Tensor& x, int64_t pitch, const AffineRounding& by) {
+  const at::Tensor result =
+      empty_result(x.sizes(), at::TensorOptions(at::kByte).memory_format(at::MemoryFormat::ChannelsLast));
+  const int64_t channels = x.size(1), pixels = x.numel() / channels;
+  const float* from = x.const_data_ptr<float>();
+  auto* to = result.mutable_data_ptr<uint8_t>();
+  const auto quantize_row = kernels().quantize.quantize;
+  at::parallel_for(0, pixels, grain_of(pixels, x.numel(), elements_worth_a_thread), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      quantize_row(from + i * pitch, 1, channels, nullptr, by.inverse_scale, by.zero_point, to + i * channels);
+    }
+  });
+  return result;
+}
+
 }  // namespace
 
 const Affine& checked(const char* where, const Affine& affine) {
@@ -81,6 +105,9 @@ at::Tensor quantize(const at::Tensor& x, const Affine& affine, const at::Tensor&
                                      factors.scalar_type() == at::kFloat && is_plain_cpu(factors)),
               where, ": expected a float32 factor for each element of the last dimension of ", x.sizes(), ", got ",
               factors.defined() ? c10::str(factors.toString(), " ", factors.sizes()) : "none", ".");
+  if (const int64_t pitch = factors.defined() ? 0 : pitch_of_slice(x)) {
+    return quantize_slice(x, pitch, AffineRounding(affine));
+  }
   const auto [source, result] = factors.defined() ? std::pair(contiguous_result(x), empty_result(x.sizes(), at::kByte))
                                                   : dense_pair(x, at::kByte);
   const at::Tensor dense_factors = factors.defined() ? factors.contiguous() : factors;

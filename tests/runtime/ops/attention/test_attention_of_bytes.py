@@ -34,7 +34,9 @@ def floats(numbers: Tensor, which: int) -> Tensor:
     return (numbers.double() - SCALES[2 * which + 1]) * SCALES[2 * which]
 
 
-def emulated(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, causal: bool = False) -> tuple[Tensor, Tensor]:
+def emulated(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, causal: bool = False
+) -> tuple[Tensor, Tensor]:
     """Return the result, and the sum of the numbers of each query."""
     scores = floats(q, 0) @ floats(k, 1).transpose(-2, -1) * q.size(-1) ** -0.5
     if mask is not None:
@@ -58,7 +60,16 @@ def check(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, causal: b
     rows_off = (off > 1e-5).any(-1)
     assert rows_off.sum() <= 1 + 0.02 * rows_off.numel()
     numbers = ops.scaled_dot_product_attention_of_bytes(
-        q, k, v, mask, 0.0, causal, scale=None, enable_gqa=False, scales=SCALES, result_scale=RESULT[0],
+        q,
+        k,
+        v,
+        mask,
+        0.0,
+        causal,
+        scale=None,
+        enable_gqa=False,
+        scales=SCALES,
+        result_scale=RESULT[0],
         zero_point=RESULT[1],
     )
     assert_same(numbers, ops.quantize(actual, *RESULT), tolerance=0)

@@ -233,7 +233,9 @@ def test_dequantize_undoes_quantize():
 def test_some_channels_of_an_image_stay_channels_last():
     """What a convolution makes of it has the layout that eager's has."""
     x = torch.randn(2, 8, 5, 6).contiguous(memory_format=torch.channels_last)[:, 2:5]
-    assert OPS.quantize(x, STEP, 77).is_contiguous(memory_format=torch.channels_last)
+    y = OPS.quantize(x, STEP, 77)
+    assert y.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(y, OPS.quantize(x.contiguous(), STEP, 77))
 
 
 def test_threads_give_equal_results():
@@ -265,6 +267,10 @@ def test_quantize_is_that_of_aten():
         lambda x: x.permute(3, 1, 0, 2),
         lambda x: x[:, 1:, ::2],
         lambda x: x[:, :1].expand(-1, 5, -1, -1),
+        lambda x: x.contiguous(memory_format=torch.channels_last)[:, 1:4],
+        lambda x: x.contiguous(memory_format=torch.channels_last)[:1, 1:4],
+        lambda x: x.contiguous(memory_format=torch.channels_last)[:, 1:4, 2:5],
+        lambda x: x.contiguous(memory_format=torch.channels_last)[:, 1:4, :, ::2],
     ],
 )
 def test_quantize_of_other_layouts(make):
