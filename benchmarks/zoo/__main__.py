@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(any(row.is_bad for row in rows))
 
 
-def run(names: list[str], sample: int | None, effort: Effort, results: Path, jobs: int) -> None:
+def run(names: list[str], sample: int | None, effort: Effort, results: Path, jobs: int = 1) -> None:
     """Examine the models that have no row yet, in this order, until the sample is complete."""
     asked = (effort.threads, effort.seed, effort.seconds is not None, effort.peers)
     rows = {row.name: row for row in read_rows(results) if row.answers(*asked)}
@@ -90,8 +90,9 @@ def run(names: list[str], sample: int | None, effort: Effort, results: Path, job
 
     def next_name() -> str | None:
         with lock:
-            for name in left if progress.done < wanted else ():
-                if name not in rows:
+            while progress.done < wanted:
+                name = next(left, None)
+                if name is None or name not in rows:
                     return name
                 progress.done += rows[name].status != "left out"
             return None

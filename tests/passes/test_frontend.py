@@ -36,7 +36,7 @@ def test_every_form_of_a_module(tmp_path, form):
         graph, expected = canonical_graph(module), module(X)
         optimized = ipex.jit_optimize(module)
         assert_same(optimized(X), model(X))
-        assert [n.kind() for n in optimized.inlined_graph.nodes() if n.kind().startswith("aten")] == ["aten::flatten"]
+        assert not [n for n in optimized.inlined_graph.nodes() if n.kind().startswith("aten")]
         # The original is as it was.
         assert canonical_graph(module) == graph
         assert torch.equal(module(X), expected)
