@@ -339,7 +339,8 @@ std::vector<Op> rows() {
   table.ops("ipex::adaptive_avg_pool2d", fresh, keeps_dtype | any_layout);
   table.ops("ipex::mean", fresh, keeps_dtype | any_layout | hides_strides);
   table.ops(
-      "ipex::softmax ipex::cached_attention ipex::scaled_dot_product_attention ipex::scaled_dot_product_attention.in_mode "
+      "ipex::softmax ipex::cached_attention ipex::scaled_dot_product_attention "
+      "ipex::scaled_dot_product_attention.in_mode "
       "ipex::embedding ipex::embedding_bag ipex::embedding_in_int8 ipex::embedding_bag_in_int8 ipex::round_rows",
       fresh);
   table.ops("ipex::layer_norm", fresh, hides_strides | rounds);

@@ -53,13 +53,13 @@ Tensor cat(const Tensor& past, const Tensor& added, int64_t dim) {
 
 std::tuple<Tensor, Tensor, Tensor> cached_attention(const Tensor& query, const Tensor& past_key, const Tensor& key,
                                                     const Tensor& past_value, const Tensor& value, int64_t dim,
-                                                    const std::optional<Tensor>& mask, double dropout_p,
-                                                    bool is_causal, std::optional<double> scale, bool enable_gqa,
+                                                    const std::optional<Tensor>& mask, double dropout_p, bool is_causal,
+                                                    std::optional<double> scale, bool enable_gqa,
                                                     std::optional<int64_t> math_mode) {
   const auto attend = [&](const Tensor& keys, const Tensor& values, const JoinedHeads* joined) {
-    return std::make_tuple(attention_in_mode(query, keys, values, mask, dropout_p, is_causal, scale, enable_gqa,
-                                             math_mode, joined),
-                           keys, values);
+    return std::make_tuple(
+        attention_in_mode(query, keys, values, mask, dropout_p, is_causal, scale, enable_gqa, math_mode, joined), keys,
+        values);
   };
   const bool joins = !at::autocast::is_autocast_enabled(at::kCPU) && fits(past_key, key, dim) &&
                      fits(past_value, value, dim) && past_key.sizes().slice(0, 3) == past_value.sizes().slice(0, 3) &&
