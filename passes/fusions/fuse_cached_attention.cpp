@@ -41,11 +41,13 @@ std::optional<Join> join_of(Value* joined) {
   return Join{node, list->input(0), list->input(1), node->input(1)};
 }
 
-// Why what is joined can't be written as late as attention reads it. Null when it can.
-const char* reason_against(const Join& join, const Node* attention) {
+// Why what is joined can't be written as late as attention reads it, as its argument `place`. Null when it can.
+const char* reason_against(const Join& join, const Node* attention, size_t place) {
   if (join.cat->owningBlock() != attention->owningBlock()) return "what it reads is joined in another block";
   const auto& readers = join.cat->output()->uses();
-  const auto is_early = [&](const Use& use) { return use.user != attention && use.user->isBefore(attention); };
+  const auto is_early = [&](const Use& use) {
+    return (use.user != attention || use.offset != place) && !attention->isBefore(use.user);
+  };
   if (std::any_of(readers.begin(), readers.end(), is_early)) return "what it reads has a reader before";
   if (written_between(join.cat, attention)) return "something is overwritten before it";
   return nullptr;
@@ -56,9 +58,9 @@ bool run(Context& context) {
   for_each(context.graph, "ipex::scaled_dot_product_attention", [&](Node* attention) {
     const auto keys = join_of(attention->input(1)), values = join_of(attention->input(2));
     if (!keys || !values || keys->cat == values->cat || number(keys->dim) != number(values->dim)) return;
-    for (const Join& join : {*keys, *values}) {
-      if (const char* reason = reason_against(join, attention)) return context.declined(attention, reason);
-    }
+    const char* reason = reason_against(*keys, attention, 1);
+    if (!reason) reason = reason_against(*values, attention, 2);
+    if (reason) return context.declined(attention, reason);
     Graph& graph = *context.graph;
     const torch::jit::WithInsertPoint guard(attention);
     std::vector<Value*> inputs{attention->input(0), keys->past, keys->added, values->past, values->added, keys->dim};

@@ -39,6 +39,11 @@ def test_declines_where_keys_are_read_before():
     assert_unchanged(NAME, graph(*JOINS, early, ATTENDS, returns="%y, %t"), reason="has a reader before")
 
 
+def test_declines_where_they_are_queries_too():
+    attends = ATTENDS.replace("(%q,", "(%keys,")
+    assert_unchanged(NAME, graph(*JOINS, attends), reason="has a reader before")
+
+
 def test_declines_where_something_is_overwritten():
     write = "%w : Tensor = aten::relu_(%a)"
     assert_unchanged(NAME, graph(*JOINS, write, ATTENDS), reason="overwritten")
