@@ -10,6 +10,9 @@
 // steps are data: post-ops, as packed ops have them, with the numbers of what they read (runtime/ops/elementwise/steps.h).
 // The rules of the fusions say which op is which post-op, and the lines below what only this pass takes.
 //
+// What is expanded to the shape of the tensor beside it, as the norm is in F.normalize, is read as it is before: a step
+// broadcasts by itself.
+//
 // Runs after all fusions and the layout passes. Declines an op that stands alone, unless ours is the faster one; what may
 // be integers (arithmetic on sizes is traced as tensors too); and leaves out what memory is overwritten after.
 #include <ipex/post_ops.h>
@@ -271,9 +274,30 @@ bool run_in(Context& context, const Steps& steps, Block* block) {
   return changed;
 }
 
+// Arithmetic reads the tensor itself in place of `expand_as` of its other operand. The strides of its result follow from the
+// same numbers.
+bool remove_expansions(Block* block) {
+  static const OpName expand_as("aten::expand_as");
+  static const OpName arithmetic[] = {OpName("aten::add.Tensor"), OpName("aten::sub.Tensor"), OpName("aten::mul.Tensor"),
+                                      OpName("aten::div.Tensor")};
+  bool changed = false;
+  for (Node* node : block->nodes()) {
+    for (Block* inner : node->blocks()) changed |= remove_expansions(inner);
+    const auto is_of = [&](const OpName& name) { return name.is_of(node); };
+    if (!std::any_of(std::begin(arithmetic), std::end(arithmetic), is_of)) continue;
+    Node* expansion = node->input(1)->node();
+    if (!expand_as.is_of(expansion) || expansion->input(1) != node->input(0)) continue;
+    node->replaceInput(1, expansion->input(0));
+    if (!expansion->output()->hasUses()) expansion->destroy();
+    changed = true;
+  }
+  return changed;
+}
+
 bool run(Context& context) {
+  const bool changed = remove_expansions(context.graph->block());
   const Steps steps(context.graph);
-  return run_in(context, steps, context.graph->block());
+  return run_in(context, steps, context.graph->block()) || changed;
 }
 
 }  // namespace

@@ -1,12 +1,11 @@
-// rewrite_vector_norm: the Euclidean norm over an image, or over other dimensions between, is computed in vectors of what lies
-// innermost.
+// rewrite_vector_norm: the Euclidean norm over some dimensions is computed in vectors of what lies innermost, in any layout.
 //
 //   before   %y = aten::linalg_vector_norm(%x, %two, %dim, %keepdim, %dtype)
 //   after    %y = ipex::vector_norm(%x, %dim, %keepdim)
 //
 // and aten::norm, as scripted models have it.
-// aten has vectors for norms of rows only. The op looks at the layout that it gets, and leaves rows to aten. Declines other
-// norms, and those that give a dtype or no dimensions.
+// aten has vectors for norms of dense rows only. The op looks at the layout that it gets. Declines other norms, and those that
+// give a dtype or no dimensions.
 #include <torch/csrc/jit/ir/constants.h>
 
 #include "fusion_rule.h"

@@ -15,6 +15,8 @@ struct NormKernels {
   float (*rms_norm_row)(const float* x, const float* weight, float eps, int64_t width, float* y);
   // Of the first `count` columns of rows that lie `stride` apart.
   void (*norms_of_columns)(const float* x, int64_t rows, int64_t stride, int64_t count, float* norms);
+  // Of `rows` rows of `count` elements that lie `stride` apart.
+  void (*norms_of_rows)(const float* x, int64_t rows, int64_t stride, int64_t count, float* norms);
 };
 
 }  // namespace ipex::runtime

@@ -69,6 +69,32 @@ def test_takes_a_gate_alone():
     assert_unchanged(NAME, graph_ir(INPUTS, *lines, squared, returns="%f, %y"), reason=ALONE)
 
 
+def test_reads_what_is_expanded_as_it_is_before():
+    lines = ("%c : Tensor = aten::clamp_min(%g, %half)", "%e : Tensor = aten::expand_as(%c, {0})")
+    ratio = "%y : Tensor = aten::div(%f, %e)"
+    norm, of_another = ([line.format(name) for line in lines] for name in ("%f", "%r"))
+    result = assert_rewrites(NAME, graph(*norm, ratio))
+    assert result.count("aten::expand_as") == 0
+    assert result.count("ipex::elementwise") == 1
+    assert '"div 2 3"]' in result.graph
+    others = assert_rewrites(NAME, graph(*of_another, ratio))
+    assert others.count("aten::expand_as") == 1
+
+
+@pytest.mark.parametrize("dim", [-1, 1, (2, 3)])
+def test_normalized_rows_match_eager(dim):
+    class Normalize(nn.Module):
+        def forward(self, x):
+            y = x * 0.5
+            return F.normalize(y, dim=dim), F.normalize(y.transpose(1, 3), dim=dim, eps=2.0)
+
+    x = torch.randn(2, 5, 6, 7)
+    x[0, 0] = 0.0
+    also = (x.to(memory_format=torch.channels_last), x * torch.inf, x[:, :, ::2])
+    optimized = check_against_eager(Normalize(), x, also=also)
+    assert kinds(optimized)["aten::expand_as"] == kinds(optimized)["aten::div"] == 0
+
+
 def test_leaves_what_may_be_integers():
     lines = ("%a : Tensor = aten::add(%x, %g, %one)", "%y : Tensor = aten::mul(%a, %r)")
     assert_unchanged(NAME, graph_ir(INPUTS, ONE, *lines, returns="%y"), reason=None)

@@ -1,4 +1,4 @@
-"""The Euclidean norm over dimensions that have others within: aten's values, and what is left to it."""
+"""The Euclidean norm over some dimensions: aten's values, and what is left to it."""
 
 from __future__ import annotations
 
@@ -26,6 +26,14 @@ CASES = {
     "tokens": (lambda c: torch.randn(2, 50, c), [1]),
     "channels of planes": (lambda c: torch.randn(2, 9, 5, c), [1]),
     "the batch": (lambda c: torch.randn(4, c), [0]),
+    "rows": (lambda c: torch.randn(3, 70, c), [2]),
+    "an image in planes": (lambda c: torch.randn(2, 8, 5, c), [2, 3]),
+    "channels of pixels": (lambda c: image(2, c, 5, 6), [1]),
+    "all": (lambda c: torch.randn(4, c), [0, 1]),
+    "a piece of each row": (lambda c: torch.randn(3, 7, 2 * c)[..., c:], [-1]),
+    "heads": (lambda c: torch.randn(2, 9, 3, 4, c).permute(2, 0, 3, 1, 4)[1], [-1]),
+    "heads by channel": (lambda c: torch.randn(2, 9, 3, 4, c).permute(2, 0, 3, 4, 1)[0], [-1]),
+    "the same for all": (lambda c: torch.randn(c).expand(5, 6, c), [1]),
     "a volume": (lambda c: torch.randn(1, c, 3, 4, 5).to(memory_format=torch.channels_last_3d), [2, 3, 4]),
 }
 
@@ -44,15 +52,16 @@ def test_matches_aten(case, channels, keepdim):
 def test_nan_infinity_and_what_overflows(special):
     x = image(2, 24, 7, 7)
     x[0, 5, 3, 3] = special
-    assert_same(norm(x, [2, 3], True), norm_of(x, [2, 3], True))
+    for dims in ([2, 3], [1]):
+        assert_same(norm(x, dims, True), norm_of(x, dims, True))
 
 
+NOTHING_INNERMOST = "no dimension that it could take in vectors lies innermost"
 LEFT_TO_ATEN = {
-    "rows": (torch.randn(3, 40), [1], "it is of rows"),
-    "an image in planes": (torch.randn(2, 8, 5, 5), [2, 3], "it is of rows"),
-    "one between": (torch.randn(2, 8, 5, 6), [1, 3], "kept dimensions lie between"),
-    "kept in another order": (torch.randn(2, 8, 5, 6).permute(0, 3, 1, 2), [2], "kept dimensions lie between"),
-    "gaps": (torch.randn(2, 8, 5, 6)[..., ::2], [1], "its input is not dense"),
+    "one between": (torch.randn(2, 8, 5, 6), [1, 3], NOTHING_INNERMOST),
+    "kept in another order": (torch.randn(2, 8, 5, 6).permute(0, 3, 1, 2), [2], NOTHING_INNERMOST),
+    "gaps": (torch.randn(2, 8, 5, 6)[..., ::2], [1], NOTHING_INNERMOST),
+    "single numbers": (torch.tensor([[1e30], [-2.0]]), [1], NOTHING_INNERMOST),
     "float64": (torch.randn(2, 8, 5, dtype=torch.float64), [1], "its input is not a float32 CPU tensor"),
     "a gradient": (torch.randn(2, 8, 5, requires_grad=True), [1], "its input requires a gradient"),
     "nothing": (torch.randn(2, 0, 5), [1], "it does not sum over dimensions"),
