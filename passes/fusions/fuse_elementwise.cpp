@@ -278,8 +278,8 @@ bool run_in(Context& context, const Steps& steps, Block* block) {
 // same numbers.
 bool remove_expansions(Block* block) {
   static const OpName expand_as("aten::expand_as");
-  static const OpName arithmetic[] = {OpName("aten::add.Tensor"), OpName("aten::sub.Tensor"), OpName("aten::mul.Tensor"),
-                                      OpName("aten::div.Tensor")};
+  static const OpName arithmetic[] = {OpName("aten::add.Tensor"), OpName("aten::sub.Tensor"),
+                                      OpName("aten::mul.Tensor"), OpName("aten::div.Tensor")};
   bool changed = false;
   for (Node* node : block->nodes()) {
     for (Block* inner : node->blocks()) changed |= remove_expansions(inner);

@@ -27,8 +27,9 @@ namespace {
 struct SummedTable {
   int64_t summed = 1, summed_stride = 1;
   bool is_of_rows = false;
-  int64_t kept = 1, kept_stride = 1;  // the last kept dimension, of which one call of a kernel takes some
-  at::DimVector outer, outer_strides;  // the others, in the order of the result
+  // The last kept dimension, of which one call of a kernel takes some; and the others, in the order of the result.
+  int64_t kept = 1, kept_stride = 1;
+  at::DimVector outer, outer_strides;
 };
 
 // None where there is nothing to sum, the summed dimensions are not evenly spaced, or neither lies innermost.
