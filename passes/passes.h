@@ -36,6 +36,7 @@ Pass fold_padding();
 Pass fold_constants();
 Pass fold_batch_norm();
 Pass fold_convolution_sums();
+Pass spread_over_concatenation();
 Pass fold_casts();
 
 // fusions that are more than a post-op

@@ -60,7 +60,8 @@ const std::vector<Phase>& phases() {
       // Before the fusions: a batch_norm that is folded no longer stands between a convolution and its relu.
       {{fold_padding()}},
       // Sums of convolutions after what is folded into their addends; a batch_norm of the sum is another round.
-      {{fold_constants(), fold_batch_norm(), fold_convolution_sums()}, /*until_stable=*/true},
+      {{fold_constants(), fold_batch_norm(), fold_convolution_sums(), spread_over_concatenation()},
+       /*until_stable=*/true},
       // fuse_add_layer_norm before fuse_add: a packed op that took the addition would leave the norm to read the sum
       // once more. fuse_batch_norm takes those that were not folded,
       // and fuse_cat_batch_norm what it has made. rewrite_group_norm before the fusions: ours takes post-ops.

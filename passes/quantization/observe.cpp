@@ -30,7 +30,8 @@ Magnitudes magnitudes_of_columns(const std::vector<Site>& sites) {
   for (const Site& site : sites) makers.insert(site.anchor.run());
   Magnitudes all;
   for (const Site& site : sites) {
-    const bool is_smoothable = site.anchor.spatial_rank() == 0 && !makers.count(site.anchor.input()->node());
+    const bool is_smoothable =
+        site.anchor.spatial_rank() == 0 && !site.reads_piece && !makers.count(site.anchor.input()->node());
     const at::Tensor weight = torch::jit::toIValue(site.anchor.argument("weight"))->toTensor();
     const at::Tensor own = is_smoothable ? std::get<0>(weight.abs().max(0)) : at::Tensor();
     const auto [found, is_new] = all.emplace(site.input_key, own);
@@ -57,6 +58,12 @@ class Observing {
     return seen;
   }
 
+  // All who read the value read what was seen instead.
+  void see_for_all(Value* value, const std::string& key) {
+    Value* seen = seen_by(value->node()->next(), value, key);
+    if (seen != value) value->replaceAllUsesAfterNodeWith(seen->node(), seen);
+  }
+
  private:
   Magnitudes magnitudes_;
   std::unordered_set<std::string> seen_;
@@ -69,7 +76,11 @@ bool run(Context& context) {
   Observing observing(magnitudes_of_columns(sites.layers));
   for (const Site& site : sites.layers) {
     Node* run = site.anchor.run();
-    run->replaceInput(0, observing.seen_by(run, site.anchor.input(), site.input_key));
+    if (site.reads_piece) {
+      observing.see_for_all(site.seen, site.input_key);
+    } else {
+      run->replaceInput(0, observing.seen_by(run, site.seen, site.input_key));
+    }
     Node* operands = run->input(2)->node();
     for (size_t i = 0; i < site.operand_keys.size(); ++i) {
       if (!site.operand_keys[i]) continue;
@@ -79,9 +90,7 @@ bool run(Context& context) {
   }
   for (const AttentionSite& site : sites.attentions) {
     for (const AttentionSite::Part& part : site.parts) {
-      Node* reader = part.origin->node()->next();
-      Value* seen = observing.seen_by(reader, part.origin, part.key);
-      if (seen != part.origin) part.origin->replaceAllUsesAfterNodeWith(seen->node(), seen);
+      observing.see_for_all(part.origin, part.key);
     }
     context.applied(site.node, "its query, key and value are observed");
   }

@@ -138,10 +138,7 @@ class Quantizing {
     for (const AttentionSite::Part& part : site.parts) {
       const std::vector<double> numbers = numbers_of(*scale_of(part.key));
       scales.insert(scales.end(), numbers.begin(), numbers.end());
-      if (bytes_.count(part.key)) continue;
-      Value* bytes = bytes_of(part.origin->node()->next(), part.origin, part.key);
-      part.origin->replaceAllUsesAfterNodeWith(bytes->node(), bytes);
-      forget_types(bytes);
+      round_for_all(part.origin, part.key);
     }
     const WithInsertPoint guard(node);
     std::vector<Value*> inputs = node->inputs().vec();
@@ -153,12 +150,20 @@ class Quantizing {
                                    inputs)));
   }
 
+  // All who read the value read numbers instead.
+  void round_for_all(Value* value, const std::string& key) {
+    if (bytes_.count(key)) return;
+    Value* bytes = bytes_of(value->node()->next(), value, key);
+    value->replaceAllUsesAfterNodeWith(bytes->node(), bytes);
+    forget_types(bytes);
+  }
+
   void quantize(const Site& site, const Bytes& weight) {
     const Anchor& anchor = site.anchor;
     Node* run = anchor.run();
     Graph& graph = *run->owningGraph();
     const WithInsertPoint guard(run);
-    Value* input = bytes_of(run, anchor.input(), site.input_key);
+    Value* input = site.reads_piece ? anchor.input() : bytes_of(run, anchor.input(), site.input_key);
 
     std::vector<Value*> operands = anchor.operands().vec();
     std::vector<double> operand_scales;
@@ -302,6 +307,10 @@ bool run(Context& context) {
     context.applied(site.node, "computes in int8");
     quantizing.quantize(site);
     changed = true;
+  }
+  for (const Site& site : sites.layers) {
+    const Scale* scale = quantizing.scale_of(site.input_key);
+    if (site.reads_piece && scale) quantizing.round_for_all(site.seen, site.input_key);
   }
   for (const Site& site : sites.layers) {
     if (!quantizing.scale_of(site.input_key)) {

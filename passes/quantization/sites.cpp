@@ -99,7 +99,8 @@ class Finder {
 
  private:
   Site site_of(const Anchor& anchor) {
-    Site site{anchor, key_of(anchor.run(), anchor.input()), {}};
+    Value* seen = whole_of(anchor.input());
+    Site site{anchor, key_of(anchor.run(), seen), seen, seen != anchor.input(), {}};
     const std::vector<std::string> takers = takers_of_operands(anchor);
     TORCH_INTERNAL_ASSERT(takers.size() == anchor.operands().size());
     for (size_t i = 0; i < takers.size(); ++i) {
@@ -154,6 +155,27 @@ class Finder {
       return use.offset == 0 && moves(use.user) &&
              std::all_of(made.begin(), made.end(), [&](const Value* other) { return is_for_attentions(other); });
     });
+  }
+
+  // What the value is a piece of, if it was cut into pieces that such layers read, and nobody else. Else itself.
+  Value* whole_of(Value* value) const {
+    const Node* unpacked = value->node();
+    if (!context_.options.quantization || unpacked->kind() != c10::prim::ListUnpack) return value;
+    const Node* cut = unpacked->input()->node();
+    if (!has_trait(cut, trait::slices) || cut->output()->uses().size() != 1) return value;
+    Value* whole = cut->input(0);
+    const bool is_elsewhere = whole->node()->owningBlock() != cut->owningBlock() || !whole->node()->owningBlock();
+    if (is_elsewhere || whole->node()->kind() == c10::prim::Param) return value;
+    const auto reads_numbers = [&](const Use& use) {
+      return use.offset == 0 && quantizable_.count(use.user) && use.user->owningBlock() == cut->owningBlock() &&
+             !written_between(whole->node(), use.user);
+    };
+    const bool are_read_in_bytes = std::all_of(
+        unpacked->outputs().begin(), unpacked->outputs().end(),
+        [&](const Value* piece) { return std::all_of(piece->uses().begin(), piece->uses().end(), reads_numbers); });
+    const bool is_cut_only = std::all_of(whole->uses().begin(), whole->uses().end(),
+                                         [&](const Use& use) { return use.user == cut || asks_for_sizes(use.user); });
+    return are_read_in_bytes && is_cut_only ? whole : value;
   }
 
   AttentionSite attention_site_of(Node* node) {

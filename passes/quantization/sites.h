@@ -24,6 +24,10 @@ struct Site {
   Anchor anchor;
   // One key for all sites of a block that read the same tensor.
   std::string input_key;
+  // The tensor that has the scale: what the site reads, or what that is a piece of, where such layers read all pieces.
+  // Then it becomes numbers before it is cut, and all pieces have one scale.
+  Value* seen;
+  bool reads_piece;
   // Of operands that are added and are made by other sites, for nobody else, or that the given model rounds. None for
   // operands that stay float.
   std::vector<std::optional<std::string>> operand_keys;

@@ -145,6 +145,37 @@ class Gated(nn.Module):
         return self.last(F.relu(self.norm(torch.cat([x, y], 1))))
 
 
+class Pieces(nn.Module):
+    """Channels that are cut into pieces for windows of several sizes."""
+
+    def __init__(self, *, is_shown: bool = False) -> None:
+        super().__init__()
+        self.stem, self.a, self.b = nn.Conv2d(3, 16, 1), nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(8, 8, 5, padding=2)
+        self.last = nn.Conv2d(16, 4, 1)
+        self.is_shown = is_shown
+
+    def forward(self, x: Tensor) -> Tensor:
+        a, b = torch.split(F.silu(self.stem(x)), [8, 8], 1)
+        y = self.last(F.relu(torch.cat([self.a(a), self.b(b)], 1)))
+        return y + b.mean() if self.is_shown else y
+
+
+@pytest.mark.parametrize("is_shown", [False, True])
+def test_pieces_are_rounded_before_they_are_cut(is_shown, tmp_path):
+    """Once for all, so that the layer before gives numbers; not where somebody else reads a piece."""
+    torch.manual_seed(2)
+    model, x = Pieces(is_shown=is_shown).eval(), torch.randn(4, 3, 9, 9)
+    prepared = prepare(model, x, Recipe("min_max", forced=True))
+    prepared(x)
+    module = convert(prepared)
+    assert kinds(module)["ipex::quantized_convolution_run"] == 4
+    assert kinds(module)["ipex::quantize"] == (3 if is_shown else 1)
+    with torch.no_grad():
+        expected = model(x)
+    assert (module(x) - expected).norm() / expected.norm() < 0.03
+    assert_round_trip(module, tmp_path, x)
+
+
 def test_gates_and_norms_give_numbers(tmp_path):
     model, x = Gated().eval(), torch.randn(2, 3, 12, 12)
     with torch.no_grad():
