@@ -15,7 +15,6 @@
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
-#include <unordered_set>
 
 #include "aliasing.h"
 #include "anchor.h"

@@ -10,12 +10,13 @@
 // steps are data: post-ops, as packed ops have them, with the numbers of what they read (runtime/ops/elementwise/steps.h).
 // The rules of the fusions say which op is which post-op, and the lines below what only this pass takes.
 //
-// What is expanded to the shape of the tensor beside it, as the norm is in F.normalize, is read as it is before: a step
-// broadcasts by itself.
+// A norm that is expanded to the shape of what it was taken of, as in F.normalize, is read as it is before: a step broadcasts
+// by itself.
 //
 // Runs after all fusions and the layout passes. Declines an op that stands alone, unless ours is the faster one; what may
 // be integers (arithmetic on sizes is traced as tensors too); and leaves out what memory is overwritten after.
 #include <ipex/post_ops.h>
+#include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
 #include <unordered_map>
@@ -274,7 +275,23 @@ bool run_in(Context& context, const Steps& steps, Block* block) {
   return changed;
 }
 
-// Arithmetic reads the tensor itself in place of `expand_as` of its other operand. The strides of its result follow from the
+// Whether `value` is a norm of `x` that keeps its dimensions, or such a norm and no less than a number. Then it has the dtype of
+// x, and can be expanded to it: of another tensor, neither is known. One without dimensions doesn't promote unless expanded.
+bool is_norm_of(const Value* value, const Value* x, const Node* reader) {
+  static const OpName clamp_min("aten::clamp_min"), vector_norm("aten::linalg_vector_norm"),
+      norm("aten::norm.ScalarOpt_dim");
+  const Node* node = value->node();
+  if (clamp_min.is_of(node)) node = node->input(0)->node();
+  if ((!vector_norm.is_of(node) && !norm.is_of(node)) || node->input(0) != x ||
+      node->owningBlock() != reader->owningBlock() || written_between(node, reader)) {
+    return false;
+  }
+  const auto keeps_dimensions = torch::jit::toIValue(node->namedInput("keepdim"));
+  return keeps_dimensions && keeps_dimensions->toBool() &&
+         (norm.is_of(node) || node->namedInput("dtype")->mustBeNone());
+}
+
+// Arithmetic reads such a norm itself in place of `expand_as` of its other operand. The strides of its result follow from the
 // same numbers.
 bool remove_expansions(Block* block) {
   static const OpName expand_as("aten::expand_as");
@@ -286,7 +303,10 @@ bool remove_expansions(Block* block) {
     const auto is_of = [&](const OpName& name) { return name.is_of(node); };
     if (!std::any_of(std::begin(arithmetic), std::end(arithmetic), is_of)) continue;
     Node* expansion = node->input(1)->node();
-    if (!expand_as.is_of(expansion) || expansion->input(1) != node->input(0)) continue;
+    if (!expand_as.is_of(expansion) || expansion->input(1) != node->input(0) ||
+        !is_norm_of(expansion->input(0), node->input(0), node)) {
+      continue;
+    }
     node->replaceInput(1, expansion->input(0));
     if (!expansion->output()->hasUses()) expansion->destroy();
     changed = true;

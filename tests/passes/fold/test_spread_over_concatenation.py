@@ -13,14 +13,14 @@ LIST = "%l : Tensor[] = prim::ListConstruct(%y, %y2)"
 CAT = "%c : Tensor = aten::cat(%l, %one)"
 
 
-def ir(*lines: str, channels: int = 16, returns: str = "%n", inputs: str = "%x : Tensor", last: str = "x") -> str:
+def ir(*lines: str, channels: int = 16, returns: str = "%n") -> str:
     constants = (
         f"%v : Float({channels}, strides=[1], requires_grad=0, device=cpu) = prim::Constant[value=<Tensor>]()",
         "%eps : float = prim::Constant[value=9.9999999999999995e-06]()",
         "%momentum : float = prim::Constant[value=0.10000000000000001]()",
         "%two : int = prim::Constant[value=2]()",
     )
-    return graph_ir(inputs, *PACKED, *constants, *packed(last, "y2", "2"), *lines, returns=returns)
+    return graph_ir("%x : Tensor", *PACKED, *constants, *packed("x", "y2", "2"), *lines, returns=returns)
 
 
 def test_a_batch_norm_goes_into_what_is_joined():

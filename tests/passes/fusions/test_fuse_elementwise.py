@@ -69,16 +69,52 @@ def test_takes_a_gate_alone():
     assert_unchanged(NAME, graph_ir(INPUTS, *lines, squared, returns="%f, %y"), reason=ALONE)
 
 
-def test_reads_what_is_expanded_as_it_is_before():
-    lines = ("%c : Tensor = aten::clamp_min(%g, %half)", "%e : Tensor = aten::expand_as(%c, {0})")
-    ratio = "%y : Tensor = aten::div(%f, %e)"
-    norm, of_another = ([line.format(name) for line in lines] for name in ("%f", "%r"))
-    result = assert_rewrites(NAME, graph(*norm, ratio))
+def expanded(of: str = "%f", as_: str = "%f", keepdim: int = 1, dtype: str = "None") -> tuple[str, ...]:
+    kind = "NoneType = prim::Constant()" if dtype == "None" else "int = prim::Constant[value=7]()"
+    return (
+        "%last : int[] = prim::Constant[value=[-1]]()",
+        f"%keepdim : bool = prim::Constant[value={keepdim}]()",
+        f"%dtype : {kind}",
+        f"%n : Tensor = aten::linalg_vector_norm({of}, %half, %last, %keepdim, %dtype)",
+        "%c : Tensor = aten::clamp_min(%n, %half)",
+        f"%e : Tensor = aten::expand_as(%c, {as_})",
+        "%y : Tensor = aten::div(%f, %e)",
+    )
+
+
+def test_reads_a_norm_that_is_expanded_as_it_is_before():
+    result = assert_rewrites(NAME, graph(*expanded()))
     assert result.count("aten::expand_as") == 0
     assert result.count("ipex::elementwise") == 1
-    assert '"div 2 3"]' in result.graph
-    others = assert_rewrites(NAME, graph(*of_another, ratio))
-    assert others.count("aten::expand_as") == 1
+    assert '"div 1 2"]' in result.graph
+
+
+@pytest.mark.parametrize("other", [{"of": "%g"}, {"as_": "%r"}, {"keepdim": 0}, {"dtype": "float64"}])
+def test_reads_what_else_is_expanded_where_it_is(other):
+    lines = (*expanded(**other), "%z : Tensor = aten::relu(%y)")
+    assert assert_rewrites(NAME, graph(*lines, returns="%z")).count("aten::expand_as") == 1
+
+
+def test_an_expanded_number_promotes():
+    """As a tensor without dimensions it would not."""
+
+    class Scaled(nn.Module):
+        def forward(self, x):
+            y = x * 0.5
+            return F.relu(y / x.double().sum().expand_as(y))
+
+    check_against_eager(Scaled(), torch.randn(3, 4))
+
+
+def test_what_can_not_be_expanded_is_refused():
+    class Ratio(nn.Module):
+        def forward(self, x, n):
+            y = x * 0.5
+            return F.relu(y / n.expand_as(y))
+
+    optimized = check_against_eager(Ratio(), torch.randn(3, 4), torch.rand(3, 1) + 1)
+    with pytest.raises(RuntimeError, match="expanded size"):
+        optimized(torch.randn(1, 4), torch.rand(3, 1))
 
 
 @pytest.mark.parametrize("dim", [-1, 1, (2, 3)])
