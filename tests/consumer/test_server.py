@@ -9,6 +9,7 @@ import re
 import signal
 import socket
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -144,8 +145,13 @@ def npy(*arrays):
     return file.getvalue()
 
 
+# NumPy parses the header as Python, at which some releases of 3.11 fail in two threads at once (SystemError).
+PARSING = threading.Lock()
+
+
 def array(body):
-    return torch.from_numpy(numpy.load(io.BytesIO(body)))
+    with PARSING:
+        return torch.from_numpy(numpy.load(io.BytesIO(body)))
 
 
 def rows(count):
