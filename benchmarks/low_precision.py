@@ -1,16 +1,18 @@
 """Times models in float32, in the math mode BF32 and in 16 bits, beside stock TorchScript, and checks the results.
 
     python benchmarks/low_precision.py --threads 16
+    OMP_NUM_THREADS=1 python benchmarks/low_precision.py --threads 1 --batch 1 --clock process --fastest --openvino
 
 Prints Markdown: a table of medians, of calls taken in turn; the largest errors against eager in float32, relative to
-the largest element; what was left to aten; and the kernels that oneDNN chose. Weights are random, nothing is
-downloaded.
+the largest element; what was left to aten; and the kernels that oneDNN chose. `--openvino` times OpenVINO besides,
+where it is installed. Weights are random, nothing is downloaded.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
+import dataclasses
 import os
 import statistics
 import subprocess
@@ -25,7 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import ipex
-from in_turn import times_in_turn
+from in_turn import CLOCKS, Clock, times_in_turn
 
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "tests")]
@@ -34,7 +36,8 @@ from resnet50 import resnet50  # noqa: E402
 from zoo.inverted_residual import InvertedResidual, conv  # noqa: E402
 from zoo.model import enliven  # noqa: E402
 
-Variant = Callable[[torch.jit.ScriptModule, nn.Module, Tensor], torch.jit.ScriptModule]
+Call = Callable[[Tensor], Tensor]
+Variant = Callable[[torch.jit.ScriptModule, nn.Module, Tensor], Call]
 
 
 class MobileNetV2(nn.Module):
@@ -154,6 +157,19 @@ def under_autocast(model: nn.Module, x: Tensor) -> torch.jit.ScriptModule:
         return torch.jit.trace(model, x, check_trace=False)
 
 
+def openvino(precision: str, model: nn.Module, x: Tensor) -> Call:
+    """OpenVINO, computing in f32 or bf16; results are read as what they are, without a copy."""
+    import openvino as ov
+
+    settings = {
+        "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+        "NUM_STREAMS": 1,
+        "INFERENCE_PRECISION_HINT": precision,
+    }
+    compiled = ov.Core().compile_model(ov.convert_model(model, example_input=x), "CPU", settings)
+    return lambda x: torch.from_numpy(compiled([x.numpy()])[0])
+
+
 # What is timed: the first is what others are compared with.
 VARIANTS: dict[str, Variant] = {
     "ipex float32": lambda traced, model, x: ipex.jit_optimize(traced),
@@ -164,6 +180,10 @@ VARIANTS: dict[str, Variant] = {
     "ipex of that trace": lambda traced, model, x: ipex.jit_optimize(under_autocast(model, x)),
     "ipex float16": lambda traced, model, x: ipex.jit_optimize(traced, dtype=torch.float16),
 }
+PEERS: dict[str, Variant] = {
+    "OpenVINO f32": lambda traced, model, x: openvino("f32", model, x),
+    "OpenVINO bf16": lambda traced, model, x: openvino("bf16", model, x),
+}
 
 
 def is_native(variant: str) -> bool:
@@ -173,22 +193,30 @@ def is_native(variant: str) -> bool:
     return ipex.isa.has_fp16() if variant.endswith(" float16") else ipex.isa.has_bf16()
 
 
-def build(name: str, batch: int, variants: list[str]) -> tuple[nn.Module, Tensor, dict[str, torch.jit.ScriptModule]]:
+def build(name: str, batch: int, variants: list[str]) -> tuple[nn.Module, Tensor, dict[str, Call]]:
     """Build a model, an input, and the model's variants."""
     torch.manual_seed(0)
     make, make_input, _ = MODELS[name]
     model, x = make().eval(), make_input(batch)
     traced = torch.jit.trace(model, x, check_trace=False)
-    return model, x, {variant: VARIANTS[variant](traced, model, x) for variant in variants}
+    return model, x, {variant: (VARIANTS | PEERS)[variant](traced, model, x) for variant in variants}
 
 
-def medians(models: dict[str, torch.jit.ScriptModule], x: Tensor, seconds: float) -> dict[str, float]:
-    """Return the median time of each in milliseconds."""
-    found = times_in_turn(seconds, [partial(model, x) for model in models.values()])
-    return {name: 1e3 * statistics.median(own) for name, own in zip(models, found)}
+@dataclasses.dataclass
+class Timing:
+    """How calls are timed, and which of their times is told."""
+
+    seconds: float
+    clock: Clock
+    of_times: Callable[[list[float]], float]
+
+    def milliseconds(self, models: dict[str, Call], x: Tensor) -> dict[str, float]:
+        """Return the time of each."""
+        found = times_in_turn(self.seconds, [partial(model, x) for model in models.values()], self.clock)
+        return {name: 1e3 * self.of_times(own) for name, own in zip(models, found)}
 
 
-def reasons_of(module: torch.jit.ScriptModule) -> set[str]:
+def reasons_of(module: Call) -> set[str]:
     """Return why packed ops of a module left calls to aten."""
     contexts = [getattr(module, f"packed_{i}", None) for i in range(1000)]
     return {reason for context in contexts if context is not None for reason in context.fallback_reasons()}
@@ -202,28 +230,29 @@ def row(cells: list[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def measure(names: list[str], variants: list[str], seconds: float) -> None:
+def measure(names: list[str], variants: list[str], batches: list[int], timing: Timing) -> None:
     """Print the tables."""
     errors: list[list[str]] = []
     left: dict[str, set[str]] = collections.defaultdict(set)
-    print(row(["model", "batch", *(f"{v}, ms" for v in VARIANTS)]))
-    print(row(["---"] * (2 + len(VARIANTS))))
+    columns = list(VARIANTS) + [v for v in variants if v in PEERS]
+    print(row(["model", "batch", *(f"{v}, ms" for v in columns)]))
+    print(row(["---"] * (2 + len(columns))))
     for name in names:
-        for batch in MODELS[name][2]:
+        for batch in batches or MODELS[name][2]:
             model, x, models = build(name, batch, variants)
             exact = model(x)
             largest = exact.abs().max()
             off = {v: ((m(x).float() - exact).abs().max() / largest).item() for v, m in models.items()}
-            milliseconds = medians(models, x, seconds)
+            milliseconds = timing.milliseconds(models, x)
             base = milliseconds["ipex float32"]
-            cells = [f"{ms:.2f} ({base / ms:.2f}x)" if ms else "not native" for ms in map(milliseconds.get, VARIANTS)]
+            cells = [f"{ms:.2f} ({base / ms:.2f}x)" if ms else "not native" for ms in map(milliseconds.get, columns)]
             print(row([name, str(batch), *cells]), flush=True)
-            errors.append([name, str(batch), *(f"{off[v]:.1e}" if v in off else "" for v in VARIANTS)])
+            errors.append([name, str(batch), *(f"{off[v]:.1e}" if v in off else "" for v in columns)])
             for variant, module in models.items():
                 left[variant] |= {f"{name}: {reason}" for reason in reasons_of(module)}
     print(f"\n{torch.get_num_threads()} threads, torch {torch.__version__}. In brackets: speed against ipex float32.\n")
-    print(row(["largest error", "batch", *VARIANTS]))
-    print(row(["---"] * (2 + len(VARIANTS))))
+    print(row(["largest error", "batch", *columns]))
+    print(row(["---"] * (2 + len(columns))))
     print("\n".join(map(row, errors)))
     print("\nLeft to aten:\n")
     print("\n".join(f"- {v}: {reason}" for v in left for reason in sorted(left[v])) or "- nothing")
@@ -267,6 +296,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--seconds", type=float, default=3, help="of timing, for each model and batch")
+    parser.add_argument("--clock", default="wall", choices=CLOCKS, help="process: on a machine with other work")
+    parser.add_argument("--fastest", action="store_true", help="tell fastest calls instead of medians")
+    parser.add_argument("--batch", type=int, action="append", default=[], help="each model's own, unless given")
+    parser.add_argument("--openvino", action="store_true")
+    parser.add_argument("--no-kernels", action="store_true", help="leave out which kernels oneDNN chose")
     parser.add_argument("--model", action="append", choices=MODELS, help="all, unless given")
     parser.add_argument("--all", action="store_true", help="time what the CPU has no instructions for, too")
     parser.add_argument("--run", help=argparse.SUPPRESS)
@@ -278,8 +312,11 @@ def main() -> None:
     if arguments.run:
         return run_with_markers(names[0], arguments.run.split(","))
     variants = [v for v in VARIANTS if arguments.all or is_native(v)]
-    measure(names, variants, arguments.seconds)
-    list_kernels(names, [v for v in variants if v.startswith("ipex")], arguments.threads)
+    of_times = min if arguments.fastest else statistics.median
+    timed = variants + (list(PEERS) if arguments.openvino else [])
+    measure(names, timed, arguments.batch, Timing(arguments.seconds, CLOCKS[arguments.clock], of_times))
+    if not arguments.no_kernels:
+        list_kernels(names, [v for v in variants if v.startswith("ipex")], arguments.threads)
 
 
 if __name__ == "__main__":
