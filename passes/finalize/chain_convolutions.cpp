@@ -10,8 +10,9 @@
 //
 // So in MobileNetV2 and its like. One of the outer layers may be missing. Post-ops with operands are for the last of three.
 // The op takes the layers one after the other where the image between them is small.
-// A layer stays out when its dtype is not float32, its images are not 2-d or somebody else reads what lies between; a block
-// stays apart when what comes in is overwritten before its last layer reads it.
+// A layer stays out when its dtype is another one, its images are not 2-d or somebody else reads what lies between; a block
+// stays apart when what comes in is overwritten before its last layer reads it. Layers of 16 bits that compute in float32
+// don't round what lies between.
 #include "aliasing.h"
 #include "anchor.h"
 #include "graph_walk.h"
@@ -25,8 +26,7 @@ using torch::jit::toIValue;
 at::Tensor weight_of(const Anchor& convolution) { return toIValue(convolution.argument("weight"))->toTensor(); }
 
 bool can_be_a_layer(const Anchor& anchor) {
-  return anchor.spatial_rank() == 2 && anchor.dtype() == at::kFloat && anchor.prepack()->output()->uses().size() == 1 &&
-         !anchor.is_transposed();
+  return anchor.spatial_rank() == 2 && anchor.prepack()->output()->uses().size() == 1 && !anchor.is_transposed();
 }
 
 bool is_depthwise(const Anchor& convolution) {
@@ -49,7 +49,8 @@ bool has_layout_of(const Anchor& a, const Anchor& b) {
 // Whether they are neighbours, the second the only reader of the first.
 bool follows(const Anchor& second, const Anchor& first) {
   return second.input() == first.output() && first.output()->uses().size() == 1 && first.operands().empty() &&
-         second.run()->owningBlock() == first.run()->owningBlock() && has_layout_of(first, second);
+         second.dtype() == first.dtype() && second.run()->owningBlock() == first.run()->owningBlock() &&
+         has_layout_of(first, second);
 }
 
 std::optional<Anchor> layer_before(const Anchor& layer) {

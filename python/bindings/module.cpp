@@ -170,6 +170,8 @@ PYBIND11_MODULE(_C, m) {
   m.def("isa_onednn", &isa::onednn);
   m.def("isa_has", [](const std::string& level) { return isa::has(isa::level_of(level)); }, py::arg("level"));
   m.def("isa_limit", [](const std::string& level) { isa::limit(isa::level_of(level)); }, py::arg("level"));
+  m.def("isa_has_fast_avx512_bf16", &isa::has_fast_avx512_bf16);
+  m.def("isa_multiplies_pairs_fast", &isa::multiplies_pairs_fast, py::arg("features"), py::arg("asked"));
   m.def("isa_features", &isa::cpu_features);
   m.def(
       "isa_choose",

@@ -23,6 +23,7 @@ __all__ = [
     "has_avx512_fp16",
     "has_avx512_vnni",
     "has_bf16",
+    "has_fast_avx512_bf16",
     "has_fp16",
     "highest_binary",
     "highest_cpu",
@@ -117,6 +118,14 @@ def has_avx512_vnni() -> bool:
 def has_avx512_bf16() -> bool:
     """Whether AVX512-BF16 is there and no cap forbids it."""
     return _C.isa_has("avx512_bf16")
+
+
+def has_fast_avx512_bf16() -> bool:
+    """Whether AVX512-BF16 is there, allowed, and multiplies more numbers at a time than float32's instructions do.
+
+    Intel's CPUs since Sapphire Rapids multiply bfloat16 numbers fast by AMX alone, which virtual machines may hide.
+    """
+    return _C.isa_has_fast_avx512_bf16()
 
 
 def has_avx512_fp16() -> bool:

@@ -124,6 +124,13 @@ bool has_level(const Features& features, Level level) {
 
 Level highest_level(const Features& features) { return highest_up_to(Level::AMX_FP16, features); }
 
+bool multiplies_pairs_fast(const Features& features, const std::string& asked) {
+  TORCH_CHECK(asked.empty() || asked == "0" || asked == "1", "IPEX_FAST_AVX512_BF16: expected 0 or 1, got '", asked,
+              "'. Correct it in the environment, or remove it.");
+  if (!has_level(features, Level::AVX512_BF16)) return false;
+  return asked.empty() ? !are_among({"slow_avx512_bf16"}, features) : asked == "1";
+}
+
 void check_reachable(const char* where, Level level, Level highest) {
   TORCH_CHECK(level <= highest, where, ": expected a level that this CPU has, at most '", name(highest), "', got '",
               name(level), "'. Lower it, or take it away: without it the best of the CPU is used.");

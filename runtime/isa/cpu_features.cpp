@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -61,6 +62,19 @@ uint64_t saved_registers() {
 
 }  // namespace
 
+namespace {
+
+// Of Intel's, Cooper Lake alone was made to multiply bfloat16 numbers by AVX-512.
+bool has_slow_pairs() {
+  constexpr unsigned cooper_lake = 0x55;
+  const auto [highest_leaf, b, c, d] = cpuid(0, 0);
+  const bool is_intel = b == signature_INTEL_ebx && c == signature_INTEL_ecx && d == signature_INTEL_edx;
+  const unsigned signature = cpuid(1, 0)[eax], model = (signature >> 4 & 0xf) | (signature >> 12 & 0xf0);
+  return is_intel && model != cooper_lake;
+}
+
+}  // namespace
+
 std::vector<std::string> cpu_features() {
   const uint64_t saved = saved_registers();
   std::vector<std::string> names;
@@ -68,6 +82,8 @@ std::vector<std::string> cpu_features() {
     const bool is_there = cpuid(feature.leaf, feature.subleaf)[feature.reg] >> feature.bit & 1;
     if (is_there && (saved & feature.saved) == feature.saved) names.emplace_back(feature.name);
   }
+  const bool has_pairs = std::find(names.begin(), names.end(), "avx512_bf16") != names.end();
+  if (has_pairs && has_slow_pairs()) names.emplace_back("slow_avx512_bf16");
   return names;
 }
 

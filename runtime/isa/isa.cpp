@@ -89,6 +89,11 @@ std::string onednn() {
   return choice(s).onednn;
 }
 
+bool has_fast_avx512_bf16() {
+  static const bool is_fast = multiplies_pairs_fast(features(), environment("IPEX_FAST_AVX512_BF16"));
+  return is_fast && has(Level::AVX512_BF16);
+}
+
 bool has(Level level) { return level <= current() && has_level(features(), level); }
 
 void limit(Level level) {

@@ -36,18 +36,9 @@ const char* reason_against_dtype(at::ScalarType dtype) {
   return nullptr;
 }
 
-void warn_if_slow(at::ScalarType dtype) {
-  if (!reason_against_dtype(dtype)) return;
-  // Each of the two has a flag of its own.
-  if (dtype == at::kBFloat16) {
-    TORCH_WARN_ONCE(
-        "ipex: expected a CPU with bfloat16 instructions (AVX512_BF16) for a model with bfloat16 weights, got one "
-        "without, or with a cap. The model works but is slow: in float32 it is faster here.");
-  } else {
-    TORCH_WARN_ONCE(
-        "ipex: expected a CPU with float16 instructions (AVX512_FP16) for a model with float16 weights, got one "
-        "without, or with a cap. The model works but is slow: in float32 it is faster here.");
-  }
+bool is_faster_in_float(at::ScalarType dtype) {
+  if (dtype == at::kBFloat16) return !isa::has_fast_avx512_bf16() && !isa::is_in_use(isa::Level::AMX);
+  return dtype == at::kHalf && !isa::is_in_use(isa::Level::AMX_FP16);
 }
 
 }  // namespace ipex::runtime

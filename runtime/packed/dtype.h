@@ -20,7 +20,9 @@ dnnl::memory::data_type data_type_of(at::ScalarType dtype);
 // it has. Fixes the choice of instructions for the process.
 const char* reason_against_dtype(at::ScalarType dtype);
 
-// Warns, once per dtype and process, where there is such a reason.
-void warn_if_slow(at::ScalarType dtype);
+// Whether products of this dtype take this CPU longer than float32's, so that an op with a weight of it had better compute
+// in float32, beside a copy of the weight: without AMX and fast products of pairs for bfloat16, and without AMX's for
+// float16.
+bool is_faster_in_float(at::ScalarType dtype);
 
 }  // namespace ipex::runtime

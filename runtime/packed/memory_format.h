@@ -45,6 +45,14 @@ inline at::Tensor contiguous_result(const at::Tensor& tensor, at::MemoryFormat f
   return result;
 }
 
+// The tensor in another dtype, where results lie. What is dense keeps its strides.
+inline at::Tensor converted(const at::Tensor& tensor, at::ScalarType dtype) {
+  if (!tensor.is_non_overlapping_and_dense()) return tensor.to(dtype);
+  const at::Tensor memory = empty_result({tensor.numel()}, tensor.options().dtype(dtype));
+  const at::Tensor result = memory.as_strided(tensor.sizes(), tensor.strides());
+  return result.copy_(tensor);
+}
+
 // Like contiguous_result, but the strides of dimensions of size one are right too: that leaves them as they are, and a
 // caller who compares strides with eager's would see the difference.
 inline at::Tensor with_format(const at::Tensor& tensor, at::MemoryFormat format) {

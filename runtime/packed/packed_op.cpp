@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "packed/dead_operand.h"
+#include "packed/memory_format.h"
 
 namespace ipex::runtime {
 namespace {
@@ -159,12 +160,47 @@ at::Tensor PackedOp::run(const at::Tensor& input, const std::vector<at::Tensor>&
   size_t done = 0;
   if (const char* reason = reason_for_aten(input, eager_layout)) {
     remember(reason);
+  } else if (computes_in_float()) {
+    result = run_in_float(input, operands, eager_layout, done);
   } else {
     result = run_primitive(input, operands, eager_layout, done);
   }
   if (!result.defined()) result = run_reference(input);
 
   return apply_rest(result, operands, done);
+}
+
+size_t PackedOp::widen(const std::vector<at::Tensor>& operands, std::vector<at::Tensor>& wide) const {
+  size_t count = 0;
+  for (; count < post_ops().size(); ++count) {
+    if (!post_ops()[count].kind->takes_operand) continue;
+    const at::Tensor& operand = operands[wide.size()];
+    if (operand.scalar_type() != dtype() || !is_plain_cpu(operand) || wants_gradient(operand)) {
+      const bool has_dtype = operand.scalar_type() == dtype() && is_plain_cpu(operand);
+      const std::string reason = has_dtype ? "requires a gradient" : "is not a " + name_of(dtype()) + " CPU tensor";
+      remember(c10::str("post-op ", post_ops()[count].kind->name, ": its operand ", reason));
+      break;
+    }
+    wide.push_back(converted(operand, at::kFloat));
+  }
+  return count;
+}
+
+c10::intrusive_ptr<PackedOp> PackedOp::in_float(size_t post_op_count) const {
+  return *in_float_.get(PrimitiveKey{static_cast<int64_t>(post_op_count)}, [&] {
+    std::vector<std::string> texts = post_op_texts();
+    texts.resize(post_op_count);
+    const at::Tensor bias = bias_.defined() ? bias_.to(at::kFloat) : bias_;
+    return with({name(), plain_weight().to(at::kFloat), bias, std::move(texts), folded_scale_, folded_shift_,
+                 FP32MathMode::FP32, vanished_, /*widens=*/false, needs_batch_, is_sum_});
+  });
+}
+
+at::Tensor PackedOp::run_in_float(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
+                                  size_t& done) const {
+  std::vector<at::Tensor> wide;
+  done = widen(operands, wide);
+  return converted(in_float(done)->run(converted(input, at::kFloat), wide, eager_layout), dtype());
 }
 
 class PackedOp::CallResult final : public FusedOp::Result {
@@ -301,17 +337,14 @@ const char* PackedOp::reason_for_aten(const at::Tensor& input, bool eager_layout
   if (c10::multiply_integers(result_sizes(input)) == 0 || input.numel() == 0) return "there is nothing to compute";
   if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
   if (is_folded_for_another_rank(input.dim())) return "a batch_norm was folded that is another one for this rank";
-  if (!blocked_weight()) {
+  if (!computes_in_float() && !blocked_weight()) {
     const char* reason = reason_against_dtype(dtype());
     return reason ? reason : "oneDNN can't pack this weight on this CPU";
   }
   return own_reason_for_aten(input, eager_layout);
 }
 
-void PackedOp::ensure_packed() const {
-  blocked_weight();
-  warn_if_slow(dtype());
-}
+void PackedOp::ensure_packed() const { blocked_weight(); }
 
 Spec PackedOp::spec() const {
   const at::Tensor plain = weight_->plain_to_save([this](at::Tensor& weight) { return pack(weight); });

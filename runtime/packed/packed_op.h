@@ -99,6 +99,16 @@ class PackedOp : public FusedOp {
   // Packs the weight now rather than at the first call, and warns where the CPU will be slow with it.
   void ensure_packed() const;
 
+  // Of the weight, and so of the inputs and results that oneDNN computes on.
+  at::ScalarType dtype() const { return weight_->dtype(); }
+  // For weights of 16 bits: whether calls are computed in float32.
+  bool is_in_float() const { return dtype() != at::kFloat && computes_in_float(); }
+  // The op with a float32 weight, and with so many of the post-ops. Made once and kept.
+  c10::intrusive_ptr<PackedOp> in_float(size_t post_op_count) const;
+  // How many post-ops can be computed in float32: those before the first one whose operand has another dtype. The operands
+  // up to there are added to `wide`, in float32.
+  size_t widen(const std::vector<at::Tensor>& operands, std::vector<at::Tensor>& wide) const;
+
   std::string describe() const;
   // What a save writes, with the plain weight made again.
   Spec spec() const;
@@ -149,6 +159,13 @@ class PackedOp : public FusedOp {
                                     bool /*may_accumulate*/, bool /*eager_layout*/, size_t& /*done*/) const {
     return {};
   }
+  // For weights of 16 bits: whether the op converts its input to float32, computes in that, and rounds the result.
+  virtual bool computes_in_float() const { return is_faster_in_float(dtype()); }
+  // The op with another weight and bias, and other post-ops.
+  virtual c10::intrusive_ptr<PackedOp> with(const Spec& spec) const = 0;
+  // Such a call. `done` says how many post-ops were applied.
+  virtual at::Tensor run_in_float(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
+                                  size_t& done) const;
   // fuse() for the result of a call.
   FusedPostOps fuse_into_result(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
                                 bool (*applies)(const PostOp&) = is_exact) const;
@@ -157,8 +174,6 @@ class PackedOp : public FusedOp {
     return dtype() == at::kFloat ? math_mode().value_or(FP32MathMode::FP32) : FP32MathMode::FP32;
   }
 
-  // Of the weight, and so of the inputs and results that oneDNN computes on.
-  at::ScalarType dtype() const { return weight_->dtype(); }
   dnnl::memory::data_type data_type() const { return data_type_of(dtype()); }
   dnnl::memory::data_type bias_data_type() const { return data_type_of(bias_.scalar_type()); }
   const std::vector<int64_t>& weight_sizes() const { return weight_->sizes(); }
@@ -197,6 +212,8 @@ class PackedOp : public FusedOp {
   // The weight and bias without the folded batch_norm, in float32.
   std::pair<at::Tensor, at::Tensor> unfolded() const;
 
+  // By how many post-ops it has.
+  mutable LruCache<PrimitiveKey, c10::intrusive_ptr<PackedOp>> in_float_{2};
   at::Tensor folded_scale_, folded_shift_, vanished_;
   const bool widens_, needs_batch_, is_sum_;
 };

@@ -121,9 +121,23 @@ def test_what_is_found_is_what_linux_found():
     assert {"sse4_1", "avx", "avx2", "fma"} & flags == {"sse4_1", "avx", "avx2", "fma"} & found
     # Of the tiles, /proc/cpuinfo does not tell whether a process may use them.
     assert set(WITHOUT_TILES) & flags <= found
-    # An old kernel has no names for what came later.
-    newer = {"avx_vnni", "avx512_fp16", "amx_tile", "amx_int8", "amx_bf16", "amx_fp16", "avx_vnni_int8"}
+    # A fact about the CPU that is no flag; and an old kernel has no names for what came later.
+    assert "avx512_bf16" in found or "slow_avx512_bf16" not in found
+    newer = {"slow_avx512_bf16"}
+    newer |= {"avx_vnni", "avx512_fp16", "amx_tile", "amx_int8", "amx_bf16", "amx_fp16", "avx_vnni_int8"}
     assert found - newer - {"avx_ne_convert"} <= flags
+
+
+def test_pairs_are_fast_unless_the_cpu_is_known_to_be_slow():
+    slow = [*SAPPHIRE_RAPIDS, "slow_avx512_bf16"]
+    assert _C.isa_multiplies_pairs_fast(COOPER_LAKE, "")
+    assert not _C.isa_multiplies_pairs_fast(slow, "")
+    assert _C.isa_multiplies_pairs_fast(slow, "1")
+    assert not _C.isa_multiplies_pairs_fast(COOPER_LAKE, "0")
+    assert not _C.isa_multiplies_pairs_fast([*AVX2, "avx512_bf16"], "1")
+    with pytest.raises(RuntimeError, match="IPEX_FAST_AVX512_BF16: expected 0 or 1, got 'yes'"):
+        _C.isa_multiplies_pairs_fast(slow, "yes")
+    assert isa.has_fast_avx512_bf16() <= isa.has_avx512_bf16()
 
 
 def test_queries_agree():

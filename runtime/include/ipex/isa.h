@@ -41,6 +41,10 @@ inline bool has_avx2_vnni() { return has(Level::AVX2_VNNI); }
 inline bool has_avx512() { return has(Level::AVX512); }
 inline bool has_avx512_vnni() { return has(Level::AVX512_VNNI); }
 inline bool has_avx512_bf16() { return has(Level::AVX512_BF16); }
+// Whether the CPU multiplies pairs of bfloat16 numbers by AVX512_BF16 as often a cycle as floats, so that twice as many
+// are multiplied. Intel's since Sapphire Rapids do so once in two cycles, half as many as floats: they have AMX for it,
+// which virtual machines may hide. The environment variable IPEX_FAST_AVX512_BF16, 0 or 1, decides instead, for tests.
+IPEX_API bool has_fast_avx512_bf16();
 inline bool has_avx512_fp16() { return has(Level::AVX512_FP16); }
 inline bool has_amx() { return has(Level::AMX); }
 inline bool has_amx_fp16() { return has(Level::AMX_FP16); }

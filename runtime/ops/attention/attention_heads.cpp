@@ -7,6 +7,7 @@
 #include <atomic>
 #include <numeric>
 
+#include "isa/isa.h"
 #include "kernels/kernels.h"
 #include "memory/scratch.h"
 #include "packed/call_conditions.h"
@@ -158,7 +159,8 @@ bool attend(const AttentionHeads& attention, const at::Tensor& result) {
   const auto shared = [&](int64_t index) { return index % heads * key.size(1) / heads; };
   if (!affines) {
     auto* const results = result.mutable_data_ptr<float>();
-    const AttentionKernels* of_pairs = rounds ? kernels().optional.attention_of_pairs : nullptr;
+    const AttentionKernels* of_pairs =
+        rounds && isa::has_fast_avx512_bf16() ? kernels().optional.attention_of_pairs : nullptr;
     return attend_all(of_pairs ? *of_pairs : kernels().attention, attention, [&](int64_t i) {
       AttentionHead head{};
       head.query = head_of(query, i / heads, i % heads);

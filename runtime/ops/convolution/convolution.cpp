@@ -238,10 +238,9 @@ bool ConvolutionContext::rounds_windows(const Tensor& input) const {
   constexpr int64_t least_channels = 16, least_products = 1 << 21;
   const Ints result = kernel_result_sizes(batched(input).sizes());
   const int64_t pixels = c10::multiply_integers(result) / output_channels();
-  return dtype() == at::kFloat && math_mode_now(math_mode()) == FP32MathMode::BF32 &&
-         isa::is_in_use(isa::Level::AVX512_BF16) && !isa::is_in_use(isa::Level::AMX) && !geometry_.transposed &&
-         geometry_.groups == 1 && input_channels() % 2 == 0 &&
-         std::min(input_channels(), output_channels()) >= least_channels &&
+  return dtype() == at::kFloat && math_mode_now(math_mode()) == FP32MathMode::BF32 && isa::has_fast_avx512_bf16() &&
+         !isa::is_in_use(isa::Level::AMX) && !geometry_.transposed && geometry_.groups == 1 &&
+         input_channels() % 2 == 0 && std::min(input_channels(), output_channels()) >= least_channels &&
          pixels * c10::multiply_integers(weight_sizes()) >= least_products;
 }
 

@@ -69,6 +69,9 @@ class ConvolutionContext final : public PackedOp {
   void check_input(const at::Tensor& input) const override;
   at::Tensor reference(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) const override;
   at::Tensor divided(const at::Tensor& weight, const at::Tensor& divisor) const override;
+  c10::intrusive_ptr<PackedOp> with(const Spec& spec) const override {
+    return c10::make_intrusive<ConvolutionContext>(spec, geometry_);
+  }
   const char* own_reason_for_aten(const at::Tensor& input, bool eager_layout) const override;
   at::Tensor kernel_view(const at::Tensor& tensor) const override {
     return contiguous_result(batched(tensor), channels_last_);

@@ -11,10 +11,14 @@
 #include <ATen/record_function.h>
 #include <torch/library.h>
 
+#include <algorithm>
+
 #include "memory/result_memory.h"
 #include "ops/convolution/convolution.h"
 #include "ops/convolution/convolution_strips.h"
 #include "packed/chain.h"
+#include "packed/lazy.h"
+#include "packed/memory_format.h"
 
 namespace ipex::runtime {
 namespace {
@@ -35,6 +39,7 @@ class ConvolutionChainContext final : public Chain<ConvolutionContext> {
 
   // `operands` are the last layer's.
   at::Tensor run(at::Tensor y, const std::vector<at::Tensor>& operands, bool eager_layout) const {
+    if (at::Tensor result = run_in_float(y, operands, eager_layout); result.defined()) return result;
     if (at::Tensor result = run_at_once(y, operands, eager_layout); result.defined()) return result;
     const std::vector<at::Tensor> none;
     for (const Layer& layer : layers()) {
@@ -81,6 +86,29 @@ class ConvolutionChainContext final : public Chain<ConvolutionContext> {
   // One that is only spoken of.
   static at::Tensor image_of(at::IntArrayRef sizes) {
     return at::empty(sizes, at::TensorOptions(at::kMeta).memory_format(at::MemoryFormat::ChannelsLast));
+  }
+
+  // The layers with weights of 16 bits, computed in float32 all. Undefined where one would not be.
+  at::Tensor run_in_float(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const {
+    const auto is_in_float = [&](const Layer& layer) {
+      return layer->is_in_float() && layer->dtype() == layers().front()->dtype();
+    };
+    if (!std::all_of(layers().begin(), layers().end(), is_in_float) ||
+        !layers().front()->accepts(input, eager_layout)) {
+      return {};
+    }
+    std::vector<at::Tensor> wide;
+    if (layers().back()->widen(operands, wide) < layers().back()->post_op_texts().size()) return {};
+    const auto make = [&] {
+      std::vector<Layer> floats;
+      for (const Layer& layer : layers()) {
+        const auto op = layer->in_float(layer->post_op_texts().size());
+        floats.push_back(Layer::reclaim_copy(static_cast<ConvolutionContext*>(op.get())));
+      }
+      return std::make_unique<const ConvolutionChainContext>(std::move(floats));
+    };
+    const at::Tensor y = in_float_.get(make)->run(converted(input, at::kFloat), wide, eager_layout);
+    return converted(y, layers().front()->dtype());
   }
 
   // Undefined where a layer would go another way, or it is not worth it.
@@ -131,6 +159,8 @@ class ConvolutionChainContext final : public Chain<ConvolutionContext> {
                                .result_width = result.size(3)});
     return result;
   }
+
+  Lazy<ConvolutionChainContext> in_float_;
 };
 
 using Context = c10::intrusive_ptr<ConvolutionChainContext>;

@@ -56,8 +56,8 @@ bool Bf16Weight::is_worth_it(int64_t rows, int64_t elements, size_t post_ops) {
   if (rows > most_few_rows) {
     // Arithmetic counts, and is done at twice the speed. With AMX, oneDNN is faster still.
     constexpr int64_t least_elements = 1 << 12, least_products = 1 << 17;
-    return kernels().optional.pairs_product && !isa::is_in_use(isa::Level::AMX) && post_ops == 0 &&
-           elements >= least_elements && rows * elements >= least_products;
+    return kernels().optional.pairs_product && isa::has_fast_avx512_bf16() && !isa::is_in_use(isa::Level::AMX) &&
+           post_ops == 0 && elements >= least_elements && rows * elements >= least_products;
   }
   // The weight is read at twice the speed. A smaller one stays in the second cache, and a call to aten costs more.
   constexpr int64_t elements_of_a_call = 1 << 17;

@@ -146,12 +146,26 @@ void LinearContext::multiply(const InputRows& rows, const FusedPostOps& fused, c
   runtime::multiply(rows, input_width(), *blocked_weight()->panels(), steps, result);
 }
 
+at::Tensor LinearContext::run_in_float(const at::Tensor& input, const std::vector<at::Tensor>& operands,
+                                       bool eager_layout, size_t& done) const {
+  if (dtype() != at::kBFloat16) return PackedOp::run_in_float(input, operands, eager_layout, done);
+  FusedPostOps fused = fuse_into_result(input, operands, eager_layout, KernelSteps::applies);
+  for (at::Tensor& operand : fused.operands) operand = converted(operand, at::kFloat);
+  const at::Tensor rows = converted(contiguous_result(input), at::kFloat);
+  const at::Tensor bias = this->bias().defined() ? this->bias().to(at::kFloat) : this->bias();
+  const at::Tensor sums = empty_result(result_sizes(input), at::kFloat);
+  KernelSteps::Room room;
+  rounded_weight().multiply(*rows_of(rows), steps_.of_call(fused, bias, output_width(), room), sums.data_ptr<float>());
+  done = fused.count;
+  return converted(sums, dtype());
+}
+
 const Bf16Weight& LinearContext::rounded_weight() const {
   return weight().derived<Bf16Weight>([&] {
     at::Tensor plain;
     const auto source = [&] {
-      if (const auto& panels = blocked_weight()->panels()) return *panels;
-      plain = plain_weight();
+      if (dtype() == at::kFloat && blocked_weight()->panels()) return *blocked_weight()->panels();
+      plain = plain_weight().to(at::kFloat).contiguous();
       return Panels{plain.const_data_ptr<float>(), 1, input_width()};
     };
     return std::make_unique<const Bf16Weight>(source, output_width(), input_width(), stored_forms());

@@ -42,6 +42,16 @@ class LinearContext final : public PackedOp {
   void check_input(const at::Tensor& input) const override;
   at::Tensor reference(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) const override;
   at::Tensor divided(const at::Tensor& weight, const at::Tensor& divisor) const override;
+  c10::intrusive_ptr<PackedOp> with(const Spec& spec) const override {
+    return c10::make_intrusive<LinearContext>(spec);
+  }
+  // Of float16 oneDNN's kernels take no longer than of float32.
+  bool computes_in_float() const override {
+    return is_faster_in_float(dtype()) && (dtype() != at::kHalf || reason_against_dtype(dtype()));
+  }
+  // A weight of bfloat16 needs no copy in float32: its panels are widened one by one.
+  at::Tensor run_in_float(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
+                          size_t& done) const override;
 
   at::Tensor kernel_view(const at::Tensor& tensor) const override { return contiguous_result(tensor); }
   at::Tensor kernel_source(const at::Tensor& input) const override;

@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 
+#include "isa/isa.h"
 #include "kernels/kernels.h"
 #include "memory/scratch.h"
 #include "ops/product/share_product.h"
@@ -55,6 +56,27 @@ void multiply_pairs(const RowsProduct& work) {
   });
 }
 
+// Each thread makes floats of a panel, in memory of its own, before it multiplies its rows by it.
+void multiply_widened(const RowsProduct& work) {
+  const auto& kernel = kernels().many_rows;
+  const int64_t words = at::divup(work.matrix.depth, 2);
+  share_rows_and_panels(size_of(work), [&](int64_t, int64_t) {
+    const at::Tensor memory = scratch(sizeof(float) * 2 * words * work.panel_columns);
+    auto* floats = static_cast<float*>(memory.data_ptr());
+    RowsProduct product = work;
+    product.matrix = {NumberFormat::floats, floats, work.matrix.depth};
+    product.panel_size = 0;  // every panel lies there in turn
+    const auto* pairs = static_cast<const uint32_t*>(work.matrix.words);
+    return [=, &kernel, size = work.panel_size](int64_t first_row, int64_t last_row, int64_t first, int64_t last) {
+      for (int64_t panel = first; panel < last; ++panel) {
+        kernel.widen(pairs + panel * size, words, product.panel_columns, floats);
+        kernel.multiply(product, first_row, last_row, panel, panel + 1);
+      }
+      (void)memory;
+    };
+  });
+}
+
 }  // namespace
 
 std::optional<InputRows> rows_of(const at::Tensor& tensor) {
@@ -90,8 +112,8 @@ void multiply(const InputRows& rows, int64_t depth, const Panels& panels, const 
 
 void multiply(const RowsProduct& work) {
   if (work.row_count <= most_few_rows) return share_columns(work);
-  if (work.matrix.format == NumberFormat::pairs) return multiply_pairs(work);
-  multiply_floats(work);
+  if (work.matrix.format == NumberFormat::floats) return multiply_floats(work);
+  return isa::has_fast_avx512_bf16() ? multiply_pairs(work) : multiply_widened(work);
 }
 
 }  // namespace ipex::runtime

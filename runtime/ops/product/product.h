@@ -31,7 +31,8 @@ bool can_multiply(const Panels& panels);
 // first step is, if that adds one of the result's shape.
 void multiply(const InputRows& rows, int64_t depth, const Panels& panels, const ElementwiseSteps& steps, float* result);
 
-// The product in general. Where the matrix has pairs and there are more than a few rows, the CPU has the kernel for that.
+// The product in general. Of many rows and pairs, both factors are rounded to bfloat16 where the CPU is fast at that, and
+// else the pairs are made floats.
 void multiply(const RowsProduct& work);
 
 }  // namespace ipex::runtime

@@ -172,28 +172,25 @@ def test_not_a_dtype():
         ipex.jit_optimize(nn.Linear(4, 4).eval(), torch.randn(2, 4), dtype="bfloat16")
 
 
-WARNS = """
+WITHOUT_INSTRUCTIONS = """
 import warnings, torch, ipex
 
-def caught(dtype, convert=False):
-    model, x = torch.nn.Linear(4, 4).eval(), torch.randn(2, 4)
-    traced = torch.jit.trace(model.to(dtype), x.to(dtype)) if convert else torch.jit.trace(model, x)
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        ipex.jit_optimize(traced, dtype=None if convert else dtype)
-    return [str(w.message) for w in seen if issubclass(w.category, UserWarning)]
-
-for dtype, name in ((torch.bfloat16, "bfloat16"), (torch.float16, "float16")):
-    (message,) = caught(dtype)
-    assert message.startswith(f"ipex: expected a CPU with {name} instructions"), message
-    assert "is slow" in message
-    assert caught(dtype) == caught(dtype, convert=True) == []  # once per process
+warnings.simplefilter("error", UserWarning)
+for dtype in (torch.bfloat16, torch.float16):
+    linear, convolution = torch.nn.Linear(64, 48), torch.nn.Conv2d(8, 8, 3)
+    for model, x in ((linear, torch.randn(9, 64)), (convolution, torch.randn(1, 8, 9, 9))):
+        optimized = ipex.jit_optimize(model.eval(), x, dtype=dtype)
+        exact = model.to(dtype).float()(x.to(dtype).float())
+        error = (optimized(x) - exact).abs().max() / exact.abs().max()
+        assert error <= torch.finfo(dtype).eps, error
+        assert optimized.packed_0.fallback_reasons() == []
 """
 
 
-def test_warns_once_where_it_will_be_slow():
-    environment = {**os.environ, "ATEN_CPU_CAPABILITY": "avx2"}
+@pytest.mark.parametrize("settings", [{"ATEN_CPU_CAPABILITY": "avx2"}, {"IPEX_FAST_AVX512_BF16": "0"}])
+def test_a_cpu_without_fast_instructions_for_the_dtype_computes_in_float32(settings):
+    environment = {**os.environ, **settings}
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", WARNS], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", WITHOUT_INSTRUCTIONS], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr

@@ -15,7 +15,7 @@ from support import BF32_TOLERANCE, assert_round_trip, assert_same, kinds, own_t
 
 BF32 = ipex.FP32MathMode.BF32.value
 FP32 = ipex.FP32MathMode.FP32.value
-needs_instructions = pytest.mark.skipif(not ipex.isa.has_avx512_bf16(), reason="the CPU has no bfloat16 products")
+needs_instructions = pytest.mark.skipif(not ipex.isa.has_fast_avx512_bf16(), reason="no fast bfloat16 products")
 
 
 def heads(batch: int, count: int, length: int, width: int) -> Tensor:

@@ -12,7 +12,7 @@ import ipex
 from support import BF32_TOLERANCE, assert_round_trip, assert_same, contexts, fallback_reasons
 
 BF32, FP32 = ipex.FP32MathMode.BF32, ipex.FP32MathMode.FP32
-ROUNDS = ipex.isa.has_avx512_bf16() and not ipex.isa.has_amx()
+ROUNDS = ipex.isa.has_fast_avx512_bf16() and not ipex.isa.has_amx()
 
 LAYERS = {
     "14x14": (nn.Conv2d(32, 48, 3, padding=1), (1, 32, 14, 14)),

@@ -21,9 +21,9 @@ from support import BF32_TOLERANCE, FP32_TOLERANCE, assert_same, fallback_reason
 
 INPUTS, OUTPUTS = 1100, 1001  # the last panel is not full
 MOST_ROWS = 6 if isa.has_avx512() else 4  # of few
-HAS_DOT_PRODUCTS = isa.Level.AVX512_BF16 in isa.optional_families() and not isa.has_amx()
+HAS_DOT_PRODUCTS = isa.has_fast_avx512_bf16() and not isa.has_amx()
 needs_dot_products = pytest.mark.skipif(
-    not HAS_DOT_PRODUCTS, reason="a CPU without AVX512_BF16, or with AMX: these products are oneDNN's or in float32"
+    not HAS_DOT_PRODUCTS, reason="no fast products of AVX512_BF16, or AMX: these are oneDNN's or in float32"
 )
 
 
