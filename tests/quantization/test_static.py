@@ -197,6 +197,25 @@ def test_gates_and_norms_give_numbers(tmp_path):
     assert len(reasons) == 2
 
 
+def test_linears_read_pieces():
+    class Gates(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.both, self.a, self.b = nn.Linear(16, 24), nn.Linear(12, 8), nn.Linear(12, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            left, right = F.gelu(self.both(x)).chunk(2, -1)
+            return self.a(left) + self.b(right)
+
+    model, x = Gates().eval(), torch.randn(5, 16)
+    prepared = prepare(model, x, Recipe(smooth=0.5))
+    prepared(x)
+    module = convert(prepared)
+    with torch.no_grad():
+        assert error(module(x), model(x)) < 0.05
+    assert kinds(module)["ipex::quantize"] == 1
+
+
 def test_a_smoothed_norm_gives_floats():
     model, x = nn.Sequential(nn.LayerNorm(32), nn.Linear(32, 32)).eval(), torch.randn(8, 32)
     prepared = prepare(model, x, Recipe(smooth=0.5))
