@@ -57,6 +57,14 @@ void set_argument(Node* prepack, const char* name, const IValue& value) {
   prepack->replaceInput(static_cast<size_t>(*index), prepack->owningGraph()->insertConstant(value));
 }
 
+void move_prepack_before(Node* prepack, Node* place) {
+  if (prepack->isBefore(place)) return;
+  for (Value* input : prepack->inputs()) {
+    if (!input->node()->isBefore(place)) input->node()->moveBefore(place);
+  }
+  prepack->moveBefore(place);
+}
+
 std::vector<std::string> Anchor::post_ops() const {
   std::vector<std::string> names;
   for (const IValue& name : toIValue(argument("post_ops"))->toListRef()) names.push_back(name.toStringRef());

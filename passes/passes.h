@@ -81,6 +81,7 @@ Pass restore_in_place();
 Pass fold_computed_padding();
 Pass chain_convolutions();
 Pass chain_linears();
+Pass join_linears();
 Pass prepack_grouped_linear();
 Pass share_embedding_weight();
 Pass explain_leftovers();

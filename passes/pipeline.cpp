@@ -94,7 +94,7 @@ const std::vector<Phase>& phases() {
       {{carry_bytes()}},
       // After all that edits the nodes of a layer, its dtype and its math mode included.
       // prepack_grouped_linear as late: its layers have no run op of their own, which passes before would look for.
-      {{fold_computed_padding(), chain_linears(), chain_convolutions(), share_embedding_weight(),
+      {{fold_computed_padding(), chain_linears(), join_linears(), chain_convolutions(), share_embedding_weight(),
         prepack_grouped_linear()}},
       {{explain_leftovers()}},
   };

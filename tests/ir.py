@@ -1,7 +1,10 @@
 """Pieces of IR text that the pass tests are written with."""
 
+from support import graph_ir
+
 WEIGHT = "Float(8, 4, 3, 3, strides=[36, 9, 3, 1], requires_grad=0, device=cpu)"
 CONTEXT = "__torch__.torch.classes.ipex.ConvolutionContext"
+LINEAR_CONTEXT = "__torch__.torch.classes.ipex.LinearContext"
 
 # The constants of a plain convolution from 4 to 8 channels.
 CONSTANTS = (
@@ -38,3 +41,27 @@ def packed(input_name: str, output_name: str, suffix: str) -> tuple[str, ...]:
         f"%operands{suffix} : Tensor[] = prim::ListConstruct()",
         f"%{output_name} : Tensor = ipex::convolution_run(%{input_name}, %p{suffix}, %operands{suffix}, %false)",
     )
+
+
+def linear(input_name: str, output_name: str, width_in: int, width_out: int, operand: str = "", dtype: str = "Float"):
+    """A packed linear, as the passes before leave it; with `operand`, one whose post-op has that."""
+    i = output_name
+    weight = f"{dtype}({width_out}, {width_in}, strides=[{width_in}, 1], requires_grad=0, device=cpu)"
+    return (
+        f"%w{i} : {weight} = prim::Constant[value=<Tensor>]()",
+        f"%post_ops{i} : str[] = prim::Constant[value=annotate(List[str], [])]()",
+        f"%p{i} : {LINEAR_CONTEXT} = "
+        f"ipex::linear_prepack(%w{i}, %none, %post_ops{i}, %none, %none, %none, %none, %false)",
+        f"%operands{i} : Tensor[] = prim::ListConstruct({operand})",
+        f"%{output_name} : Tensor = ipex::linear_run(%{input_name}, %p{i}, %operands{i}, %true)",
+    )
+
+
+def linear_graph(*lines: str, returns: str = "%z") -> str:
+    """Of two tensors %x and %other."""
+    constants = (
+        "%none : NoneType = prim::Constant()",
+        "%true : bool = prim::Constant[value=1]()",
+        "%false : bool = prim::Constant[value=0]()",
+    )
+    return graph_ir("%x : Tensor, %other : Tensor", *constants, *lines, returns=returns)

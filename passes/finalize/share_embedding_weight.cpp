@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "anchor.h"
 #include "graph_walk.h"
 #include "passes.h"
 
@@ -38,15 +39,6 @@ std::optional<std::string> reason_against(const Node* prepack, const Node* embed
   return is_packed_now ? std::nullopt : std::optional("the linear with its weight is not packed now");
 }
 
-// Its inputs are constants, so that it may stand anywhere.
-void move_before(Node* prepack, Node* place) {
-  if (prepack->isBefore(place)) return;
-  for (Value* input : prepack->inputs()) {
-    if (!input->node()->isBefore(place)) input->node()->moveBefore(place);
-  }
-  prepack->moveBefore(place);
-}
-
 bool run(Context& context) {
   std::vector<Node*> prepacks;
   for_each(context.graph, "ipex::linear_prepack", [&](Node* node) { prepacks.push_back(node); });
@@ -58,7 +50,7 @@ bool run(Context& context) {
     if (prepack == prepacks.end()) return;
     if (const auto reason = reason_against(*prepack, node)) return context.declined(node, *reason);
     context.applied(node, "reads the packed weight of a linear");
-    move_before(*prepack, node);
+    move_prepack_before(*prepack, node);
     const torch::jit::WithInsertPoint guard(node);
     replace(node,
             context.graph->insert(Symbol::fromQualString("ipex::embedding"), {node->input(1), (*prepack)->output()})

@@ -316,6 +316,7 @@ std::vector<Op> rows() {
   table.packed("dynamic_gru", after_a_state).also(float32_only);
   table.packed("convolution_chain", of_a_chain);
   table.packed("linear_chain", of_a_chain);
+  table.packed("joined_linears", of_a_chain).without(floating);
   table.packed("grouped_linear", of_a_group).also(float32_only);
   table.ops("ipex::attention ipex::attention.in_mode", fresh, float32_only | reads_any_layout);
   table.ops("ipex::rms_norm", fresh, float32_only);

@@ -295,7 +295,7 @@ Tensor ConvolutionContext::run_product(const Tensor& input, const std::vector<Te
     });
     copy.multiply(rows, steps, result.data_ptr<float>());
   } else {
-    multiply(rows, channels, panels, steps, result.data_ptr<float>());
+    multiply(product_of(rows, channels, panels, steps, result.data_ptr<float>()));
   }
   done = fused.count;
   return user_view(result, input, eager_layout);

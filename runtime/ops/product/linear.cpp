@@ -132,10 +132,14 @@ bool LinearContext::multiplies_alone(int64_t rank) const {
          has_own_kernels() && math_mode_now(math_mode()) != FP32MathMode::BF32;
 }
 
-void LinearContext::multiply(const InputRows& rows, float* result) const {
+void LinearContext::multiply(const InputRows& rows, float* result) const { runtime::multiply(product(rows, result)); }
+
+RowsProduct LinearContext::product(const InputRows& rows, float* result) const {
   FusedPostOps all;
   all.count = post_ops().size();
-  multiply(rows, all, /*rounded=*/nullptr, result);
+  KernelSteps::Room unused;  // it is for operands
+  const ElementwiseSteps steps = steps_.of_call(all, bias(), output_width(), unused);
+  return product_of(rows, input_width(), *blocked_weight()->panels(), steps, result);
 }
 
 void LinearContext::multiply(const InputRows& rows, const FusedPostOps& fused, const Bf16Weight* rounded,
@@ -143,7 +147,7 @@ void LinearContext::multiply(const InputRows& rows, const FusedPostOps& fused, c
   KernelSteps::Room room;
   const ElementwiseSteps steps = steps_.of_call(fused, bias(), output_width(), room);
   if (rounded) return rounded->multiply(rows, steps, result);
-  runtime::multiply(rows, input_width(), *blocked_weight()->panels(), steps, result);
+  runtime::multiply(product_of(rows, input_width(), *blocked_weight()->panels(), steps, result));
 }
 
 at::Tensor LinearContext::run_in_float(const at::Tensor& input, const std::vector<at::Tensor>& operands,

@@ -1,4 +1,5 @@
-// A linear's context: what its own op runs, and chains of linears layer by layer (linear_chain.cpp).
+// A linear's context: what its own op runs, and and several linears as one op (linear_chain.cpp,
+// joined_linears.cpp, grouped_linear.cpp).
 #pragma once
 
 #include <memory>
@@ -33,6 +34,8 @@ class LinearContext final : public PackedOp {
   at::Tensor plain() const { return plain_weight(); }
   // All post-ops included. The result is dense.
   void multiply(const InputRows& rows, float* result) const;
+  // What that multiplies. It lives as long as this object.
+  RowsProduct product(const InputRows& rows, float* result) const;
 
  private:
   int64_t batch_rank() const override { return 2; }

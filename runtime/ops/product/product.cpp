@@ -2,6 +2,8 @@
 
 #include <ATen/Parallel.h>
 
+#include <algorithm>
+
 #include "isa/isa.h"
 #include "kernels/kernels.h"
 #include "memory/scratch.h"
@@ -14,22 +16,55 @@ ProductSize size_of(const RowsProduct& work) {
   return {work.row_count, work.matrix.depth, work.steps.columns, work.panel_columns};
 }
 
-void share_columns(const RowsProduct& work) {
+// Products of the same rows, as if their matrices stood side by side, each filled up to whole units of columns.
+struct SideBySide {
+  std::span<const RowsProduct> works;
+  int64_t unit;
+
+  ProductSize size() const {
+    ProductSize whole = size_of(works.back());
+    for (const RowsProduct& work : works.first(works.size() - 1)) whole.columns += units(work) * unit;
+    return whole;
+  }
+
+  // multiply(work, first, last) for what of the units [first, last) lies in each.
+  template <typename Multiply>
+  void in_range(int64_t first, int64_t last, Multiply&& multiply) const {
+    for (const RowsProduct& work : works) {
+      const int64_t count = units(work);
+      if (first < count && last > 0) multiply(work, std::max<int64_t>(first, 0), std::min(last, count));
+      first -= count;
+      last -= count;
+    }
+  }
+
+ private:
+  int64_t units(const RowsProduct& work) const { return at::divup(work.steps.columns, unit); }
+};
+
+void share_columns(std::span<const RowsProduct> works) {
   // Below, one thread has read the matrix before the others have woken up.
   constexpr int64_t elements_worth_waking = 1 << 16;
-  const auto multiply = kernels().few_rows.multiply;
   const int64_t width = kernels().few_rows.width;
-  const bool is_small = work.matrix.depth * work.steps.columns <= elements_worth_waking;
-  const int64_t threads = is_small ? 1 : thread_count();
-  if (threads == 1) return multiply(work, 0, at::divup(work.steps.columns, width));
-  const ColumnCut cut = column_cut(size_of(work), width, threads);
+  const SideBySide all{works, width};
+  const ProductSize size = all.size();
+  const auto multiply = [&](int64_t first, int64_t last) { all.in_range(first, last, kernels().few_rows.multiply); };
+  const int64_t threads = size.depth * size.columns <= elements_worth_waking ? 1 : thread_count();
+  if (threads == 1) return multiply(0, at::divup(size.columns, width));
+  const ColumnCut cut = column_cut(size, width, threads);
   at::parallel_for(0, cut.threads, /*grain_size=*/1,
-                   [&](int64_t first, int64_t last) { multiply(work, cut.first(first), cut.first(last)); });
+                   [&](int64_t first, int64_t last) { multiply(cut.first(first), cut.first(last)); });
 }
 
-void multiply_floats(const RowsProduct& work) {
-  const auto multiply = [&](auto... range) { kernels().many_rows.multiply(work, range...); };
-  share_rows_and_panels(size_of(work), [&](int64_t, int64_t) { return multiply; });
+void multiply_floats(std::span<const RowsProduct> works) {
+  const SideBySide all{works, works.front().panel_columns};
+  share_rows_and_panels(all.size(), [&](int64_t, int64_t) {
+    return [&](int64_t first_row, int64_t last_row, int64_t first_panel, int64_t last_panel) {
+      all.in_range(first_panel, last_panel, [&](const RowsProduct& work, int64_t first, int64_t last) {
+        kernels().many_rows.multiply(work, first_row, last_row, first, last);
+      });
+    };
+  });
 }
 
 // Each thread rounds the rows that it multiplies, in memory of its own. A pass over all rows before would be faster only
@@ -97,22 +132,35 @@ bool can_multiply(const Panels& panels) {
   return panels.columns % width == 0 && panels.columns / width <= most_vectors_of_a_panel;
 }
 
-void multiply(const InputRows& rows, int64_t depth, const Panels& panels, const ElementwiseSteps& steps,
-              float* result) {
-  multiply({.rows = rows.first,
-            .row_stride = rows.stride,
-            .row_count = rows.count,
-            .matrix = {NumberFormat::floats, panels.data, depth},
-            .panel_columns = panels.columns,
-            .panel_size = panels.size,
-            .steps = steps,
-            .result = result,
-            .result_stride = steps.columns});
+RowsProduct product_of(const InputRows& rows, int64_t depth, const Panels& panels, const ElementwiseSteps& steps,
+                       float* result) {
+  return {.rows = rows.first,
+          .row_stride = rows.stride,
+          .row_count = rows.count,
+          .matrix = {NumberFormat::floats, panels.data, depth},
+          .panel_columns = panels.columns,
+          .panel_size = panels.size,
+          .steps = steps,
+          .result = result,
+          .result_stride = steps.columns};
+}
+
+void multiply_side_by_side(std::span<const RowsProduct> works) {
+  const auto has_panels_of_first = [&](const RowsProduct& work) {
+    return work.panel_columns == works.front().panel_columns;
+  };
+  if (!std::all_of(works.begin(), works.end(), has_panels_of_first)) {
+    for (const RowsProduct& work : works) multiply(work);
+  } else if (works.front().row_count <= most_few_rows) {
+    share_columns(works);
+  } else {
+    multiply_floats(works);
+  }
 }
 
 void multiply(const RowsProduct& work) {
-  if (work.row_count <= most_few_rows) return share_columns(work);
-  if (work.matrix.format == NumberFormat::floats) return multiply_floats(work);
+  if (work.row_count <= most_few_rows) return share_columns({&work, 1});
+  if (work.matrix.format == NumberFormat::floats) return multiply_floats({&work, 1});
   return isa::has_fast_avx512_bf16() ? multiply_pairs(work) : multiply_widened(work);
 }
 

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <optional>
+#include <span>
 
 #include "kernels/few_rows.h"
 #include "kernels/many_rows.h"
@@ -29,10 +30,15 @@ bool can_multiply(const Panels& panels);
 
 // result = steps(rows . panels), where a row has `depth` elements. The result is dense. It may be where the operand of the
 // first step is, if that adds one of the result's shape.
-void multiply(const InputRows& rows, int64_t depth, const Panels& panels, const ElementwiseSteps& steps, float* result);
+RowsProduct product_of(const InputRows& rows, int64_t depth, const Panels& panels, const ElementwiseSteps& steps,
+                       float* result);
 
 // The product in general. Of many rows and pairs, both factors are rounded to bfloat16 where the CPU is fast at that, and
 // else the pairs are made floats.
 void multiply(const RowsProduct& work);
+
+// Products of the same rows of floats and several matrices of floats, in one parallel region: threads share the columns as
+// if the matrices stood side by side.
+void multiply_side_by_side(std::span<const RowsProduct> works);
 
 }  // namespace ipex::runtime

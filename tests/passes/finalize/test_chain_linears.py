@@ -3,6 +3,8 @@ import torch
 from torch import Tensor, nn
 
 import ipex
+from ir import linear
+from ir import linear_graph as graph
 from support import (
     assert_rewrites,
     assert_round_trip,
@@ -10,33 +12,8 @@ from support import (
     assert_unchanged,
     check_against_eager,
     contexts,
-    graph_ir,
     kinds,
 )
-
-CLASS = "__torch__.torch.classes.ipex.LinearContext"
-
-
-def linear(input_name: str, output_name: str, width_in: int, width_out: int, operand: str = "", dtype: str = "Float"):
-    """A packed linear, as the passes before leave it; with `operand`, one whose post-op has that."""
-    i = output_name
-    weight = f"{dtype}({width_out}, {width_in}, strides=[{width_in}, 1], requires_grad=0, device=cpu)"
-    return (
-        f"%w{i} : {weight} = prim::Constant[value=<Tensor>]()",
-        f"%post_ops{i} : str[] = prim::Constant[value=annotate(List[str], [])]()",
-        f"%p{i} : {CLASS} = ipex::linear_prepack(%w{i}, %none, %post_ops{i}, %none, %none, %none, %none, %false)",
-        f"%operands{i} : Tensor[] = prim::ListConstruct({operand})",
-        f"%{output_name} : Tensor = ipex::linear_run(%{input_name}, %p{i}, %operands{i}, %true)",
-    )
-
-
-def graph(*lines: str, returns: str = "%z") -> str:
-    constants = (
-        "%none : NoneType = prim::Constant()",
-        "%true : bool = prim::Constant[value=1]()",
-        "%false : bool = prim::Constant[value=0]()",
-    )
-    return graph_ir("%x : Tensor, %other : Tensor", *constants, *lines, returns=returns)
 
 
 def test_fires_on_a_chain():

@@ -1,0 +1,131 @@
+"""Linears of one input give the bits that each gives alone, however the op is called.
+
+A profiler shows the layers where they run one by one, and nothing where they run at once.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.profiler import profile
+
+import ipex
+from ipex import FP32MathMode
+from support import assert_same, fallback_reasons, kinds, own_thread_count
+
+
+class Projections(nn.Module):
+    def __init__(self, width: int, *widths: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(width, w, bias=w % 2 == 0) for w in widths)
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        return [self.layers[0](x).relu(), *(layer(x) for layer in self.layers[1:])]
+
+
+def both(model: nn.Module, x: Tensor, **options: object) -> tuple[torch.jit.ScriptModule, torch.jit.ScriptModule]:
+    """The model with its layers joined, and without."""
+    traced = torch.jit.trace(model.eval(), x, check_trace=False, strict=False)
+    joined = ipex.jit_optimize(traced, **options)
+    apart = ipex.jit_optimize(traced, disable=["join_linears"], **options)
+    assert kinds(joined)["ipex::joined_linears_run"] == 1
+    assert kinds(apart)["ipex::joined_linears_run"] == 0
+    return joined, apart
+
+
+def layers_one_by_one(model: torch.jit.ScriptModule, x: Tensor) -> int:
+    """How many layers the warm model runs by themselves."""
+    for _ in range(3):
+        model(x)
+    with profile() as profiled:
+        model(x)
+    return sum(event.name == "ipex::linear_run" for event in profiled.events())
+
+
+def assert_same_bits(joined: torch.jit.ScriptModule, apart: torch.jit.ScriptModule, x: Tensor) -> None:
+    before = x.clone()
+    for actual, expected in zip(joined(x), apart(x)):
+        assert_same(actual, expected, tolerance=0)
+    assert torch.equal(x, before)
+    assert fallback_reasons(joined) == fallback_reasons(apart)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 6, 7, 40, 129])
+@pytest.mark.parametrize("widths", [(33, 65, 24), (96, 96, 96), (200, 17), (64, 1, 16, 2, 64)])
+def test_at_once(rows, widths):
+    x = torch.randn(rows, 48)
+    with torch.no_grad():
+        joined, apart = both(Projections(48, *widths), x)
+        with own_thread_count():
+            for count in (1, 2, 3, 7):
+                torch.set_num_threads(count)
+                assert_same_bits(joined, apart, x)
+        assert layers_one_by_one(joined, x) == 0
+
+
+def test_any_rank_and_layout():
+    wide = torch.randn(4, 40)
+    inputs = (
+        torch.randn(20),
+        torch.randn(2, 3, 20),
+        torch.randn(20, 4).t(),
+        wide[:, ::2],
+        wide[1:2, 3:23].expand(3, 20),
+    )
+    with torch.no_grad():
+        joined, apart = both(Projections(20, 30, 40), torch.randn(2, 20))
+        for x in (*inputs, torch.randn(0, 20), torch.randn(2, 0, 20)):
+            assert_same_bits(joined, apart, x)
+
+
+def test_a_mode_of_the_process():
+    x = torch.randn(40, 20)
+    with torch.no_grad():
+        joined, apart = both(Projections(20, 30, 40), x)
+        with ipex.fp32_math_mode(FP32MathMode.BF32):
+            assert layers_one_by_one(joined, x) == 2
+            assert_same_bits(joined, apart, x)
+        assert layers_one_by_one(joined, x) == 0
+
+
+def test_a_layer_that_kernels_do_not_have():
+    class Mixed(Projections):
+        def forward(self, x: Tensor) -> list[Tensor]:
+            return [nn.functional.mish(self.layers[0](x)), self.layers[1](x)]
+
+    x = torch.randn(3, 20)
+    with torch.no_grad():
+        joined, apart = both(Mixed(20, 30, 40), x)
+        assert_same_bits(joined, apart, x)
+        assert layers_one_by_one(joined, x) == 2
+
+
+def test_gradients():
+    model = Projections(20, 30, 40)
+    x = torch.randn(3, 20)
+    joined, _ = both(model, x)
+    expected, actual = (x.clone().requires_grad_() for _ in range(2))
+    sum(y.square().sum() for y in model(expected)).backward()
+    sum(y.square().sum() for y in joined(actual)).backward()
+    assert_same(actual.grad, expected.grad, tolerance=1e-5)
+
+
+def test_results_are_tensors_of_their_own():
+    x = torch.randn(3, 20)
+    with torch.no_grad():
+        joined, apart = both(Projections(20, 30, 40), x)
+        results, expected = joined(x), apart(x)
+        results[0].zero_()
+        assert_same(results[1], expected[1], tolerance=0)
+
+
+def test_another_input_width():
+    layers = [
+        torch.ops.ipex.linear_prepack(torch.randn(4, width), None, [], None, None, None, None, False)
+        for width in (3, 5)
+    ]
+    with pytest.raises(RuntimeError, match="expected layers of one input width, got 3 and 5. Only linears that read"):
+        torch.ops.ipex.joined_linears_prepack(layers)
+    with pytest.raises(RuntimeError, match="expected at least one layer"):
+        torch.ops.ipex.joined_linears_prepack([])
