@@ -277,6 +277,10 @@ class _Noise:
             torch.set_flush_denormal(False)
         return [t for t in found if t is not None]
 
+    def decides_errors(self) -> bool:
+        raised = [not tensors for label, tensors in self.evaluated.items() if label.startswith(("tensors", "ops"))]
+        return any(raised) and not all(raised)
+
     def allowed(self, dtype: torch.dtype) -> tuple[float, float]:
         # tests/low_precision.py: twice stock's error, and half a rounding.
         return (2.0, torch.finfo(self.given).eps / 2) if self.given else (FACTOR, FLOOR[dtype])
