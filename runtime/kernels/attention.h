@@ -24,6 +24,9 @@ struct AttentionHead {
   int64_t result_stride;
 };
 
+// So few queries are multiplied by the keys as they lie, one after the other.
+constexpr int64_t most_few_queries = 3;
+
 struct AttentionKernels {
   // The largest magnitude, as the bits of a float: NaN and infinity are larger than all numbers.
   uint32_t (*largest_magnitude)(const float* data, int64_t count);
@@ -36,6 +39,10 @@ struct AttentionKernels {
   bool (*prepare)(const AttentionHead&, float* scratch);
   // The queries in [first, last). False when one sees no key, or as above: the result is then incomplete.
   bool (*attend)(const AttentionHead&, int64_t first, int64_t last, float* scratch);
+  // The same for few queries, without `prepare`, where keys and values have 16 bits and the head's own are null.
+  using AttendHalves = bool (*)(const AttentionHead&, const uint16_t* key, const uint16_t* value, int64_t first,
+                                int64_t last, float* scratch);
+  AttendHalves attend_bfloat16, attend_float16;
 };
 
 }  // namespace ipex::runtime

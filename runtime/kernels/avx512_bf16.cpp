@@ -4,6 +4,7 @@
 #define IPEX_ROWS_OF_3_VECTORS 8
 #define IPEX_ROWS_OF_2_VECTORS 8
 #include "kernels/basics.inc"
+#include "kernels/halves.inc"
 
 #include "kernels/attention_parts.inc"
 #include "kernels/many_rows.inc"

@@ -11,6 +11,7 @@
 #include "kernels/embedding_bag.h"
 #include "kernels/few_rows.h"
 #include "kernels/group_norm.h"
+#include "kernels/halves.h"
 #include "kernels/many_rows.h"
 #include "kernels/norms.h"
 #include "kernels/pairs_product.h"
@@ -53,6 +54,7 @@ struct Kernels {
   UpdateKernels updates;
   ProgramKernels programs;
   QuantizeKernels quantize;
+  HalvesFormats halves;
   CodesProductKernels codes_product;
   // With VNNI, where the CPU has it.
   BytesProductKernels bytes_product;

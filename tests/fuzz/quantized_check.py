@@ -15,14 +15,14 @@ from torch import Tensor
 from fuzz import doubt
 from fuzz.program import Choices
 from fuzz.quantized_networks import EXACT_ACTIVATIONS, Drawing, Network
-from fuzz.quantized_reference import Reference, layers_of
+from fuzz.quantized_reference import Reference, attention_of, layers_of
 from fuzz.stages import round_trip
 from ipex.quantization import Prepared, Recipe, convert, prepare
 from ipex.quantization._scales import Scale
 
 TRIES = 12  # to find an input of which no element is near the middle of two numbers
 EXACT_OPS = (*EXACT_ACTIVATIONS, "convolution", "linear", "add", "add_", "cat", "max_pool", "pad", "zero_part")
-INEXACT_OPS = ("gelu", "silu", "sigmoid", "tanh", "hardswish", "elu", "norm", "softmax", "matmul")
+INEXACT_OPS = ("gelu", "silu", "sigmoid", "tanh", "hardswish", "elu", "norm", "softmax", "matmul", "attention")
 
 
 @dataclass
@@ -110,7 +110,7 @@ def check(data: bytes, ranks: Sequence[int] = (2,)) -> Verdict:
                     return Verdict("nothing to quantise")
                 raise
             module = convert(prepared)
-            reference = Reference(network, layers_of(module))
+            reference = Reference(network, layers_of(module), attention_of(module))
             module = round_trip(module) if settings.saved else module
             return compare(network, module, reference, settings)
     finally:

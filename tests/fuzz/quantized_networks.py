@@ -104,6 +104,9 @@ def plain(node: Node, inputs: Sequence[Tensor]) -> Tensor:
         return x.softmax(-1)
     if node.op == "matmul":
         return x @ inputs[1].transpose(-1, -2)
+    if node.op == "attention":
+        heads = attention_heads(node, inputs)
+        return merged_heads(attended(*heads, a[0], a[2]))
     if node.op == "view":
         return x.reshape(x.shape[0], *a[0])
     if node.op == "transpose":
@@ -121,6 +124,30 @@ def plain(node: Node, inputs: Sequence[Tensor]) -> Tensor:
     if node.op == "unsqueeze":
         return x.unsqueeze(1)
     raise AssertionError(node.op)
+
+
+def attention_heads(node: Node, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Query, key and value as [batch, heads, length, width]: three values, or the thirds of one."""
+    rows = inputs if len(inputs) == 3 else inputs[0].chunk(3, -1)
+    return tuple(r.view(*r.shape[:2], node.arguments[1], -1).transpose(1, 2) for r in rows)
+
+
+def merged_heads(y: Tensor) -> Tensor:
+    return y.transpose(1, 2).flatten(2)
+
+
+def attention_scores(q: Tensor, k: Tensor, is_causal: bool) -> Tensor:
+    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+    if not is_causal:
+        return scores
+    hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+    return scores.masked_fill(hidden, -math.inf)
+
+
+def attended(q: Tensor, k: Tensor, v: Tensor, form: str, is_causal: bool) -> Tensor:
+    if form == "whole":
+        return F.scaled_dot_product_attention(q, k, v, is_causal=is_causal)
+    return attention_scores(q, k, is_causal).softmax(-1) @ v
 
 
 def _module(node: Node, is_exact: bool) -> nn.Module | None:
@@ -223,6 +250,7 @@ class Drawing:
             (1, self._write),
             (1, self._pad),
             (1, self._product),
+            (2, self._attention),
         ]
         self.choose.weighted(kinds)()
 
@@ -405,3 +433,19 @@ class Drawing:
         self._add("matmul", [v, other], (*self.shapes[v][:-1], rows))
         if self.choose.chance(60):
             self._add("softmax", [len(self.nodes)], self.shapes[-1])
+
+    def _attention(self) -> None:
+        """What one or three linears make, and sometimes somebody else reads. One in a network: the reference knows it so."""
+        v, choose = self._current(), self.choose
+        shape = self.shapes[v]
+        is_there = any(node.op == "attention" for node in self.nodes)
+        if is_there or self.is_exact or len(shape) != 3 or shape[-1] > DEEPEST:
+            return
+        heads, width = choose.pick((2, 1, 3)), choose.pick((8, 4, 16, 5))
+        is_one = choose.chance(40)
+        for _ in range(1 if is_one else 3):
+            out = heads * width * (3 if is_one else 1)
+            self._add("linear", [v], (*shape[:-1], out), shape[-1], out, choose.chance(70))
+        made = range(len(self.nodes) + 1 - (1 if is_one else 3), len(self.nodes) + 1)
+        arguments = choose.pick(("steps", "whole")), heads, choose.chance(30)
+        self._add("attention", made, (*shape[:-1], heads * width), *arguments)

@@ -15,10 +15,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fuzz.quantized_networks import ACTIVATIONS, MOVES, Network, Node, plain
+from fuzz.quantized_networks import (
+    ACTIVATIONS,
+    MOVES,
+    Network,
+    Node,
+    attended,
+    attention_heads,
+    attention_scores,
+    merged_heads,
+    plain,
+)
 
 ADDITIONS = ("add", "add_", "radd")
 WRITES = ("add_", "relu_", "zero_part")
+# Where the scales stand among the inputs of an attention in 8 bits.
+ATTENTIONS = {"ipex::attention_of_bytes": 7, "ipex::scaled_dot_product_attention_of_bytes": 8}
+# What is added to the number of a probability before it is cut to an integer, key by key.
+ROUNDINGS = (torch.tensor([0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15]) + 0.5) / 16
 
 
 class Affine(NamedTuple):
@@ -62,6 +76,16 @@ def layers_of(module: torch.jit.ScriptModule) -> list[Layer]:
     return found
 
 
+def attention_of(module: torch.jit.ScriptModule) -> tuple[Affine, ...] | None:
+    """How query, key and value of the attention that computes in 8 bits are rounded."""
+    found = [node for node in module.graph.nodes() if node.kind() in ATTENTIONS]
+    assert len(found) <= 1
+    for node in found:
+        numbers = node.inputsAt(ATTENTIONS[node.kind()]).toIValue()
+        return tuple(Affine(s, int(z)) for s, z in zip(numbers[::2], numbers[1::2]))
+    return None
+
+
 def plain_weight(made: nn.Module) -> tuple[Tensor, Tensor | None]:
     """With a batch_norm folded in."""
     if not isinstance(made, nn.Sequential):
@@ -94,8 +118,8 @@ def per_output(scales: Tensor, made: nn.Module) -> Tensor:
 class Reference:
     """Computes the network with the layers of the converted module."""
 
-    def __init__(self, network: Network, found: list[Layer]) -> None:
-        self.network, self.nodes = network, network.plan.nodes
+    def __init__(self, network: Network, found: list[Layer], attention: tuple[Affine, ...] | None = None) -> None:
+        self.network, self.nodes, self.attention = network, network.plan.nodes, attention
         self.readers: dict[int, list[tuple[int, int]]] = {}  # of a value: nodes, and which of their inputs it is
         live = self._live()
         seen = set[Node]()
@@ -187,6 +211,8 @@ class Reference:
         if index not in self.layers:
             inputs = [self._round(v, self.added.get((index, place))) for place, v in enumerate(inputs)]
             name = f"m{index}"
+            if node.op == "attention" and self.attention:
+                return self._attend(node, inputs)
             if name not in self.network.layers:
                 return plain(node, inputs)
             made = self.network.layers[name].to(dtype)
@@ -206,6 +232,21 @@ class Reference:
         if made.transposed:
             return convolve(x, weight, bias, made.stride, made.padding, made.output_padding, made.groups, made.dilation)
         return convolve(x, weight, bias, made.stride, made.padding, made.dilation, made.groups)  # type: ignore[no-any-return]
+
+    def _attend(self, node: Node, inputs: list[Tensor]) -> Tensor:
+        """Probabilities are numbers too, of which 255 is the largest score's, and are divided by their sum."""
+        assert self.attention is not None
+        form, _, is_causal = node.arguments
+        q, k, v = (self._round(x, affine) for x, affine in zip(attention_heads(node, inputs), self.attention))
+        if q.shape[-1] % 4 != 0 or q.numel() == 0:
+            return merged_heads(attended(q, k, v, form, is_causal))
+        scores = attention_scores(q, k, is_causal)
+        keys = k.shape[-2]
+        added = ROUNDINGS.to(q.dtype).repeat(-(-keys // len(ROUNDINGS)))[:keys]
+        numbers = (scores - scores.amax(-1, keepdim=True)).exp() * 255 + added
+        self.rounded.append(numbers - 0.5)  # cut, and not rounded to nearest
+        numbers = numbers.floor()
+        return merged_heads(numbers @ v / numbers.sum(-1, keepdim=True))
 
     def _round(self, x: Tensor, affine: Affine | None) -> Tensor:
         if affine is None:

@@ -15,8 +15,9 @@
 //   softmax                      the dimension from numbers; softmax_to takes a dtype as well
 //
 // A name that ends in _ works in place. So `compute_steps` gives what eager gives, whatever the tensors are. Where they
-// are float32 and the steps come down to a scale and a mask, a kernel of our own gives the same without holding all
-// scores. What is not finite it leaves to the steps. A profiler shows the reason under the name of the op.
+// are float32 or of 16 bits and the steps come down to a scale and a mask, a kernel of our own gives the same without holding
+// all scores, which it never rounds to 16 bits. What is not finite it leaves to the steps. A profiler shows the reason under
+// the name of the op.
 //   ipex::attention_of_bytes(.., eager_layout, scales) -> Tensor
 //   ipex::attention_of_bytes.bytes(.., scales, scale, zero_point) -> ipex::quantize of it, in the same pass
 //
@@ -39,6 +40,7 @@
 #include "memory/result_memory.h"
 #include "ops/attention/attention_heads.h"
 #include "packed/call_conditions.h"
+#include "packed/float_rows.h"
 #include "packed/memory_format.h"
 
 namespace ipex::runtime {
@@ -132,7 +134,8 @@ at::Tensor compute_steps(at::Tensor query, const at::Tensor& key_transposed, con
 
 // The largest magnitude in a tensor, which may be strided; NaN or infinity where there is one. Goes through memory in
 // order: a head's rows lie far apart where query, key and value come out of one product.
-double largest_magnitude(const at::Tensor& tensor) {
+double largest_magnitude(const at::Tensor& numbers) {
+  const at::Tensor tensor = numbers.to(at::kFloat);
   struct Dimension {
     int64_t size, stride;
   };
@@ -182,6 +185,7 @@ class Fused {
   Fused(const at::Tensor& query, const at::Tensor& key_transposed, const at::Tensor& value,
         const std::optional<AttentionAffines>& affines)
       : affines_(affines),
+        dtype_(affines ? at::kFloat : query.scalar_type()),
         rank_(query.dim()),
         split_(query.sizes().slice(0, query.dim() - 2).vec()),
         query_(kernel_view(query)),
@@ -192,7 +196,8 @@ class Fused {
   static const char* reason_against(const at::Tensor& query, const at::Tensor& key_transposed, const at::Tensor& value,
                                     bool is_bytes) {
     for (const at::Tensor* tensor : {&query, &key_transposed, &value}) {
-      if (!is_bytes && !is_plain_cpu_float(*tensor)) return "an input is not a float32 CPU tensor";
+      if (!is_bytes && !has_float_rows(*tensor)) return "an input is no CPU tensor of float32 or 16 bits";
+      if (tensor->scalar_type() != query.scalar_type()) return "its inputs are of several dtypes";
       if (wants_gradient(*tensor)) return "an input requires a gradient";
       if (tensor->dim() != query.dim() || tensor->dim() < 3 || tensor->dim() > 4) return "it has not 3 or 4 dimensions";
       if (tensor->numel() == 0) return "an input is empty";
@@ -204,51 +209,19 @@ class Fused {
     if (query.size(-1) != key_transposed.size(-2) || key_transposed.size(-1) != value.size(-2)) {
       return "the sizes do not fit";
     }
-    return is_bytes ? reason_against_bytes(query, key_transposed.transpose(-2, -1)) : nullptr;
+    return is_bytes ? reason_against_bytes(query, key_transposed.transpose(-2, -1))
+                    : reason_against_halves(query.scalar_type(), query.size(-2));
   }
 
   const char* add_step(const std::string& step, Arguments& arguments) {
-    if (step == "baddbmm") {
-      const at::Tensor input = arguments.operand();
-      const double beta = arguments.number(), alpha = arguments.number();
-      const char* reason = scale(alpha);
-      if (beta == 0 && fits_scores(input)) return reason;
-      if (beta != 1) return "beta is neither 0 nor 1";
-      return reason ? reason : add(input);
-    }
-    if (step == "view" || step == "reshape") return split(arguments.sizes());
-    if (step.starts_with("mul_number") || step == "scale_query") return scale(arguments.number());
-    if (step.starts_with("div_number")) return scale(1 / arguments.number());
-    if (step.starts_with("mul") || step.starts_with("div")) {
-      const at::Tensor& operand = arguments.operand();
-      const auto factor = one_number(operand);
-      if (!factor) return scale_heads(operand, step.starts_with("div"));
-      return scale(step.starts_with("mul") ? *factor : 1 / *factor);
-    }
-    if (step.starts_with("add")) return add(arguments.operand());
-    if (step.starts_with("masked_fill") || step.starts_with("where")) {
-      const at::Tensor& mask = arguments.operand();
-      const bool is_tensor = step.find("_tensor") != std::string::npos;
-      const auto number = is_tensor ? one_number(arguments.operand()) : std::optional(arguments.number());
-      if (!number) return "what it is masked with is not one number";
-      return fill(mask, step.starts_with("masked_fill"), *number);
-    }
-    if (step == "type_as") {
-      arguments.number();
-      return nullptr;  // of a step that was asked for float32 as well
-    }
-    if (step == "to") return arguments.dtype() == at::kFloat ? nullptr : "a step gives another dtype";
-    if (step.starts_with("softmax")) {
-      const int64_t dimension = arguments.integer();
-      if (dimension != -1 && dimension != std::ssize(split_) + 1) return "its softmax is not over the last dimension";
-      if (step == "softmax_to" && arguments.dtype() != at::kFloat) return "its softmax gives another dtype";
-      return nullptr;
-    }
-    return step == "matmul" || step == "bmm" ? nullptr : "a step is unknown";
+    const char* reason = understand(step, arguments);
+    dtypes_.push_back(scores_dtype_);
+    return reason;
   }
 
   // What speaks against all steps together.
   const char* reason_at_the_end() const {
+    if (scores_dtype_ != dtype_) return "its weights are of another dtype than its values";
     const at::IntArrayRef batch = query_.sizes().slice(0, rank_ - 2);
     return batch == split_ ? nullptr : "its weights are not shaped as its scores";
   }
@@ -258,7 +231,7 @@ class Fused {
     // With one head, one row, or heads one wide, the layout that the reader wants and eager's are the same memory.
     const bool is_both = query_.size(1) == 1 || query_.size(2) == 1 || value_.size(3) == 1;
     const int64_t batch = query_.size(0), heads = query_.size(1), queries = query_.size(2), width = value_.size(3);
-    const auto dtype = affines_ && affines_->result ? at::kByte : at::kFloat;
+    const auto dtype = affines_ && affines_->result ? at::kByte : dtype_;
     const at::Tensor result = eager_layout || is_both
                                   ? empty_result({batch, heads, queries, width}, dtype)
                                   : empty_result({batch, queries, heads, width}, dtype).transpose(1, 2);
@@ -275,6 +248,43 @@ class Fused {
   }
 
  private:
+  const char* understand(const std::string& step, Arguments& arguments) {
+    if (step == "baddbmm") {
+      const at::Tensor input = arguments.operand();
+      if (input.scalar_type() != dtype_) return "its mask is of another dtype";
+      const double beta = arguments.number(), alpha = arguments.number();
+      const char* reason = scale(alpha);
+      if (beta == 0 && fits_scores(input)) return reason;
+      if (beta != 1) return "beta is neither 0 nor 1";
+      return reason ? reason : add(input, /*is_in_place=*/false);
+    }
+    if (step == "view" || step == "reshape") return split(arguments.sizes());
+    if (step.starts_with("mul_number") || step == "scale_query") return scale(arguments.number());
+    if (step.starts_with("div_number")) return scale(1 / arguments.number());
+    if (step.starts_with("mul") || step.starts_with("div")) {
+      const at::Tensor& operand = arguments.operand();
+      const auto factor = one_number(operand);
+      if (!factor) return scale_heads(operand, step.starts_with("div"), step.ends_with('_'));
+      return scale(step.starts_with("mul") ? *factor : 1 / *factor);
+    }
+    if (step.starts_with("add")) return add(arguments.operand(), step.ends_with('_'));
+    if (step.starts_with("masked_fill") || step.starts_with("where")) {
+      const at::Tensor& mask = arguments.operand();
+      const bool is_tensor = step.find("_tensor") != std::string::npos;
+      const auto number = is_tensor ? one_number(arguments.operand()) : std::optional(arguments.number());
+      if (!number) return "what it is masked with is not one number";
+      return fill(mask, step.starts_with("masked_fill"), *number);
+    }
+    if (step == "type_as") return cast(dtypes_.at(static_cast<size_t>(arguments.integer())));
+    if (step == "to") return cast(arguments.dtype());
+    if (step.starts_with("softmax")) {
+      const int64_t dimension = arguments.integer();
+      if (dimension != -1 && dimension != std::ssize(split_) + 1) return "its softmax is not over the last dimension";
+      return step == "softmax_to" ? cast(arguments.dtype()) : nullptr;
+    }
+    return step == "matmul" || step == "bmm" ? nullptr : "a step is unknown";
+  }
+
   static at::Tensor kernel_view(const at::Tensor& tensor) {
     const at::Tensor dense = tensor.stride(-1) == 1 ? tensor : contiguous_result(tensor);
     return dense.dim() == 3 ? dense.unsqueeze(1) : dense;
@@ -314,6 +324,17 @@ class Fused {
     return nullptr;
   }
 
+  // The kernel keeps floats where the model rounds them to its own dtype and widens them again.
+  const char* cast(at::ScalarType dtype) {
+    if (dtype != at::kFloat && dtype != dtype_) return "a step gives another dtype";
+    scores_dtype_ = dtype;
+    return nullptr;
+  }
+
+  void promote(const at::Tensor& operand, bool is_in_place) {
+    if (!is_in_place) scores_dtype_ = at::promote_types(scores_dtype_, operand.scalar_type());
+  }
+
   const char* scale(double factor) {
     if (!masks_.empty()) return "its mask is scaled";
     scale_ *= factor;
@@ -321,12 +342,14 @@ class Fused {
   }
 
   // By a factor for each head.
-  const char* scale_heads(at::Tensor factors, bool divides) {
+  const char* scale_heads(at::Tensor factors, bool divides, bool is_in_place) {
     const bool is_one_for_a_head = factors.dim() >= 2 && factors.size(-1) == 1 && factors.size(-2) == 1;
     if (std::ssize(split_) != rank_ - 2) return "a view stands before its scale";
-    if (!is_plain_cpu_float(factors) || wants_gradient(factors) || !is_one_for_a_head || !fits_scores(factors)) {
+    if (!has_float_rows(factors) || wants_gradient(factors) || !is_one_for_a_head || !fits_scores(factors)) {
       return "its scale is not a number for each head";
     }
+    promote(factors, is_in_place);
+    factors = factors.to(at::kFloat);
     if (rank_ == 3 && factors.dim() == 3) factors = factors.unsqueeze(1);
     if (divides) factors = factors.reciprocal();
     head_scales_ = head_scales_.defined() ? head_scales_ * factors : factors;
@@ -341,12 +364,13 @@ class Fused {
     return base.expand(at::infer_size(base.sizes(), other.sizes()));
   }
 
-  const char* add(const at::Tensor& addend) {
-    if (!is_plain_cpu_float(addend) || addend.dim() == 0) return "its mask is not a float32 CPU tensor";
+  const char* add(const at::Tensor& addend, bool is_in_place) {
+    if (!has_float_rows(addend) || addend.dim() == 0) return "its mask is no CPU tensor of float32 or 16 bits";
     if (wants_gradient(addend)) return "its mask requires a gradient";
     if (!fits_scores(addend)) return "its mask does not have the shape of the scores";
     if (vanishes_) return "a masked score may still count";
-    const at::Tensor small = shrunk(addend);
+    promote(addend, is_in_place);
+    const at::Tensor small = shrunk(addend).to(at::kFloat);
     if (masks_.size() < most_masks) {
       masks_.push_back({small, split_});
     } else if (masks_.back().split == split_) {
@@ -366,6 +390,7 @@ class Fused {
     }
     if (!fits_scores(condition)) return "its mask does not have the shape of the scores";
     if (vanishes_) return "a masked score may still count";
+    if (std::isfinite(number) && std::abs(number) > largest_of(scores_dtype_)) return "a number is very large";
     if (!(number <= swallows_scores)) {
       vanishes_ = true;
       if (!masks_.empty() || !(number + largest_score() < vanishes_in_exp)) return "a masked score may still count";
@@ -386,10 +411,19 @@ class Fused {
     return query * key * static_cast<double>(query_.size(-1)) * std::max(1.0, std::abs(scale_) * largest_head_scale_);
   }
 
+  static double largest_of(at::ScalarType dtype) {
+    if (dtype == at::kBFloat16) return std::numeric_limits<c10::BFloat16>::max();
+    if (dtype == at::kHalf) return std::numeric_limits<c10::Half>::max();
+    return std::numeric_limits<double>::max();
+  }
+
   // No number stands for more.
   static double most_of(const Affine& affine) { return 255 * affine.scale; }
 
   std::optional<AttentionAffines> affines_;
+  at::ScalarType dtype_;  // of query, key, value and result; of what numbers stand for: float32
+  at::ScalarType scores_dtype_ = dtype_;
+  std::vector<at::ScalarType> dtypes_;  // of the scores after each step, as eager has them
 
   int64_t rank_;
   std::vector<int64_t> split_;  // the dimensions of the scores before the last two

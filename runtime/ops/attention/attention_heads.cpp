@@ -11,6 +11,7 @@
 #include "kernels/kernels.h"
 #include "memory/scratch.h"
 #include "packed/call_conditions.h"
+#include "packed/float_rows.h"
 #include "threads/grain.h"
 #include "threads/thread_count.h"
 
@@ -20,7 +21,7 @@ namespace {
 // The first element of a head.
 template <typename T = float>
 const T* head_of(const at::Tensor& tensor, int64_t batch, int64_t head) {
-  return tensor.const_data_ptr<T>() + batch * tensor.stride(0) + head * tensor.stride(1);
+  return static_cast<const T*>(tensor.const_data_ptr()) + batch * tensor.stride(0) + head * tensor.stride(1);
 }
 
 at::Tensor with_dense_rows(at::Tensor mask, int64_t keys) {
@@ -96,6 +97,103 @@ bool attend_all(const Kernels& kernel, const AttentionHeads& attention, const De
   return finite;
 }
 
+// A head of 16 bits. `floats` has all but the places of its numbers.
+struct HalvesHead {
+  AttentionHead floats;
+  const uint16_t *query, *key, *value;
+  uint16_t* result;
+};
+
+// Kernels of floats, for heads of 16 bits: keys and values of a head are widened before its queries, and these some at a
+// time. Few queries read keys and values as they lie. Products, weights and sums are floats; the result is rounded once.
+class HalvesAttention {
+ public:
+  HalvesAttention(const AttentionKernels& kernel, at::ScalarType dtype)
+      : kernel_(kernel),
+        halves_(*halves_of(dtype)),
+        attend_few_(dtype == at::kBFloat16 ? kernel.attend_bfloat16 : kernel.attend_float16) {}
+
+  int64_t queries_at_once(int64_t keys) const { return kernel_.queries_at_once(keys); }
+
+  int64_t scratch_size(const HalvesHead& head) const {
+    const Room room(*this, head, nullptr);
+    return kernel_.scratch_size(room.head) + room.size;
+  }
+
+  bool prepare(const HalvesHead& head, float* memory) const {
+    if (reads_as_it_lies(head)) return true;
+    const Room room(*this, head, memory);
+    widen(head.key, head.floats.key_stride, head.floats.keys, head.floats.width, room.key);
+    widen(head.value, head.floats.value_stride, head.floats.keys, head.floats.value_width, room.value);
+    return kernel_.prepare(room.head, memory + room.size);
+  }
+
+  bool attend(const HalvesHead& head, int64_t first, int64_t last, float* memory) const {
+    const Room room(*this, head, memory);
+    const int64_t at_once = queries_at_once(head.floats.keys);
+    for (int64_t blocks = at::divup(last - first, at_once); blocks > 0; --blocks) {
+      const int64_t end = first + at::divup(last - first, blocks);
+      widen(head.query + first * head.floats.query_stride, head.floats.query_stride, end - first, head.floats.width,
+            room.query);
+      AttentionHead some = room.head;
+      some.query = room.query - first * some.query_stride;
+      some.result = room.result - first * some.result_stride;
+      const bool finite = reads_as_it_lies(head)
+                              ? attend_few_(some, head.key, head.value, first, end, memory + room.size)
+                              : kernel_.attend(some, first, end, memory + room.size);
+      if (!finite) return false;
+      for (int64_t i = first; i < end; ++i) {
+        halves_.narrow(some.result + i * some.result_stride, some.value_width,
+                       head.result + i * head.floats.result_stride);
+      }
+      first = end;
+    }
+    return true;
+  }
+
+ private:
+  // What `prepare` looks at in keys that a causal query does not see, it wants as floats.
+  static bool reads_as_it_lies(const HalvesHead& head) {
+    return head.floats.queries <= most_few_queries && !head.floats.is_causal;
+  }
+
+  // Where the floats of a head lie, before what the kernel needs.
+  struct Room {
+    Room(const HalvesAttention& attention, const HalvesHead& of, float* memory) : head(of.floats) {
+      const int64_t at_once = std::min(head.queries, attention.queries_at_once(head.keys));
+      const auto take = [&](int64_t rows, int64_t width) {
+        constexpr int64_t floats_of_a_line = 16;
+        float* const found = memory + size;
+        size += at::divup(rows * width, floats_of_a_line) * floats_of_a_line;
+        return found;
+      };
+      if (!reads_as_it_lies(of)) {
+        head.key = key = take(head.keys, head.width);
+        head.value = value = take(head.keys, head.value_width);
+        head.key_stride = head.width;
+        head.value_stride = head.value_width;
+      }
+      query = take(at_once, head.width);
+      result = take(at_once, head.value_width);
+      head.query_stride = head.width;
+      head.result_stride = head.value_width;
+    }
+
+    AttentionHead head;
+    float *key = nullptr, *value = nullptr, *query, *result;
+    int64_t size = 0;
+  };
+
+  void widen(const uint16_t* from, int64_t stride, int64_t rows, int64_t width, float* to) const {
+    if (stride == width) return halves_.widen(from, rows * width, to);
+    for (int64_t i = 0; i < rows; ++i) halves_.widen(from + i * stride, width, to + i * width);
+  }
+
+  const AttentionKernels& kernel_;
+  const HalvesKernels& halves_;
+  AttentionKernels::AttendHalves attend_few_;
+};
+
 }  // namespace
 
 void check_bytes(const char* where, at::TensorList inputs) {
@@ -128,6 +226,11 @@ at::Tensor shrunk(at::Tensor mask) {
   return mask;
 }
 
+const char* reason_against_halves(at::ScalarType dtype, int64_t queries) {
+  return dtype != at::kFloat && queries > most_few_queries && isa::has_amx() ? "aten multiplies 16 bits with AMX"
+                                                                             : nullptr;
+}
+
 bool attend(const AttentionHeads& attention, const at::Tensor& result) {
   const auto& [query, key, value, masks, scale, is_causal, head_scales, rounds, affines, joined] = attention;
   const int64_t batch = query.size(0), heads = query.size(1), queries = query.size(2), keys = key.size(2);
@@ -158,10 +261,21 @@ bool attend(const AttentionHeads& attention, const at::Tensor& result) {
   };
   const auto shared = [&](int64_t index) { return index % heads * key.size(1) / heads; };
   if (!affines) {
-    auto* const results = result.mutable_data_ptr<float>();
+    const bool rounds_anyway = query.scalar_type() == at::kBFloat16;
     const AttentionKernels* of_pairs =
-        rounds && isa::has_fast_avx512_bf16() ? kernels().optional.attention_of_pairs : nullptr;
-    return attend_all(of_pairs ? *of_pairs : kernels().attention, attention, [&](int64_t i) {
+        (rounds || rounds_anyway) && isa::has_fast_avx512_bf16() ? kernels().optional.attention_of_pairs : nullptr;
+    const AttentionKernels& kernel = of_pairs ? *of_pairs : kernels().attention;
+    if (halves_of(query.scalar_type())) {
+      return attend_all(HalvesAttention(kernel, query.scalar_type()), attention, [&](int64_t i) {
+        return HalvesHead{.floats = complete(AttentionHead{}, i),
+                          .query = head_of<uint16_t>(query, i / heads, i % heads),
+                          .key = head_of<uint16_t>(key, i / heads, shared(i)),
+                          .value = head_of<uint16_t>(value, i / heads, shared(i)),
+                          .result = static_cast<uint16_t*>(result.mutable_data_ptr()) + place_of(i)};
+      });
+    }
+    auto* const results = result.mutable_data_ptr<float>();
+    return attend_all(kernel, attention, [&](int64_t i) {
       AttentionHead head{};
       head.query = head_of(query, i / heads, i % heads);
       head.key = head_of(key, i / heads, shared(i));

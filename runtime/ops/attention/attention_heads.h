@@ -31,7 +31,7 @@ AttentionAffines attention_affines(const char* where, const std::vector<double>&
 // Throws, naming `where`, for inputs that are no uint8 CPU tensors.
 void check_bytes(const char* where, at::TensorList inputs);
 
-// softmax(query @ key^T * scale + masks) @ value. Float32, or uint8 with affines; four dimensions [batch, heads, length,
+// softmax(query @ key^T * scale + masks) @ value. Float32, bfloat16, float16, or uint8 with affines; four dimensions [batch, heads, length,
 // width], the last one dense. A head of key and value may serve some heads of the query.
 struct AttentionHeads {
   at::Tensor query, key, value;
@@ -48,6 +48,9 @@ constexpr size_t most_masks = 2;
 
 // Why these sizes can't be computed with in 8 bits. Null where they can.
 const char* reason_against_bytes(const at::Tensor& query, const at::Tensor& key);
+
+// Why heads of 16 bits had better be left to aten. Null where our kernels compute them, as floats.
+const char* reason_against_halves(at::ScalarType dtype, int64_t queries);
 
 // Writes [batch, heads, length, width of a value] into `result`, whose last dimension is dense. False where aten has to
 // compute it: a number is not finite or very large, or a query sees no key.

@@ -16,6 +16,7 @@
 #include "memory/result_memory.h"
 #include "ops/attention/scaled_dot_product_attention.h"
 #include "packed/call_conditions.h"
+#include "packed/float_rows.h"
 #include "packed/memory_format.h"
 
 namespace ipex::runtime {
@@ -33,9 +34,9 @@ using at::Tensor;
 
 bool fits(const Tensor& past, const Tensor& added, int64_t dim) {
   const auto is_heads = [](const Tensor& t) {
-    return is_plain_cpu_float(t) && !wants_gradient(t) && t.dim() == 4 && t.numel() > 0 && t.stride(3) == 1;
+    return has_float_rows(t) && !wants_gradient(t) && t.dim() == 4 && t.numel() > 0 && t.stride(3) == 1;
   };
-  return is_heads(past) && is_heads(added) && (dim == 2 || dim == -2) &&
+  return is_heads(past) && is_heads(added) && past.scalar_type() == added.scalar_type() && (dim == 2 || dim == -2) &&
          past.sizes().slice(0, 2) == added.sizes().slice(0, 2) && past.size(3) == added.size(3) &&
          common_format({past, added}) == at::MemoryFormat::Contiguous;
 }

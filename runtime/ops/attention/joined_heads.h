@@ -7,21 +7,23 @@
 
 namespace ipex::runtime {
 
-// Float32, [batch, heads, length, width], the last dimension dense. `joined` is contiguous, and written head by head.
+// Of one dtype, [batch, heads, length, width], the last dimension dense. `joined` is contiguous, and written head by head.
 struct JoinedRows {
   at::Tensor past, added, joined;
 
   void write(int64_t batch, int64_t head) const {
-    const int64_t width = joined.size(3);
-    float* to = joined.mutable_data_ptr<float>() + batch * joined.stride(0) + head * joined.stride(1);
+    const auto item = static_cast<int64_t>(joined.itemsize()), row = joined.size(3) * item;
+    auto* to =
+        static_cast<char*>(joined.mutable_data_ptr()) + (batch * joined.stride(0) + head * joined.stride(1)) * item;
     for (const at::Tensor* from : {&past, &added}) {
-      const float* rows = from->const_data_ptr<float>() + batch * from->stride(0) + head * from->stride(1);
-      const int64_t count = from->size(2);
-      const bool is_one_run = from->stride(2) == width;
+      const auto* rows =
+          static_cast<const char*>(from->const_data_ptr()) + (batch * from->stride(0) + head * from->stride(1)) * item;
+      const int64_t count = from->size(2), stride = from->stride(2) * item;
+      const bool is_one_run = stride == row;
       for (int64_t i = 0; i < (is_one_run ? 1 : count); ++i) {
-        std::memcpy(to + i * width, rows + i * from->stride(2), sizeof(float) * width * (is_one_run ? count : 1));
+        std::memcpy(to + i * row, rows + i * stride, row * (is_one_run ? count : 1));
       }
-      to += count * width;
+      to += count * row;
     }
   }
 };

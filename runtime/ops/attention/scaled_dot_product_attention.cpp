@@ -18,6 +18,7 @@
 #include "memory/result_memory.h"
 #include "ops/attention/attention_heads.h"
 #include "packed/call_conditions.h"
+#include "packed/float_rows.h"
 
 namespace ipex::runtime {
 namespace {
@@ -31,7 +32,8 @@ const char* reason_for_aten(const Tensor& query, const Tensor& key, const Tensor
   if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
   if (dropout_p != 0) return "it has dropout";
   for (const Tensor* tensor : {&query, &key, &value}) {
-    if (!is_bytes && !is_plain_cpu_float(*tensor)) return "an input is not a float32 CPU tensor";
+    if (!is_bytes && !has_float_rows(*tensor)) return "an input is no CPU tensor of float32 or 16 bits";
+    if (tensor->scalar_type() != query.scalar_type()) return "its inputs are of several dtypes";
     if (wants_gradient(*tensor)) return "an input requires a gradient";
     if (tensor->dim() < 3 || tensor->dim() != query.dim()) return "its inputs are no heads of one rank";
     if (tensor->numel() == 0) return "an input is empty";
@@ -48,14 +50,16 @@ const char* reason_for_aten(const Tensor& query, const Tensor& key, const Tensor
     if (is_causal) return "it has two masks";
     if (wants_gradient(*mask)) return "its mask requires a gradient";
     const bool is_bool = mask->scalar_type() == at::kBool && is_plain_cpu(*mask);
-    if (!is_bool && !is_plain_cpu_float(*mask)) return "its mask is neither of bools nor of float32";
+    const bool is_added =
+        has_float_rows(*mask) && (mask->scalar_type() == at::kFloat || mask->scalar_type() == query.scalar_type());
+    if (!is_bool && !is_added) return "its mask is neither of bools nor of its dtype";
     std::vector<int64_t> scores = query.sizes().vec();
     scores.back() = key.size(-2);
     if (!at::is_expandable_to(mask->sizes(), scores)) return "its mask does not have the shape of the scores";
     if (query.dim() > 4 && mask->dim() > 3) return "its mask has more dimensions than heads of a batch";
   }
   if (scale && !(std::abs(*scale) < 1e6)) return "its scale is very large";
-  return is_bytes ? reason_against_bytes(query, key) : nullptr;
+  return is_bytes ? reason_against_bytes(query, key) : reason_against_halves(query.scalar_type(), query.size(-2));
 }
 
 // Heads of a batch: what is before them is one dimension. A view where strides allow.
@@ -67,8 +71,9 @@ Tensor as_batch(const Tensor& heads) {
 std::vector<HeadMask> added(const Mask& mask, const Tensor& query) {
   if (!mask || !mask->defined()) return {};
   const std::vector<int64_t> split{query.size(0), query.size(1)};
-  if (mask->scalar_type() != at::kBool) return {{*mask, split}};
+  if (mask->scalar_type() == at::kFloat) return {{*mask, split}};
   const Tensor small = shrunk(*mask);
+  if (mask->scalar_type() != at::kBool) return {{small.to(at::kFloat), split}};
   return {{at::zeros(small.sizes(), at::kFloat).masked_fill_(small.logical_not(), -INFINITY), split}};
 }
 
@@ -96,8 +101,10 @@ Tensor compute_fused(const Tensor& query, const Tensor& key, const Tensor& value
   const bool is_fused = is_batch && at::_fused_sdp_choice(asked(query), asked(key), asked(value), mask, dropout_p,
                                                           is_causal, scale, enable_gqa) == fused;
   const Tensor heads = as_batch(query);
-  const Tensor result =
-      result_for(heads, as_batch(value), is_fused, affines && affines->result ? at::kByte : at::kFloat);
+  const Tensor result = result_for(heads, as_batch(value), is_fused,
+                                   !affines          ? query.scalar_type()
+                                   : affines->result ? at::kByte
+                                                     : at::kFloat);
   const AttentionHeads attention{.query = dense(heads),
                                  .key = dense(as_batch(key)),
                                  .value = dense(as_batch(value)),

@@ -10,8 +10,9 @@
 //   ipex::rms_norm(x, weight, eps, dtype, normalized_shape) -> y
 //     y = weight * (x * rsqrt(mean(x ** 2) + eps)).to(dtype), or aten::rms_norm(x, ..) where there is a normalized_shape.
 //
-// The kernels take contiguous float32. All else, and whatever overflows on the way, is computed by the aten ops that
-// the model spelled out. A profiler shows them, with the reason, under the name of the op.
+// The kernels take contiguous float32, and rows of 16 bits as floats: these are rounded once, where aten rounds the sum of a
+// and b, and all that rms_norm is spelled out as. All else, and whatever overflows on the way, is computed by the aten ops
+// that the model spelled out. A profiler shows them, with the reason, under the name of the op.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
@@ -21,50 +22,62 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <vector>
 
 #include "kernels/kernels.h"
 #include "memory/result_memory.h"
+#include "memory/scratch.h"
 #include "ops/quantized/affine.h"
 #include "packed/call_conditions.h"
+#include "packed/float_rows.h"
 #include "threads/grain.h"
 
 namespace ipex::runtime {
 namespace {
 
-// Calls moment = row(i) for each row on all threads. False when one of them is not finite: aten takes its sums in
-// another order, so whether and where they overflow is for aten to say.
+// Calls moment = row(i, room) for each row on all threads. False when one of them is not finite: aten takes its sums in
+// another order, so whether and where they overflow is for aten to say. `room` is for a row of floats that lies nowhere
+// else, as where it has 16 bits in memory.
 template <typename Row>
-bool for_each_row(int64_t rows, int64_t width, Row&& row) {
+bool for_each_row(int64_t rows, int64_t width, bool needs_room, Row&& row) {
   constexpr int64_t elements_worth_waking = 16384;
   std::atomic<bool> finite{true};
   at::parallel_for(0, rows, grain_of(rows, rows * width, elements_worth_waking), [&](int64_t begin, int64_t end) {
+    const at::Tensor memory = needs_room ? scratch(sizeof(float) * static_cast<size_t>(width)) : at::Tensor();
+    float* room = needs_room ? static_cast<float*>(memory.data_ptr()) : nullptr;
     bool all = true;
-    for (int64_t i = begin; i < end; ++i) all &= std::isfinite(row(i));
+    for (int64_t i = begin; i < end; ++i) all &= std::isfinite(row(i, room));
     if (!all) finite = false;
   });
   return finite;
 }
 
-// The rows of a result: floats, or with an affine 8-bit numbers, each of which is made of a row of floats that a thread has.
+// The rows of a result: floats or numbers of 16 bits, or with an affine 8-bit numbers. What are no floats is made of a row
+// of floats that a thread has.
 class ResultRows {
  public:
+  ResultRows(const at::Tensor& like, int64_t width, at::ScalarType dtype)
+      : tensor_(empty_result(like.sizes(), like.options().dtype(dtype))), width_(width) {
+    if (dtype != at::kByte) rows_.emplace(tensor_, width);
+  }
   ResultRows(const at::Tensor& like, int64_t width, const std::optional<Affine>& affine)
-      : tensor_(empty_result(like.sizes(), at::TensorOptions(affine ? at::kByte : at::kFloat))), width_(width) {
+      : ResultRows(like, width, affine ? at::kByte : like.scalar_type()) {
     if (affine) rounding_.emplace(*affine);
   }
 
   const at::Tensor& tensor() const { return tensor_; }
+  bool are_floats() const { return tensor_.scalar_type() == at::kFloat; }
 
-  // Row `i`, of which compute(floats) makes the floats.
+  // Row `i`, of which compute(floats) makes the floats, in `room` unless they are the result's own.
   template <typename Compute>
-  float write(int64_t i, Compute&& compute) const {
-    if (!rounding_) return compute(tensor_.mutable_data_ptr<float>() + i * width_);
-    thread_local std::vector<float> floats;
-    floats.resize(static_cast<size_t>(width_));
-    const float moment = compute(floats.data());
-    kernels().quantize.quantize(floats.data(), 1, width_, nullptr, rounding_->inverse_scale, rounding_->zero_point,
-                                tensor_.mutable_data_ptr<uint8_t>() + i * width_);
+  float write(int64_t i, float* room, Compute&& compute) const {
+    float* floats = rows_ ? rows_->place(i, room) : room;
+    const float moment = compute(floats);
+    if (rows_) {
+      rows_->write(i, floats);
+    } else {
+      kernels().quantize.quantize(floats, 1, width_, nullptr, rounding_->inverse_scale, rounding_->zero_point,
+                                  tensor_.mutable_data_ptr<uint8_t>() + i * width_);
+    }
     return moment;
   }
 
@@ -72,24 +85,33 @@ class ResultRows {
   at::Tensor tensor_;
   int64_t width_;
   std::optional<AffineRounding> rounding_;
+  std::optional<RowsToWrite> rows_;
 };
 
 at::Tensor rounded(const at::Tensor& y, const std::optional<Affine>& affine) {
   return affine ? quantize(y, *affine) : y;
 }
 
+bool is_half(at::ScalarType dtype) { return dtype == at::kBFloat16 || dtype == at::kHalf; }
+
 const char* reason_for_aten(const at::Tensor& tensor) {
-  if (!is_plain_cpu_float(tensor)) return "an operand is not a float32 CPU tensor";
+  if (!has_float_rows(tensor)) return "an operand is no CPU tensor of float32 or 16 bits";
   if (!tensor.is_contiguous()) return "an operand is not contiguous";
   if (wants_gradient(tensor)) return "an operand requires a gradient";
   return nullptr;
 }
 
-const char* reason_for_aten(std::initializer_list<at::Tensor> operands) {
-  if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
-  for (const at::Tensor& operand : operands) {
-    if (!operand.defined()) return "it has no weight or no bias";
-    if (const char* reason = reason_for_aten(operand)) return reason;
+// Of scale and shift, which have the dtype of x or float32, both the same. Undefined ones are none.
+const char* reason_for_aten(const at::Tensor& x, std::initializer_list<at::Tensor> vectors,
+                            at::IntArrayRef normalized_shape) {
+  std::optional<at::ScalarType> dtype;
+  for (const at::Tensor& vector : vectors) {
+    if (!vector.defined()) continue;
+    if (const char* reason = reason_for_aten(vector)) return reason;
+    if (vector.sizes() != normalized_shape) return "the shapes do not fit";
+    if (vector.scalar_type() != dtype.value_or(vector.scalar_type())) return "its weight and bias are of two dtypes";
+    dtype = vector.scalar_type();
+    if (dtype != at::kFloat && dtype != x.scalar_type()) return "its weight is of another dtype";
   }
   return nullptr;
 }
@@ -110,35 +132,49 @@ bool repeats_in(const at::Tensor& small, const at::Tensor& large) {
 
 using OptionalTensor = std::optional<at::Tensor>;
 
+at::Tensor in_floats(const OptionalTensor& vector) { return vector ? runtime::in_floats(*vector) : at::Tensor(); }
+
+const float* data_of(const at::Tensor& vector) { return vector.defined() ? vector.const_data_ptr<float>() : nullptr; }
+
 std::tuple<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& a, const at::Tensor& b,
                                                   at::IntArrayRef normalized_shape, const OptionalTensor& weight,
                                                   const OptionalTensor& bias, double eps, bool keep_sum, bool in_place,
                                                   const std::optional<Affine>& affine) {
-  const at::Tensor scale = weight.value_or(at::Tensor()), shift = bias.value_or(at::Tensor());
-  const char* reason = reason_for_aten({a, b, scale, shift});
+  const char* reason = at::autocast::is_autocast_enabled(at::kCPU) ? "autocast is on" : reason_for_aten(a);
+  if (!reason) reason = reason_for_aten(b);
+  if (!reason && a.scalar_type() != b.scalar_type()) reason = "its operands are of two dtypes";
+  if (!reason && (!weight || !bias)) reason = "it has no weight or no bias";
+  if (!reason) reason = reason_for_aten(a, {*weight, *bias}, normalized_shape);
   const bool a_repeats = a.numel() < b.numel();
   const at::Tensor &large = a_repeats ? b : a, &small = a_repeats ? a : b;
   if (!reason && (!repeats_in(small, large) || (in_place && a.sizes() != large.sizes()))) {
     reason = "an operand is broadcast";
   }
-  if (!reason && (!ends_in(large, normalized_shape) || scale.sizes() != normalized_shape ||
-                  shift.sizes() != normalized_shape || small.numel() < scale.numel())) {
+  if (!reason && (!ends_in(large, normalized_shape) || small.numel() < weight->numel())) {
     reason = "the shapes do not fit";
   }
   if (!reason) {
-    const int64_t width = scale.numel(), period = small.numel() / width;
+    const int64_t width = weight->numel(), period = small.numel() / width;
     const ResultRows y(large, width, affine);
     const at::Tensor sum = keep_sum ? empty_result(large.sizes(), large.options()) : at::Tensor();
-    const float *from_large = large.const_data_ptr<float>(), *from_small = small.const_data_ptr<float>();
-    const float *from_scale = scale.const_data_ptr<float>(), *from_shift = shift.const_data_ptr<float>();
-    float* to_sum = keep_sum ? sum.mutable_data_ptr<float>() : nullptr;
-    const auto add_layer_norm_row = kernels().norms.add_layer_norm_row;
-    const bool finite = for_each_row(large.numel() / width, width, [&](int64_t row) {
-      const int64_t at = row * width;
-      return y.write(row, [&](float* to) {
-        return add_layer_norm_row(from_large + at, from_small + row % period * width, from_scale, from_shift,
-                                  static_cast<float>(eps), width, to_sum ? to_sum + at : to, to);
-      });
+    const auto to_sum = keep_sum ? std::optional(RowsToWrite(sum, width)) : std::nullopt;
+    const RowsToRead from_large(large, width), from_small(small, width);
+    const at::Tensor scale = in_floats(weight), shift = in_floats(bias);
+    const float *from_scale = data_of(scale), *from_shift = data_of(shift);
+    const NormKernels& norms = kernels().norms;
+    const auto added = static_cast<float>(eps);
+    const auto of_floats = [&](int64_t row, float* to) {
+      return norms.add_layer_norm_row(from_large.row(row, nullptr), from_small.row(row % period, nullptr), from_scale,
+                                      from_shift, added, width, to_sum ? to_sum->place(row, nullptr) : to, to);
+    };
+    const auto of_halves = [&](int64_t row, float* to) {
+      from_large.add(row, from_small, row % period, to);
+      if (to_sum) to_sum->write(row, to);
+      return norms.layer_norm_row(to, from_scale, from_shift, added, width, to);
+    };
+    const bool is_float = large.scalar_type() == at::kFloat;
+    const bool finite = for_each_row(large.numel() / width, width, !y.are_floats(), [&](int64_t row, float* room) {
+      return y.write(row, room, [&](float* to) { return is_float ? of_floats(row, to) : of_halves(row, to); });
     });
     if (finite) return {y.tensor(), sum};
     reason = "a row is not finite";
@@ -151,22 +187,20 @@ std::tuple<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& a, const at:
 at::Tensor layer_norm(const at::Tensor& x, at::IntArrayRef normalized_shape, const OptionalTensor& weight,
                       const OptionalTensor& bias, double eps, const std::optional<Affine>& affine) {
   const char* reason = at::autocast::is_autocast_enabled(at::kCPU) ? "autocast is on" : reason_for_aten(x);
-  for (const OptionalTensor* vector : {&weight, &bias}) {
-    if (reason || !*vector) continue;
-    reason = reason_for_aten(**vector);
-    if (!reason && (*vector)->sizes() != normalized_shape) reason = "the shapes do not fit";
+  if (!reason) {
+    reason = reason_for_aten(x, {weight.value_or(at::Tensor()), bias.value_or(at::Tensor())}, normalized_shape);
   }
   if (!reason && !ends_in(x, normalized_shape)) reason = "the shapes do not fit";
   if (!reason) {
     const int64_t width = c10::multiply_integers(normalized_shape);
     const ResultRows y(x, width, affine);
-    const float* from_x = x.const_data_ptr<float>();
-    const float* from_weight = weight ? weight->const_data_ptr<float>() : nullptr;
-    const float* from_bias = bias ? bias->const_data_ptr<float>() : nullptr;
+    const RowsToRead from_x(x, width);
+    const at::Tensor scale = in_floats(weight), shift = in_floats(bias);
+    const float *from_scale = data_of(scale), *from_shift = data_of(shift);
     const auto layer_norm_row = kernels().norms.layer_norm_row;
-    const bool finite = for_each_row(x.numel() / width, width, [&](int64_t row) {
-      return y.write(row, [&](float* to) {
-        return layer_norm_row(from_x + row * width, from_weight, from_bias, static_cast<float>(eps), width, to);
+    const bool finite = for_each_row(x.numel() / width, width, !y.are_floats(), [&](int64_t row, float* room) {
+      return y.write(row, room, [&](float* to) {
+        return layer_norm_row(from_x.row(row, room), from_scale, from_shift, static_cast<float>(eps), width, to);
       });
     });
     if (finite) return y.tensor();
@@ -178,23 +212,30 @@ at::Tensor layer_norm(const at::Tensor& x, at::IntArrayRef normalized_shape, con
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, std::optional<at::ScalarType> dtype,
                     at::OptionalIntArrayRef normalized_shape) {
-  const char* reason = reason_for_aten({x, weight});
-  if (!reason && dtype.value_or(at::kFloat) != at::kFloat) reason = "the result is not float32";
+  const char* reason = at::autocast::is_autocast_enabled(at::kCPU) ? "autocast is on" : reason_for_aten(x);
+  if (!reason) reason = reason_for_aten(weight);
+  const at::ScalarType result = at::promote_types(weight.scalar_type(), dtype.value_or(x.scalar_type()));
+  if (!reason && normalized_shape && weight.scalar_type() != x.scalar_type()) reason = "its weight is of another dtype";
+  // Float32 shows the roundings on the way, which we don't make.
+  const bool is_all_float = x.scalar_type() == at::kFloat && dtype.value_or(at::kFloat) == at::kFloat;
+  if (!reason && !is_half(result) && !(result == at::kFloat && is_all_float)) reason = "it is rounded on the way";
   const bool last_dimension_only = !normalized_shape || *normalized_shape == weight.sizes();
   if (!reason && (weight.dim() != 1 || !ends_in(x, weight.sizes()) || !last_dimension_only)) {
     reason = "the shapes do not fit";
   }
   if (!reason) {
     const int64_t width = weight.numel();
-    const at::Tensor y = empty_result(x.sizes(), x.options());
-    const float *from_x = x.const_data_ptr<float>(), *from_weight = weight.const_data_ptr<float>();
-    float* to_y = y.mutable_data_ptr<float>();
+    const ResultRows y(x, width, result);
+    const RowsToRead from_x(x, width);
+    const at::Tensor scale = runtime::in_floats(weight);
+    const auto* from_scale = scale.const_data_ptr<float>();
     const auto rms_norm_row = kernels().norms.rms_norm_row;
-    const bool finite = for_each_row(x.numel() / width, width, [&](int64_t row) {
-      const int64_t at = row * width;
-      return rms_norm_row(from_x + at, from_weight, static_cast<float>(eps), width, to_y + at);
+    const bool finite = for_each_row(x.numel() / width, width, !y.are_floats(), [&](int64_t row, float* room) {
+      return y.write(row, room, [&](float* to) {
+        return rms_norm_row(from_x.row(row, room), from_scale, static_cast<float>(eps), width, to);
+      });
     });
-    if (finite) return y;
+    if (finite) return y.tensor();
     reason = "a row is not finite";
   }
   RECORD_FUNCTION(c10::str("ipex::rms_norm in aten: ", reason), {});

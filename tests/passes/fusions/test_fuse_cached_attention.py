@@ -1,9 +1,12 @@
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 import ipex
+from low_precision import assert_no_worse
 from support import assert_rewrites, assert_round_trip, assert_unchanged, check_against_eager, graph_ir, kinds
 
 NAME = "fuse_cached_attention"
@@ -108,6 +111,21 @@ def test_computes_in_bfloat16():
     with torch.no_grad():
         for ours, theirs in zip(optimized(*given), model(*given)):
             torch.testing.assert_close(ours, theirs, rtol=3e-2, atol=3e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("new", [1, 5])
+def test_a_model_of_16_bits(dtype, new):
+    """Joined by the thread that reads them, as in float32."""
+    model = Step().eval().to(dtype)
+    given = tuple(t.to(dtype) for t in inputs(2, 9, new))
+    optimized = ipex.jit_optimize(torch.jit.trace(model, given))
+    assert kinds(optimized)["ipex::cached_attention"] == 1
+    with torch.no_grad():
+        exact = copy.deepcopy(model).double()(*(t.double() for t in given))
+        for ours, stock, true in zip(optimized(*given), model(*given), exact):
+            assert (ours.dtype, ours.stride()) == (stock.dtype, stock.stride())
+            assert_no_worse(ours, stock, true, dtype)
 
 
 def test_can_be_switched_off():

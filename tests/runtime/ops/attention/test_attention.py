@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-import ipex  # noqa: F401
+import ipex
+from low_precision import assert_no_worse, both_dtypes
 from support import assert_same, why_aten
 
 INF = math.inf
@@ -121,8 +122,7 @@ def test_special_values(which, number):
 
 def test_the_rest_is_computed_step_by_step():
     query, key, value = inputs()
-    check(query.double(), key.double(), value.double(), reason="not a float32")
-    check(query.bfloat16(), key.bfloat16(), value.bfloat16(), reason="not a float32")
+    check(query.double(), key.double(), value.double(), reason="float32 or 16 bits")
     check(query[:0], key[:0], value[:0], reason="empty")
     check(query[:, :, :0], key, value, reason="empty")
     check(query, key[:, :, :0], value[:, :, :0], reason="empty")
@@ -130,7 +130,65 @@ def test_the_rest_is_computed_step_by_step():
     check(query[0], key, value, reason="dimensions")
     check(query, key, value, torch.randn(4, 1, 1, 1, 7), reason="shape of the scores")
     check(query[:1], key[:1], value[:1], torch.randn(2, 1, 1, 7), reason="shape of the scores")
-    check(query, key, value, torch.tensor(1.0), reason="not a float32")
+    check(query, key, value, torch.tensor(1.0), reason="no CPU tensor of float32 or 16 bits")
+
+
+def check_16_bits(steps, operands, numbers, eager, queries: int, dtype: torch.dtype, why: str | None = None) -> None:
+    """`eager(scores, operands)` is what the steps between the products are, in the dtype of the scores."""
+    sizes = [(2, 3, queries, 16), KEY, VALUE]
+    query, key, value = (heads(*size).to(dtype) for size in sizes)
+    stock = eager(query @ key.transpose(-1, -2), operands) @ value
+    wide = [operand if operand.dtype == torch.bool else operand.double() for operand in operands]
+    exact = eager(query.double() @ key.double().transpose(-1, -2), wide).double() @ value.double()
+    arguments = (query, key.transpose(-1, -2), value, ["matmul", *steps, "matmul"], operands, numbers, True)
+    actual = torch.ops.ipex.attention(*arguments)
+    assert (actual.dtype, actual.stride()) == (stock.dtype, stock.stride())
+    assert_no_worse(actual, stock, exact, dtype, times=1)
+    said = why_aten(lambda: torch.ops.ipex.attention(*arguments))
+    if why is None and ipex.isa.has_amx() and queries > 3:
+        why = "aten multiplies 16 bits with AMX"
+    assert (said is None) == (why is None), said
+    assert why is None or why in str(said)
+
+
+@both_dtypes
+@pytest.mark.parametrize("queries", [1, 5, 70])
+def test_16_bits(dtype, queries):
+    number = {torch.bfloat16: 15.0, torch.float16: 5.0, torch.float32: 6.0}  # of ScalarType
+    mask, hidden = torch.randn(queries, 7).to(dtype), torch.randn(2, 1, queries, 7) < -1
+    lowest = torch.finfo(dtype).min
+    for steps, operands, numbers, eager_steps in (
+        (["div_number", "softmax"], [], [4.0, -1], lambda s, o: (s / 4).softmax(-1)),
+        (["mul_number", "add", "softmax"], [mask], [0.25, -1], lambda s, o: (s * 0.25 + o[0]).softmax(-1)),
+        # As in GPT-2 and BERT of Hugging Face: the softmax in float32, back to the dtype of the values.
+        (
+            ["add", "softmax_to", "to"],
+            [mask],
+            [-1, number[torch.float32], number[dtype]],
+            lambda s, o: (s + o[0]).softmax(-1, torch.float32 if s.dtype == dtype else None).to(s.dtype),
+        ),
+        (["masked_fill", "softmax"], [hidden], [lowest, -1], lambda s, o: s.masked_fill(o[0], lowest).softmax(-1)),
+        # A mask of float32 makes them float32.
+        (
+            ["add", "softmax", "to"],
+            [mask.float()],
+            [-1, number[dtype]],
+            lambda s, o: (s + o[0]).softmax(-1).to(s.dtype),
+        ),
+    ):
+        check_16_bits(steps, operands, numbers, eager_steps, queries, dtype)
+
+
+def test_what_eager_refuses_in_16_bits():
+    query, key, value = (t.bfloat16() for t in inputs())
+    call = torch.ops.ipex.attention
+    with pytest.raises(RuntimeError):  # weights of float32 times values of bfloat16
+        call(query, key.transpose(-1, -2), value, ["matmul", "softmax_to", "matmul"], [], [-1, 6.0], True)
+    hidden = torch.zeros(5, 7, dtype=torch.bool)
+    with pytest.raises(RuntimeError, match="overflow"):
+        ours(query.half(), key.half(), value.half(), hidden, -1e9)
+    with pytest.raises(RuntimeError):
+        ours(query, key.half(), value)
 
 
 def test_an_error_is_that_of_eager():

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import ipex
+from low_precision import assert_no_worse, both_dtypes
 from support import assert_same, check_against_eager, kinds, own_thread_count, why_aten
 
 INF = math.inf
@@ -151,13 +152,70 @@ def test_other_ranks_than_four(queries):
 def test_what_aten_computes():
     query, key, value = inputs()
     check(query.double(), key.double(), value.double(), reason="float32")
-    check(query.bfloat16(), key.bfloat16(), value.bfloat16(), reason="float32")
     check(*(t[0, 0] for t in inputs()), reason="no heads of one rank")
     check(query, key[0], value[0], reason="no heads of one rank")
     check(query[:0], key[:0], value[:0], reason="empty")
     check(query, key[:, :1], value[:, :1], reason="do not fit")
     with torch.autocast("cpu", torch.bfloat16):
         check(query, key, value, reason="autocast")
+
+
+def check_16_bits(tensors: list[Tensor], mask: Tensor | None = None, **options) -> None:
+    """By our kernels, but for AMX: no worse than aten."""
+    with torch.no_grad():
+        stock = call(F.scaled_dot_product_attention, *tensors, mask, **options)
+        wide = None if mask is None else mask if mask.dtype == torch.bool else mask.double()
+        exact = call(F.scaled_dot_product_attention, *(t.double() for t in tensors), wide, **options)
+        actual = ours(*tensors, mask, **options)
+        said = why_aten(lambda: ours(*tensors, mask, **options))
+    assert (actual.dtype, actual.stride()) == (stock.dtype, stock.stride())
+    assert_no_worse(actual, stock, exact, stock.dtype, times=1)
+    assert said == ("aten multiplies 16 bits with AMX" if ipex.isa.has_amx() and tensors[0].size(-2) > 3 else None)
+
+
+def in_dtype(tensors: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    return [tensor.to(dtype) for tensor in tensors]
+
+
+@both_dtypes
+@pytest.mark.parametrize("queries", [1, 3, 4, 65, 200])
+@pytest.mark.parametrize("keys", [1, 7, 16, 130])
+@pytest.mark.parametrize("width", [1, 8, 40, 64, 128])
+def test_16_bits(dtype, queries, keys, width):
+    tensors = in_dtype(inputs(queries, keys, width, batch=1, count=2), dtype)
+    check_16_bits(tensors)
+    check_16_bits(tensors, torch.randn(queries, keys).to(dtype))
+    check_16_bits(tensors, torch.randn(queries, keys) < 5)
+    if queries <= keys:
+        check_16_bits(tensors, causal=True)
+
+
+@both_dtypes
+@pytest.mark.parametrize("queries", [1, 9])
+def test_16_bits_in_other_layouts(dtype, queries):
+    query, key, value = in_dtype(inputs(queries, count=6), dtype)
+    check_16_bits([query, key[:, :2], value[:, :2]], gqa=True)
+    check_16_bits([query.contiguous(), key, value.contiguous()])
+    check_16_bits([t[..., ::2] for t in (query, key, value)])
+    check_16_bits([query, key, value[..., :8]])
+    check_16_bits([t[:, 0] for t in (query, key, value)])
+    check_16_bits([query, key, value], scale=0.3)
+
+
+@both_dtypes
+@pytest.mark.parametrize("queries", [1, 9])
+def test_16_bits_that_are_not_ordinary(dtype, queries):
+    for which in range(3):
+        for number in (math.nan, INF):
+            tensors = in_dtype(inputs(queries, 100), dtype)
+            tensors[which][0, 1, 0, 3] = number
+            stock = call(F.scaled_dot_product_attention, *tensors)
+            torch.testing.assert_close(ours(*tensors), stock, equal_nan=True)
+            torch.testing.assert_close(
+                ours(*tensors, causal=True),
+                call(F.scaled_dot_product_attention, *tensors, causal=True),
+                equal_nan=True,
+            )
 
 
 def test_heads_that_are_shared():

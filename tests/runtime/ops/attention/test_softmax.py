@@ -1,10 +1,12 @@
 import math
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
 
 import ipex  # noqa: F401
+from low_precision import assert_no_worse, both_dtypes
 from support import assert_same, fast
 
 
@@ -54,6 +56,30 @@ def test_rows_that_are_not_finite(value, where):
     check(torch.full((2, 9), -math.inf), by_kernel=False)
 
 
+@both_dtypes
+@pytest.mark.parametrize("shape", [(1,), (7,), (3, 33), (2, 4, 16), (300, 5), (2, 3, 5, 197)])
+@pytest.mark.parametrize("result", [None, torch.float32])
+def test_16_bits(dtype, shape, result):
+    for x in (torch.randn(shape).to(dtype) * 3, torch.randn(*shape, 2).to(dtype).movedim(-1, 0)):
+        stock, ours = torch.softmax(x, -1, result), torch.ops.ipex.softmax(x, -1, result)
+        assert (ours.dtype, ours.stride()) == (stock.dtype, stock.stride())
+        if result:
+            assert torch.equal(ours, torch.ops.ipex.softmax(x.float(), -1, None))
+        else:
+            assert_no_worse(ours, stock, torch.softmax(x.double(), -1), dtype, times=1)
+        assert fast(partial(torch.ops.ipex.softmax, x, -1, result))
+
+
+@both_dtypes
+def test_16_bits_that_are_no_numbers(dtype):
+    x = torch.randn(5, 20).to(dtype)
+    x[1, 3:] = -math.inf
+    torch.testing.assert_close(torch.ops.ipex.softmax(x, -1, None), torch.softmax(x, -1))
+    assert fast(lambda: torch.ops.ipex.softmax(x, -1, None))
+    x[2, 4] = math.nan
+    check(x, by_kernel=False)
+
+
 @pytest.mark.parametrize("shape", [(2, 5, 7, 3), (1, 4, 9, 9), (3, 1, 40, 2), (1, 6, 1, 33)])
 def test_rows_that_are_no_runs_of_memory(shape):
     x = torch.randn(shape)
@@ -73,7 +99,8 @@ def test_the_rest_is_left_to_aten():
     check(x, -2, by_kernel=False)
     check(x.double(), by_kernel=False)
     check(x, dtype=torch.float64, by_kernel=False)
-    check(x.bfloat16(), dtype=torch.float32, by_kernel=False)
+    check(x, dtype=torch.bfloat16, by_kernel=False)
+    check(x.bfloat16(), dtype=torch.float16, by_kernel=False)
     check(x[:0], by_kernel=False)
     check(torch.tensor(2.0), by_kernel=False)
     with torch.autocast("cpu", torch.bfloat16):
