@@ -53,6 +53,7 @@ Pass rewrite_cat();
 Pass rewrite_attention();
 Pass rewrite_group_norm();
 Pass rewrite_layer_norm();
+Pass rewrite_channel_mixing();
 Pass rewrite_softmax();
 Pass rewrite_pooling();
 Pass fuse_rotary();

@@ -12,6 +12,7 @@
 // Any number of steps, in any order, in place or not: mul, div, add, masked_fill, where, casts; views, which make images of
 // windows, so that each window gets its mask; bmm and baddbmm as well as matmul; a query that is multiplied by a number.
 // They are data: the op does what they say, the fast way where that gives the same (runtime/ops/attention/attention.cpp).
+// Attention of images has its channels before its pixels: %v @ %p^T, with the steps [.., "softmax", "turned_matmul"].
 // Declines when something else stands between the products, when somebody reads the scores or the probabilities (a model
 // that returns its attention weights), when softmax is not over the last dimension, and when memory is overwritten in
 // between.
@@ -50,8 +51,26 @@ struct Attention {
   std::vector<Step> steps;       // in the order of the graph, both products included
   Node* scaled_query = nullptr;  // what multiplies the query by `factor`, if that becomes a step too
   Number factor{};
-  std::string unknown;  // the op that none of them is, if the chain ends there
+  Node* turn = nullptr;  // what transposes the probabilities, where the product with the value is %v @ %p^T
+  std::string unknown;   // the op that none of them is, if the chain ends there
 };
+
+// The two dimensions that a node swaps, if they may be the last two.
+std::optional<std::vector<Number>> swapped_dimensions(const Node* node) {
+  if (node->kind() == c10::aten::transpose) {
+    const auto a = number(node->input(1)), b = number(node->input(2));
+    if (a && b) return std::vector{Number{*a}, Number{*b}};
+  }
+  const auto order = node->kind() == c10::aten::permute ? toIValue(node->input(1)) : std::nullopt;
+  if (!order) return std::nullopt;
+  std::vector<int64_t> dims = order->toIntVector();
+  if (dims.size() < 2) return std::nullopt;
+  std::swap(dims.end()[-1], dims.end()[-2]);
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (dims[i] != static_cast<int64_t>(i)) return std::nullopt;
+  }
+  return std::vector{Number{static_cast<double>(dims.end()[-2])}, Number{static_cast<double>(dims.end()[-1])}};
+}
 
 size_t query_of(const Node* product) { return product->kind() == c10::aten::baddbmm ? 1 : 0; }
 
@@ -61,10 +80,22 @@ class Reader {
 
   // The chain of steps that ends in the product `last_`. Empty when it is no attention.
   std::optional<Attention> read() {
+    if (auto attention = read({last_, last_->input(0), name_of_product(last_), {}, {}})) return attention;
+    Node* turn = last_->input(1)->node();
+    const auto swapped = swapped_dimensions(turn);
+    if (!swapped) return std::nullopt;
+    auto attention = read({last_, turn->input(0), "turned_" + name_of_product(last_), {}, *swapped});
+    if (attention) attention->turn = turn;
+    return attention;
+  }
+
+ private:
+  std::optional<Attention> read(Step last) {
     Attention attention;
-    attention.steps.push_back({last_, last_->input(0), name_of_product(last_), {}, {}});
     bool seen_softmax = false;
-    for (Value* scores = last_->input(0); scores;) {
+    Value* scores = last.scores;
+    attention.steps.push_back(std::move(last));
+    while (scores) {
       auto step = read_step(scores->node());
       if (!step) {
         attention.unknown = kind_of(scores->node());
@@ -84,7 +115,6 @@ class Reader {
     return attention;
   }
 
- private:
   static std::string name_of_product(const Node* node) { return node->kind() == c10::aten::bmm ? "bmm" : "matmul"; }
 
   void find_scaled_query(Attention& attention) const {
@@ -274,15 +304,21 @@ std::vector<Value*> values_read(const Attention& attention) {
 std::optional<std::string> reason_against(const Attention& attention) {
   if (!attention.unknown.empty()) return attention.unknown + " stands between its products";
   const Node *first = attention.steps.front().node, *last = attention.steps.back().node;
+  constexpr const char *between_blocks = "an if or a loop stands in between",
+                       *read_elsewhere = "another reader needs its scores or probabilities";
+  if (attention.turn) {
+    if (attention.turn->owningBlock() != last->owningBlock()) return between_blocks;
+    if (attention.turn->output()->uses().size() != 1) return read_elsewhere;
+  }
   for (const Step& step : attention.steps) {
-    if (step.node->owningBlock() != last->owningBlock()) return "an if or a loop stands in between";
+    if (step.node->owningBlock() != last->owningBlock()) return between_blocks;
     size_t own_readers = 1;
     for (const Step& other : attention.steps) {
       own_readers += other.reference == step.node->output();
       own_readers += other.expansion && other.scores == step.node->output();
     }
     if (step.node != last && step.node->output()->uses().size() != own_readers) {
-      return "another reader needs its scores or probabilities";
+      return read_elsewhere;
     }
     if (step.name.starts_with("softmax")) {
       const int64_t dimension = toIValue(step.node->input(1))->toInt();
@@ -352,11 +388,13 @@ void rewrite(const Attention& attention) {
   const auto list = [&](const c10::TypePtr& type, const std::vector<Value*>& values) {
     return graph->insertNode(graph->createList(type, values))->output();
   };
-  Node* fused = graph->insertNode(graph->create(
-      Symbol::fromQualString("ipex::attention"),
-      {query, first->input(key), last->input(1), graph->insertConstant(names), list(c10::TensorType::get(), operands),
-       list(c10::FloatType::get(), numbers), graph->insertConstant(!takes_any_layout(last->output()))}));
+  Node* fused = graph->insertNode(
+      graph->create(Symbol::fromQualString("ipex::attention"),
+                    {query, first->input(key), last->input(attention.turn ? 0 : 1), graph->insertConstant(names),
+                     list(c10::TensorType::get(), operands), list(c10::FloatType::get(), numbers),
+                     graph->insertConstant(attention.turn || !takes_any_layout(last->output()))}));
   replace(last, fused);
+  if (attention.turn) attention.turn->destroy();
   for (auto step = attention.steps.rbegin() + 1; step != attention.steps.rend(); ++step) {
     step->node->destroy();
     if (step->expansion) step->expansion->destroy();

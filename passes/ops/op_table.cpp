@@ -346,6 +346,7 @@ std::vector<Op> rows() {
       fresh);
   table.ops("ipex::layer_norm", fresh, hides_strides | rounds);
   table.ops("ipex::vector_norm", fresh, hides_strides);
+  table.ops("ipex::mix_channels", fresh, float32_only);
   table.ops("ipex::baddbmm_term ipex::einsum_factor ipex::einsum_factor.sizes", maybe_view);
   table.ops("ipex::channel_shuffle", maybe_view, contiguous_in_eager);
   table.ops("ipex::to_channels_last ipex::restore_layout", maybe_view, chooses);

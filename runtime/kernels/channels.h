@@ -23,6 +23,10 @@ struct ChannelKernels {
                                 int64_t channels, bool relu, float inverse_scale, float zero_point, uint8_t* y,
                                 int64_t pitch);
   void (*scale_plane)(const float* x, float scale, float shift, int64_t size, bool relu, float* y);
+  // For each output: its bias, and the sum of the inputs times its row of `weight`, for `pixels` of planes of `plane`
+  // elements. `bias` may be null.
+  void (*mix_planes)(const float* x, const float* weight, const float* bias, int64_t plane, int64_t pixels,
+                     int64_t inputs, int64_t outputs, float* y);
 };
 
 }  // namespace ipex::runtime

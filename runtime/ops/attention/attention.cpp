@@ -12,6 +12,7 @@
 //   where                        a mask from operands, the value elsewhere as for masked_fill; and where_tensor
 //   to                           a dtype from numbers; type_as takes that of the step with this number
 //   view, reshape                how many sizes, and the sizes, from numbers
+//   turned_matmul, turned_bmm    last of all, value @ what has these two dimensions, from numbers, swapped
 //   softmax                      the dimension from numbers; softmax_to takes a dtype as well
 //
 // A name that ends in _ works in place. So `compute_steps` gives what eager gives, whatever the tensors are. Where they
@@ -35,6 +36,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <string_view>
 
 #include "kernels/kernels.h"
 #include "memory/result_memory.h"
@@ -102,6 +104,9 @@ at::Tensor compute_step(const std::string& step, const at::Tensor& scores, Argum
               "'. The model was written by a newer ipex: upgrade, or optimise it again.");
 }
 
+constexpr std::string_view turned = "turned_";
+bool is_turned(const std::vector<std::string>& steps) { return steps.back().starts_with(turned); }
+
 at::Tensor multiply(const std::string& step, const at::Tensor& a, const at::Tensor& b) {
   return step == "bmm" ? at::bmm(a, b) : at::matmul(a, b);
 }
@@ -129,7 +134,9 @@ at::Tensor compute_steps(at::Tensor query, const at::Tensor& key_transposed, con
                                    : compute_step(steps[i], result, arguments);
     dtypes.push_back(result.scalar_type());
   }
-  return multiply(steps.back(), result, value);
+  if (!is_turned(steps)) return multiply(steps.back(), result, value);
+  const int64_t a = arguments.integer(), b = arguments.integer();
+  return multiply(steps.back().substr(turned.size()), value, result.transpose(a, b));
 }
 
 // The largest magnitude in a tensor, which may be strided; NaN or infinity where there is one. Goes through memory in
@@ -435,21 +442,33 @@ class Fused {
   bool vanishes_ = false;  // a masked score is -infinity in the mask and another number in eager: nothing may follow
 };
 
+bool are_last_two(int64_t a, int64_t b, int64_t rank) {
+  const auto counted = [&](int64_t dimension) { return dimension < 0 ? dimension + rank : dimension; };
+  return std::minmax({counted(a), counted(b)}) == std::pair(rank - 2, rank - 1);
+}
+
 // The result of the fused kernel, or undefined and a reason.
 at::Tensor compute_fused(const at::Tensor& query, const at::Tensor& key_transposed, const at::Tensor& value,
                          const std::vector<std::string>& steps, Arguments arguments, bool eager_layout, bool rounds,
                          const std::optional<AttentionAffines>& affines, const char*& reason) {
+  const bool is_turned = runtime::is_turned(steps);
+  const at::Tensor rows = is_turned && value.dim() > 1 ? value.transpose(-2, -1) : value;
   reason = at::autocast::is_autocast_enabled(at::kCPU)
                ? "autocast is on"
-               : Fused::reason_against(query, key_transposed, value, affines.has_value());
+               : Fused::reason_against(query, key_transposed, rows, affines.has_value());
   if (reason) return {};
-  Fused fused(query, key_transposed, value, affines);
+  Fused fused(query, key_transposed, rows, affines);
   for (size_t i = 0; !reason && i + 1 < steps.size(); ++i) reason = fused.add_step(steps[i], arguments);
   if (!reason) reason = fused.reason_at_the_end();
+  if (!reason && is_turned && !are_last_two(arguments.integer(), arguments.integer(), query.dim())) {
+    reason = "its weights are not transposed";
+  }
   if (reason) return {};
-  at::Tensor result = fused.run(eager_layout, rounds);
+  at::Tensor result = fused.run(eager_layout && !is_turned, rounds);
   if (!result.defined()) reason = "a number is not finite or very large, or a query sees no key";
-  return result;
+  if (!result.defined() || !is_turned) return result;
+  const at::Tensor turned_back = result.transpose(-2, -1);
+  return eager_layout ? with_format(turned_back, at::MemoryFormat::Contiguous) : turned_back;
 }
 
 void check_steps(const std::vector<std::string>& steps) {

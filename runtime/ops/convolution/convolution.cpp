@@ -190,6 +190,50 @@ Tensor ConvolutionContext::out_of_the_corner(const Tensor& input, const Tensor& 
   return as_original_image(with_format(batched(y), eager_format(input)), y, geometry_.spatial_rank);
 }
 
+std::vector<LiveTaps> ConvolutionContext::taps_to_keep(const Tensor& input) const {
+  // Strides of the result follow from the plain weight's, which a single number has lost, and from whether the two ends of
+  // the padding differ.
+  const bool keeps_format = weight_format() == at::MemoryFormat::Contiguous || weight_sizes()[1] > 1;
+  const bool may_trim = dtype() == at::kFloat && geometry_.spatial_rank <= 2 && !geometry_.transposed &&
+                        input.dim() == batch_rank() && geometry_.begin == geometry_.end && keeps_format;
+  if (!may_trim || !is_brgemm_at_fault(input)) return {};
+  const Ints sizes = batched(input).sizes().vec();
+  std::vector<LiveTaps> taps;
+  for (size_t i = 0; i < kernel_rank(); ++i) {
+    taps.push_back(geometry_.without_dead_taps(i, sizes, weight_sizes()));
+    if (taps.back().begin != taps.back().end || taps.back().begin < 0) return {};
+  }
+  const auto [geometry, weight] = trimmed(taps);
+  return geometry.is_brgemm_at_fault(sizes, weight) ? std::vector<LiveTaps>() : taps;
+}
+
+std::pair<ConvolutionGeometry, Ints> ConvolutionContext::trimmed(const std::vector<LiveTaps>& taps) const {
+  std::pair<ConvolutionGeometry, Ints> made{geometry_, weight_sizes()};
+  for (size_t i = 0; i < taps.size(); ++i) {
+    made.first.begin[i] = taps[i].begin;
+    made.first.end[i] = taps[i].end;
+    made.second[2 + i] = taps[i].count;
+    if (taps[i].count == 1) made.first.dilation[i] = 1;  // kernels of our own ask for that
+  }
+  return made;
+}
+
+c10::intrusive_ptr<ConvolutionContext> ConvolutionContext::with_taps(const std::vector<LiveTaps>& taps) const {
+  PrimitiveKey key;
+  for (const auto& [begin, end, from, count] : taps) key.insert(key.end(), {begin, from, count});
+  return *with_taps_.get(key, [&] {
+    Spec spec = this->spec();
+    for (size_t i = 0; i < taps.size(); ++i) {
+      spec.weight = spec.weight.narrow(static_cast<int64_t>(2 + i), taps[i].from, taps[i].count);
+    }
+    spec.weight = with_format(spec.weight, weight_format());
+    // The folded batch_norm is only taken out again for images without a batch. The result has the strides of its op.
+    spec.is_sum = follows_anchor();
+    spec.folded_scale = spec.folded_shift = spec.vanished = Tensor();
+    return c10::make_intrusive<ConvolutionContext>(spec, trimmed(taps).first);
+  });
+}
+
 Tensor ConvolutionContext::padded(const Tensor& input) const {
   Ints widths;
   for (size_t i = kernel_rank(); i-- > kernel_rank() - geometry_.spatial_rank;) {
@@ -216,6 +260,10 @@ Tensor ConvolutionContext::anchor_in_aten(const Tensor& x, const Tensor& w, cons
 
 Tensor ConvolutionContext::run_own_kernel(const Tensor& input, const std::vector<Tensor>& operands, bool may_accumulate,
                                           bool eager_layout, size_t& done) const {
+  if (const auto taps = taps_to_keep(input); !taps.empty()) {
+    done = post_ops().size();
+    return with_taps(taps)->run(input, operands, eager_layout);
+  }
   if (is_product(input)) return run_product(input, operands, may_accumulate, eager_layout, done);
   if (!is_winograds() ||
       !Winograd::is_worth_it(input_channels(), output_channels(), kernel_result_sizes(batched(input).sizes()))) {
@@ -461,7 +509,8 @@ const char* ConvolutionContext::own_reason_for_aten(const Tensor& input, bool ea
   if (eager_layout && geometry_.spatial_rank == 3 && eager_format(input) != at::MemoryFormat::Contiguous) {
     return "the layout of the result is aten's to choose";
   }
-  if (is_brgemm_at_fault(input)) return "in this corner oneDNN's kernels read what they should not";
+  if (is_brgemm_at_fault(input) && taps_to_keep(input).empty())
+    return "in this corner oneDNN's kernels read what they should not";
   return nullptr;
 }
 

@@ -87,6 +87,11 @@ class ConvolutionContext final : public PackedOp {
   // padding written out, and of a single window where there is room for no other. In float32: kernels for 16 bits pair
   // written-out zeros with what lies behind them.
   at::Tensor out_of_the_corner(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) const;
+  // The same of a float32 image whose windows are wider than it: without the taps that meet padding alone, brgemm may be
+  // right. The live taps of each dimension, or none where it is not.
+  std::vector<LiveTaps> taps_to_keep(const at::Tensor& input) const;
+  std::pair<ConvolutionGeometry, Ints> trimmed(const std::vector<LiveTaps>& taps) const;  // and the weight's sizes
+  c10::intrusive_ptr<ConvolutionContext> with_taps(const std::vector<LiveTaps>& taps) const;
   Ints no_padding() const { return Ints(kernel_rank(), 0); }
   at::Tensor padded(const at::Tensor& input) const;
   // The ops that a model would call: autocast knows them.
@@ -155,6 +160,8 @@ class ConvolutionContext final : public PackedOp {
   KernelSteps steps_;
   // By what padding is added at a call.
   mutable LruCache<PrimitiveKey, c10::intrusive_ptr<ConvolutionContext>> with_padding_{8};
+  // By which taps are kept.
+  mutable LruCache<PrimitiveKey, c10::intrusive_ptr<ConvolutionContext>> with_taps_{8};
 };
 
 }  // namespace ipex::runtime

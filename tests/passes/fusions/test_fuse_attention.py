@@ -35,6 +35,7 @@ LINES = (
 
 
 SCALED_QUERY = f"%e : Tensor = aten::mul(%q, %scale)\n{LINES[0].replace('%q', '%e')}"
+TURNED = "%t : Tensor = aten::transpose(%p, %last, %two)\n%y : Tensor = aten::matmul(%v, %t)"
 VIEWED_SCORES = "\n".join(
     (
         "%sizes : int[] = prim::ListConstruct(%one, %two, %one, %last)",
@@ -77,6 +78,17 @@ def test_fires(old, new, steps):
     assert result.count("ipex::attention") == 1
     assert result.count("aten::softmax") == result.count("aten::matmul") == result.count("aten::bmm") == 0
     assert f"value=[{steps}, " in result.graph
+
+
+def test_fires_where_the_value_is_multiplied_by_turned_weights():
+    result = assert_rewrites(NAME, attention_ir(LINES[4], TURNED))
+    assert 'value=["matmul", "div_number", "add", "softmax", "turned_matmul"]' in result.graph
+    assert result.count("aten::matmul") == result.count("aten::transpose") == 0
+
+
+@pytest.mark.parametrize("returned", ["%p", "%t"])
+def test_declines_turned_weights_that_somebody_reads(returned):
+    assert_unchanged(NAME, attention_ir(LINES[4], TURNED, returns=f"%y, {returned}"), reason="another reader")
 
 
 @pytest.mark.parametrize(
@@ -289,6 +301,49 @@ def test_a_batch_of_heads_in_one_dimension():
     optimized = check_against_eager(OldBart(), q, k, mask)
     assert kinds(optimized)["ipex::attention"] == 1
     assert "in aten" not in ops_of(optimized, q, k, mask)
+
+
+class ImageAttention(nn.Module):
+    """With the channels before the pixels, as in LeViT, non-local networks and autoencoders of images."""
+
+    def __init__(self, heads: int, turn: str) -> None:
+        super().__init__()
+        self.qkv, self.proj, self.heads, self.turn = nn.Conv2d(12, 36, 1), nn.Conv2d(12, 8, 1), heads, turn
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        b, _, h, w = x.shape
+        q, k, v = self.qkv(x).view(b, 3 * self.heads, -1, h * w).chunk(3, dim=1)
+        if self.turn == "bmm":
+            q, k, v = q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1)
+            weights = (torch.bmm(q.permute(0, 2, 1), k) * 0.5).softmax(dim=2)
+            y = torch.bmm(v, weights.permute(0, 2, 1))
+        else:
+            weights = (q.transpose(-1, -2) @ k * 0.5).softmax(dim=-1)
+            y = v @ (weights.transpose(2, 3) if self.turn == "counted" else weights.transpose(-1, -2))
+        return self.proj(nn.functional.hardswish(y.view(b, -1, h, w))), y
+
+
+@pytest.mark.parametrize("turn", ["bmm", "counted", "from the end"])
+@pytest.mark.parametrize("heads", [1, 3])
+def test_channels_before_pixels(tmp_path, heads, turn):
+    x = torch.randn(2, 12, 5, 7)
+    also = (x.to(memory_format=torch.channels_last), torch.randn(1, 12, 1, 6), torch.full((1, 12, 2, 3), torch.nan))
+    optimized = check_against_eager(ImageAttention(heads, turn), x, also=also)
+    assert kinds(optimized)["ipex::attention"] == 1
+    assert "in aten" not in ops_of(optimized, x)
+    assert_round_trip(optimized, tmp_path, x)
+
+
+class OddlyTurned(nn.Module):
+    """Weights whose other dimensions are swapped."""
+
+    def forward(self, q: Tensor) -> Tensor:
+        return q.transpose(-1, -2) @ (q @ q.transpose(-1, -2)).softmax(-1).transpose(1, 2)
+
+
+def test_other_turns_are_left_to_aten():
+    q = torch.randn(2, 4, 4, 4)
+    assert "its weights are not transposed" in ops_of(check_against_eager(OddlyTurned(), q), q)
 
 
 class TurnedScores(nn.Module):
