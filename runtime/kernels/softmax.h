@@ -1,4 +1,4 @@
-// softmax of rows, on plain pointers.
+// softmax of rows and of columns, on plain pointers.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,8 @@ namespace ipex::runtime {
 struct SoftmaxKernels {
   // False when a row has NaN or +infinity, or -infinity alone: the result is then incomplete.
   bool (*softmax_rows)(const float* x, int64_t rows, int64_t width, float* y);
+  // The same of each of `columns` columns, in rows that are `stride` apart.
+  bool (*softmax_columns)(const float* x, int64_t rows, int64_t stride, int64_t columns, float* y);
 };
 
 }  // namespace ipex::runtime

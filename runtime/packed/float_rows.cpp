@@ -17,6 +17,23 @@ const HalvesKernels* halves_of(at::ScalarType dtype) {
   return dtype == at::kBFloat16 ? &formats.bfloat16 : &formats.float16;
 }
 
+std::optional<int64_t> row_stride(const at::Tensor& tensor, size_t dimensions) {
+  const auto last = static_cast<int64_t>(dimensions);
+  int64_t dense = 1;
+  for (int64_t i = tensor.dim() - 1; i >= tensor.dim() - last; --i) {
+    if (tensor.size(i) != 1 && tensor.stride(i) != dense) return std::nullopt;
+    dense *= tensor.size(i);
+  }
+  int64_t count = 1, stride = dense;
+  for (int64_t i = tensor.dim() - last - 1; i >= 0; --i) {
+    if (tensor.size(i) == 1) continue;
+    if (count == 1) stride = tensor.stride(i);
+    if (tensor.stride(i) != count * stride) return std::nullopt;
+    count *= tensor.size(i);
+  }
+  return stride;
+}
+
 at::Tensor in_floats(const at::Tensor& tensor) {
   const HalvesKernels* halves = halves_of(tensor.scalar_type());
   if (!halves) return tensor;

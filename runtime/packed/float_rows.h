@@ -4,6 +4,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
+
 #include "kernels/halves.h"
 
 namespace ipex::runtime {
@@ -14,17 +16,22 @@ bool has_float_rows(const at::Tensor& tensor);
 // Null for float32, which needs no conversion.
 const HalvesKernels* halves_of(at::ScalarType dtype);
 
+// How far apart rows of the last `dimensions` dimensions lie, in elements. None where they are no runs of memory, or not equally
+// far apart.
+std::optional<int64_t> row_stride(const at::Tensor& tensor, size_t dimensions);
+
 // A contiguous tensor, in float32.
 at::Tensor in_floats(const at::Tensor& tensor);
 
-// Of a contiguous tensor.
+// Of a contiguous tensor, or one whose rows are `stride` elements apart.
 class RowsToRead {
  public:
-  RowsToRead(const at::Tensor& tensor, int64_t width)
+  RowsToRead(const at::Tensor& tensor, int64_t width) : RowsToRead(tensor, width, width) {}
+  RowsToRead(const at::Tensor& tensor, int64_t width, int64_t stride)
       : halves_(halves_of(tensor.scalar_type())),
         from_(static_cast<const char*>(tensor.const_data_ptr())),
         width_(width),
-        row_bytes_(width * static_cast<int64_t>(tensor.itemsize())) {}
+        row_bytes_(stride * static_cast<int64_t>(tensor.itemsize())) {}
 
   // Row `i`: in `room`, or where it lies as floats already.
   const float* row(int64_t i, float* room) const {

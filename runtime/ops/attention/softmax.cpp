@@ -1,11 +1,11 @@
-// softmax of the last dimension, with a faster exponential than aten's.
+// softmax, with a faster exponential than aten's.
 //
 //   ipex::softmax(x, dim, dtype) -> Tensor
 //
-// The kernel takes rows of ordinary numbers, and -infinity beside them: float32, or 16 bits, which are computed with as
-// floats. Rows that are no runs of memory, as where
-// heads are mixed before, are copied into the result, which is contiguous in eager too. All else is left to aten; a profiler
-// shows it, with the reason, under the name of the op.
+// The kernels take ordinary numbers, and -infinity beside them: float32, or 16 bits, which are computed with as floats. What
+// is not contiguous, as where heads are mixed before, is copied into the result, which is contiguous in eager too. Of a
+// dimension that is not the last some columns are computed side by side. All else is left to aten; a profiler shows it, with
+// the reason, under the name of the op.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
@@ -26,45 +26,77 @@
 namespace ipex::runtime {
 namespace {
 
+constexpr int64_t elements_worth_waking = 8192;
+
 const char* reason_for_aten(const at::Tensor& x, int64_t dim, std::optional<at::ScalarType> dtype) {
   if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
   if (!has_float_rows(x)) return "it is no CPU tensor of float32 or 16 bits";
   if (dtype.value_or(at::kFloat) != at::kFloat && *dtype != x.scalar_type()) return "its result has another dtype";
   if (wants_gradient(x)) return "it requires a gradient";
-  if (x.dim() == 0 || x.numel() == 0 || (dim != -1 && dim != x.dim() - 1)) return "it is not of the last dimension";
+  if (x.numel() == 0 || dim < -x.dim() || dim >= x.dim()) return "it has no such dimension, or no elements";
   return nullptr;
+}
+
+// Whether all rows are ordinary numbers; else the result is incomplete.
+bool softmax_of_rows(const at::Tensor& x, const at::Tensor& y) {
+  const int64_t width = x.size(-1), rows = x.numel() / width;
+  const bool is_float = x.scalar_type() == at::kFloat;
+  const RowsToRead from(x, width);
+  const RowsToWrite to(y, width);
+  const auto softmax_rows = kernels().softmax.softmax_rows;
+  std::atomic<bool> ordinary{true};
+  const int64_t grain = grain_of(rows, x.numel(), elements_worth_waking);
+  at::parallel_for(0, rows, grain, [&](int64_t begin, int64_t end) {
+    if (is_float) {
+      if (!softmax_rows(from.row(begin, nullptr), end - begin, width, to.place(begin, nullptr))) ordinary = false;
+      return;
+    }
+    const at::Tensor memory = scratch(sizeof(float) * static_cast<size_t>(width));
+    auto* room = static_cast<float*>(memory.data_ptr());
+    for (int64_t i = begin; i < end && ordinary; ++i) {
+      float* place = to.place(i, room);
+      if (!softmax_rows(from.row(i, place), 1, width, place)) ordinary = false;
+      to.write(i, place);
+    }
+  });
+  return ordinary;
+}
+
+// The same of a dimension behind which there are others. A piece is some columns: the elements of one index behind it.
+bool softmax_of_columns(const at::Tensor& x, int64_t dim, const at::Tensor& y) {
+  constexpr int64_t columns_of_a_piece = 64;
+  const int64_t rows = x.size(dim), columns = c10::multiply_integers(x.sizes().slice(dim + 1));
+  const int64_t images = x.numel() / (rows * columns);
+  const int64_t pieces_of_an_image = at::divup(columns, columns_of_a_piece), pieces = images * pieces_of_an_image;
+  const auto* from = x.const_data_ptr<float>();
+  auto* to = y.mutable_data_ptr<float>();
+  std::atomic<bool> ordinary{true};
+  const int64_t grain = grain_of(pieces, x.numel(), elements_worth_waking);
+  at::parallel_for(0, pieces, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end && ordinary; ++i) {
+      const int64_t first = i % pieces_of_an_image * columns_of_a_piece;
+      const int64_t place = i / pieces_of_an_image * rows * columns + first;
+      const int64_t count = std::min(columns_of_a_piece, columns - first);
+      if (!kernels().softmax.softmax_columns(from + place, rows, columns, count, to + place)) ordinary = false;
+    }
+  });
+  return ordinary;
 }
 
 at::Tensor softmax(const at::Tensor& x, int64_t dim, std::optional<at::ScalarType> dtype) {
   const char* reason = reason_for_aten(x, dim, dtype);
   if (!reason) {
-    constexpr int64_t elements_worth_waking = 8192;
-    const int64_t width = x.size(-1), rows = x.numel() / width;
+    const int64_t positive = dim < 0 ? dim + x.dim() : dim;
+    const bool is_last = positive == x.dim() - 1;
     const at::ScalarType result = dtype.value_or(x.scalar_type());
     const bool is_copied = !x.is_contiguous();
-    const at::Tensor dense = contiguous_result(x);
-    const at::Tensor y =
-        is_copied && result == x.scalar_type() ? dense : empty_result(x.sizes(), x.options().dtype(result));
-    const bool is_float = x.scalar_type() == at::kFloat;
-    const RowsToRead from(dense, width);
-    const RowsToWrite to(y, width);
-    const auto softmax_rows = kernels().softmax.softmax_rows;
-    std::atomic<bool> ordinary{true};
-    const int64_t grain = grain_of(rows, x.numel(), elements_worth_waking);
-    at::parallel_for(0, rows, grain, [&](int64_t begin, int64_t end) {
-      if (is_float) {
-        if (!softmax_rows(from.row(begin, nullptr), end - begin, width, to.place(begin, nullptr))) ordinary = false;
-        return;
-      }
-      const at::Tensor memory = scratch(sizeof(float) * static_cast<size_t>(width));
-      auto* room = static_cast<float*>(memory.data_ptr());
-      for (int64_t i = begin; i < end && ordinary; ++i) {
-        float* place = to.place(i, room);
-        if (!softmax_rows(from.row(i, place), 1, width, place)) ordinary = false;
-        to.write(i, place);
-      }
-    });
-    if (ordinary) return y;
+    at::Tensor dense = contiguous_result(x);
+    if (!is_last) dense = in_floats(dense);
+    const bool is_ours = is_copied || !dense.is_same(x);
+    const at::Tensor y = is_ours && result == dense.scalar_type()
+                             ? dense
+                             : empty_result(x.sizes(), x.options().dtype(is_last ? result : at::kFloat));
+    if (is_last ? softmax_of_rows(dense, y) : softmax_of_columns(dense, positive, y)) return y.to(result);
     reason = "a row is not finite";
   }
   RECORD_FUNCTION(c10::str("ipex::softmax in aten: ", reason), {});

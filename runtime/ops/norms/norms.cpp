@@ -10,7 +10,7 @@
 //   ipex::rms_norm(x, weight, eps, dtype, normalized_shape) -> y
 //     y = weight * (x * rsqrt(mean(x ** 2) + eps)).to(dtype), or aten::rms_norm(x, ..) where there is a normalized_shape.
 //
-// The kernels take contiguous float32, and rows of 16 bits as floats: these are rounded once, where aten rounds the sum of a
+// The kernels take contiguous float32 (layer_norm copies what is not, but for pieces of rows), and rows of 16 bits as floats: these are rounded once, where aten rounds the sum of a
 // and b, and all that rms_norm is spelled out as. All else, and whatever overflows on the way, is computed by the aten ops
 // that the model spelled out. A profiler shows them, with the reason, under the name of the op.
 #include <ATen/ATen.h>
@@ -29,6 +29,7 @@
 #include "ops/quantized/affine.h"
 #include "packed/call_conditions.h"
 #include "packed/float_rows.h"
+#include "packed/memory_format.h"
 #include "threads/grain.h"
 
 namespace ipex::runtime {
@@ -94,11 +95,15 @@ at::Tensor rounded(const at::Tensor& y, const std::optional<Affine>& affine) {
 
 bool is_half(at::ScalarType dtype) { return dtype == at::kBFloat16 || dtype == at::kHalf; }
 
-const char* reason_for_aten(const at::Tensor& tensor) {
+const char* reason_for_aten_of_any_layout(const at::Tensor& tensor) {
   if (!has_float_rows(tensor)) return "an operand is no CPU tensor of float32 or 16 bits";
-  if (!tensor.is_contiguous()) return "an operand is not contiguous";
   if (wants_gradient(tensor)) return "an operand requires a gradient";
   return nullptr;
+}
+
+const char* reason_for_aten(const at::Tensor& tensor) {
+  const char* reason = reason_for_aten_of_any_layout(tensor);
+  return reason || tensor.is_contiguous() ? reason : "an operand is not contiguous";
 }
 
 // Of scale and shift, which have the dtype of x or float32, both the same. Undefined ones are none.
@@ -186,7 +191,7 @@ std::tuple<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& a, const at:
 
 at::Tensor layer_norm(const at::Tensor& x, at::IntArrayRef normalized_shape, const OptionalTensor& weight,
                       const OptionalTensor& bias, double eps, const std::optional<Affine>& affine) {
-  const char* reason = at::autocast::is_autocast_enabled(at::kCPU) ? "autocast is on" : reason_for_aten(x);
+  const char* reason = at::autocast::is_autocast_enabled(at::kCPU) ? "autocast is on" : reason_for_aten_of_any_layout(x);
   if (!reason) {
     reason = reason_for_aten(x, {weight.value_or(at::Tensor()), bias.value_or(at::Tensor())}, normalized_shape);
   }
@@ -194,7 +199,9 @@ at::Tensor layer_norm(const at::Tensor& x, at::IntArrayRef normalized_shape, con
   if (!reason) {
     const int64_t width = c10::multiply_integers(normalized_shape);
     const ResultRows y(x, width, affine);
-    const RowsToRead from_x(x, width);
+    const std::optional<int64_t> stride = row_stride(x, normalized_shape.size());
+    const at::Tensor source = stride ? x : contiguous_result(x);
+    const RowsToRead from_x(source, width, stride.value_or(width));
     const at::Tensor scale = in_floats(weight), shift = in_floats(bias);
     const float *from_scale = data_of(scale), *from_shift = data_of(shift);
     const auto layer_norm_row = kernels().norms.layer_norm_row;

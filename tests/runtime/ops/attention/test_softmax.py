@@ -93,10 +93,58 @@ def test_rows_that_are_no_runs_of_memory(shape):
     check(x.permute(0, 2, 3, 1), by_kernel=False)
 
 
+SHAPES_OF_IMAGES = [(7, 3), (2, 5, 1), (3, 4, 33), (2, 3, 5, 17), (1, 64, 8, 9), (1, 1000, 70), (5, 1, 64, 2)]
+
+
+@pytest.mark.parametrize("shape", SHAPES_OF_IMAGES)
+@pytest.mark.parametrize("spread", [1, 30, 1e4])
+def test_another_dimension(shape, spread):
+    x = torch.randn(shape) * spread
+    for dim in range(-len(shape), len(shape)):
+        check(x, dim)
+        check(x, dim, torch.float32)
+    before = x.clone()
+    check(x.transpose(0, -1), 0)
+    check(x[..., ::2], 1)
+    if x.dim() == 4:
+        check(x.to(memory_format=torch.channels_last), 1)
+    assert torch.equal(x, before)
+
+
+def test_another_dimension_is_as_exact_as_eager():
+    x = torch.randn(2, 1000, 70) * 5
+    exact = torch.softmax(x.double(), 1)
+    ours, eager = (
+        ((y - exact) / exact).abs().max() for y in (torch.ops.ipex.softmax(x, 1, None), torch.softmax(x, 1))
+    )
+    assert ours <= 2 * eager
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("column", [0, 15, 63, 69])
+def test_columns_that_are_not_finite(value, column):
+    x = torch.randn(2, 9, 70)
+    x[1, 4, column] = value
+    check(x, 1, by_kernel=False)
+    x = torch.randn(2, 9, 70)
+    x[1, :, column] = -math.inf
+    check(x, 1, by_kernel=False)
+    x[1, 3, column] = 1.0
+    check(x, 1)
+
+
+@both_dtypes
+@pytest.mark.parametrize("result", [None, torch.float32])
+def test_16_bits_of_another_dimension(dtype, result):
+    x = (torch.randn(2, 50, 7) * 3).to(dtype)
+    stock, ours = torch.softmax(x, 1, result), torch.ops.ipex.softmax(x, 1, result)
+    assert (ours.dtype, ours.stride()) == (stock.dtype, stock.stride())
+    assert_no_worse(ours, stock, torch.softmax(x.double(), 1), result or dtype)
+    assert fast(partial(torch.ops.ipex.softmax, x, 1, result))
+
+
 def test_the_rest_is_left_to_aten():
     x = torch.randn(4, 6, 8)
-    check(x, 0, by_kernel=False)
-    check(x, -2, by_kernel=False)
     check(x.double(), by_kernel=False)
     check(x, dtype=torch.float64, by_kernel=False)
     check(x, dtype=torch.bfloat16, by_kernel=False)

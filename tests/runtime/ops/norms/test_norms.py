@@ -97,6 +97,34 @@ def test_the_rest_is_left_to_aten(name):
         assert_same(ours_rms(a, weight), eager_rms(a, weight))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", [(8,), (4, 8)])
+def test_rows_that_are_not_side_by_side(dtype, shape):
+    """layer_norm reads pieces of rows as they lie, and copies what is no row; its result is contiguous, as eager's."""
+    x, weight, bias = torch.randn(2, 3, 4, 16).to(dtype), torch.randn(shape).to(dtype), torch.randn(shape).to(dtype)
+    whole = torch.randn(2, 3, 4, 8).to(dtype)
+    inputs = {
+        "piece": x.chunk(2, -1)[1],
+        "every second row": x[:, :, ::2, :8] if len(shape) == 1 else x[:, ::2, :, 8:],
+        "one row": x[:1, :1, :, 8:],
+        "transposed": whole.transpose(0, 1),
+        "channels last": whole.to(memory_format=torch.channels_last),
+        "expanded": whole[:, :1].expand(2, 5, 4, 8),
+    }
+    for name, rows in inputs.items():
+        before = rows.clone()
+        expected = functional.layer_norm(rows, shape, weight, bias, EPS)
+        actual = OPS.layer_norm(rows, shape, weight, bias, EPS)
+        assert actual.stride() == expected.stride(), name
+        if dtype == torch.float32:
+            assert_same(actual, expected)
+        else:
+            exact = functional.layer_norm(rows.double(), shape, weight.double(), bias.double(), EPS)
+            assert_no_worse(actual, expected, exact, dtype)
+        assert torch.equal(rows, before)
+        assert fast(partial(OPS.layer_norm, rows, shape, weight, bias, EPS)), name
+
+
 def test_normalises_several_dimensions():
     a, b, weight, bias = torch.randn(3, 4, 8), torch.randn(3, 4, 8), torch.randn(4, 8), torch.randn(4, 8)
     expected = functional.layer_norm(a + b, (4, 8), weight, bias, EPS)
