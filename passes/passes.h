@@ -58,7 +58,7 @@ Pass rewrite_softmax();
 Pass rewrite_pooling();
 Pass fuse_rotary();
 Pass rewrite_upsample();
-Pass rewrite_vector_norm();
+Pass rewrite_sums();
 
 // layout
 Pass separate_arithmetic();

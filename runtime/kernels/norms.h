@@ -1,10 +1,18 @@
 // Normalisations of one row, on plain pointers. Each returns the mean square of the row, of which aten's way of summing
-// may overflow. And Euclidean norms.
+// may overflow. And Euclidean norms, and sums.
 #pragma once
 
 #include <cstdint>
 
 namespace ipex::runtime {
+
+// Sums of what is near one another, or the roots of sums of squares.
+struct SumKernels {
+  // Of the first `count` columns of rows that lie `stride` apart.
+  void (*of_columns)(const float* x, int64_t rows, int64_t stride, int64_t count, float* sums);
+  // Of `rows` rows of `count` elements that lie `stride` apart.
+  void (*of_rows)(const float* x, int64_t rows, int64_t stride, int64_t count, float* sums);
+};
 
 struct NormKernels {
   // y = layer_norm(a + b). `sum` gets a + b, and may be `y`.
@@ -13,10 +21,7 @@ struct NormKernels {
   // y = layer_norm(x). `weight` and `bias` may be null, which stands for 1 and 0.
   float (*layer_norm_row)(const float* x, const float* weight, const float* bias, float eps, int64_t width, float* y);
   float (*rms_norm_row)(const float* x, const float* weight, float eps, int64_t width, float* y);
-  // Of the first `count` columns of rows that lie `stride` apart.
-  void (*norms_of_columns)(const float* x, int64_t rows, int64_t stride, int64_t count, float* norms);
-  // Of `rows` rows of `count` elements that lie `stride` apart.
-  void (*norms_of_rows)(const float* x, int64_t rows, int64_t stride, int64_t count, float* norms);
+  SumKernels euclidean, sums;
 };
 
 }  // namespace ipex::runtime

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from support import assert_rewrites, assert_round_trip, assert_unchanged, check_against_eager, graph_ir, kinds
+from support import assert_rewrites, assert_round_trip, check_against_eager, graph_ir, kinds
 
 NAME = "rewrite_softmax"
 

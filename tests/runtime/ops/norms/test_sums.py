@@ -1,4 +1,4 @@
-"""The Euclidean norm over some dimensions: aten's values, and what is left to it."""
+"""Sums and Euclidean norms over some dimensions: aten's values, and what is left to it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from torch import Tensor
 
 from support import assert_same, why_aten
 
-norm = torch.ops.ipex.vector_norm
-
-
-def norm_of(x: Tensor, dims: list[int], keepdim: bool) -> Tensor:
-    return torch.linalg.vector_norm(x, 2, dims, keepdim)
+OPS = {
+    "norm": (torch.ops.ipex.vector_norm, lambda x, dims, keepdim: torch.linalg.vector_norm(x, 2, dims, keepdim)),
+    "sum": (torch.ops.ipex.sum, torch.sum),
+}
+each_op = pytest.mark.parametrize(("ours", "atens"), OPS.values(), ids=OPS.keys())
 
 
 def image(*shape: int) -> Tensor:
@@ -34,6 +34,9 @@ CASES = {
     "heads": (lambda c: torch.randn(2, 9, 3, 4, c).permute(2, 0, 3, 1, 4)[1], [-1]),
     "heads by channel": (lambda c: torch.randn(2, 9, 3, 4, c).permute(2, 0, 3, 4, 1)[0], [-1]),
     "the same for all": (lambda c: torch.randn(c).expand(5, 6, c), [1]),
+    "kept in another order": (lambda c: torch.randn(2, 8, 5, c).permute(0, 3, 1, 2), [2]),
+    "branches of pixels": (lambda c: image(2, 3 * c, 5, 6).unflatten(1, (3, c)), [1]),
+    "branches of planes": (lambda c: torch.randn(2, 3 * c, 5, 6).unflatten(1, (3, c)), [1]),
     "a volume": (lambda c: torch.randn(1, c, 3, 4, 5).to(memory_format=torch.channels_last_3d), [2, 3, 4]),
 }
 
@@ -41,25 +44,43 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 @pytest.mark.parametrize("channels", [2, 17, 64, 200])
 @pytest.mark.parametrize("keepdim", [False, True])
-def test_matches_aten(case, channels, keepdim):
+@each_op
+def test_matches_aten(case, channels, keepdim, ours, atens):
     make, dims = case
     x = make(channels)
-    assert why_aten(lambda: norm(x, dims, keepdim)) is None
-    assert_same(norm(x, dims, keepdim), norm_of(x, dims, keepdim))
+    before = x.clone()
+    assert why_aten(lambda: ours(x, dims, keepdim)) is None
+    assert_same(ours(x, dims, keepdim), atens(x, dims, keepdim))
+    assert torch.equal(x, before)
 
 
 @pytest.mark.parametrize("special", [torch.nan, torch.inf, -torch.inf, 1e30, 1e-30])
-def test_nan_infinity_and_what_overflows(special):
+@each_op
+def test_nan_infinity_and_what_overflows(special, ours, atens):
     x = image(2, 24, 7, 7)
     x[0, 5, 3, 3] = special
     for dims in ([2, 3], [1]):
-        assert_same(norm(x, dims, True), norm_of(x, dims, True))
+        assert_same(ours(x, dims, True), atens(x, dims, True))
+
+
+def test_negative_zeros_add_up_to_zero():
+    for x in (image(1, 4, 3, 3).unflatten(1, (2, 2)), torch.randn(3, 2, 20)):
+        zeros = torch.full_like(x, -0.0)
+        expected = zeros.sum(1)
+        assert torch.equal(torch.ops.ipex.sum(zeros, [1], False).signbit(), expected.signbit())
+
+
+def test_a_long_sum_is_as_exact_as_atens():
+    for x in (torch.rand(1, 40, 30000).mT, torch.rand(1, 30000, 40), torch.rand(1, 40, 30000)):
+        dim = 1 if x.size(1) == 30000 else 2
+        exact = x.double().sum(dim)
+        error = (torch.ops.ipex.sum(x, [dim], False) - exact).abs().max()
+        assert error <= 2 * (x.sum(dim) - exact).abs().max() + 1e-6 * exact.max()
 
 
 NOTHING_INNERMOST = "no dimension that it could take in vectors lies innermost"
 LEFT_TO_ATEN = {
     "one between": (torch.randn(2, 8, 5, 6), [1, 3], NOTHING_INNERMOST),
-    "kept in another order": (torch.randn(2, 8, 5, 6).permute(0, 3, 1, 2), [2], NOTHING_INNERMOST),
     "gaps": (torch.randn(2, 8, 5, 6)[..., ::2], [1], NOTHING_INNERMOST),
     "single numbers": (torch.tensor([[1e30], [-2.0]]), [1], NOTHING_INNERMOST),
     "float64": (torch.randn(2, 8, 5, dtype=torch.float64), [1], "its input is not a float32 CPU tensor"),
@@ -69,14 +90,16 @@ LEFT_TO_ATEN = {
 
 
 @pytest.mark.parametrize("case", LEFT_TO_ATEN.values(), ids=LEFT_TO_ATEN.keys())
-def test_the_rest_is_left_to_aten(case):
+@each_op
+def test_the_rest_is_left_to_aten(case, ours, atens):
     x, dims, reason = case
-    assert why_aten(lambda: norm(x, dims, True)) == reason
-    assert_same(norm(x, dims, True).detach(), norm_of(x, dims, True).detach(), tolerance=0)
+    assert why_aten(lambda: ours(x, dims, True)) == reason
+    assert_same(ours(x, dims, True).detach(), atens(x, dims, True).detach(), tolerance=0)
 
 
 @pytest.mark.parametrize("dims", [[1, 1], [4]])
-def test_dimensions_that_aten_refuses(dims):
+@each_op
+def test_dimensions_that_aten_refuses(dims, ours, atens):
     x = torch.randn(2, 8, 5)
     with pytest.raises((RuntimeError, IndexError)):
-        norm(x, dims, True)
+        ours(x, dims, True)

@@ -1,11 +1,11 @@
-// rewrite_vector_norm: the Euclidean norm over some dimensions is computed in vectors of what lies innermost, in any layout.
+// rewrite_sums: sums and Euclidean norms over some dimensions are computed in vectors of what lies innermost, in any layout.
 //
-//   before   %y = aten::linalg_vector_norm(%x, %two, %dim, %keepdim, %dtype)
-//   after    %y = ipex::vector_norm(%x, %dim, %keepdim)
+//   before   %y = aten::sum(%x, %dim, %keepdim, %dtype)
+//   after    %y = ipex::sum(%x, %dim, %keepdim)
 //
-// and aten::norm, as scripted models have it.
-// aten has vectors for norms of dense rows only. The op looks at the layout that it gets. Declines other norms, and those that
-// give a dtype or no dimensions.
+// and ipex::vector_norm for aten::linalg_vector_norm, or aten::norm as scripted models have it.
+// aten has vectors for dense rows, and for what is contiguous. The ops look at the layout that they get. Declines other norms,
+// and those that give a dtype or no dimensions.
 #include <torch/csrc/jit/ir/constants.h>
 
 #include "fusion_rule.h"
@@ -27,6 +27,10 @@ bool run(Context& context) {
           .declines_unless("dim", is_a_list, "it does not say which dimensions")
           .declines_unless("dtype", is_none, "it gives a dtype of its own")
           .becomes("ipex::vector_norm", {"x", "dim", "keepdim"}),
+      Spelling("%y = aten::sum.dim_IntList(%x, %dim, %keepdim, %dtype)")
+          .declines_unless("dim", is_a_list, "it does not say which dimensions")
+          .declines_unless("dtype", is_none, "it gives a dtype of its own")
+          .becomes("ipex::sum", {"x", "dim", "keepdim"}),
       Spelling("%y = aten::norm.ScalarOpt_dim(%x, %p, %dim, %keepdim)")
           .declines_unless("p", equals(2), "it is not the Euclidean norm")
           .declines_unless("dim", is_a_list, "it does not say which dimensions")
@@ -36,6 +40,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass rewrite_vector_norm() { return {"rewrite_vector_norm", run}; }
+Pass rewrite_sums() { return {"rewrite_sums", run}; }
 
 }  // namespace ipex::passes

@@ -4,7 +4,7 @@ from torch import nn
 
 from support import assert_rewrites, assert_round_trip, assert_unchanged, check_against_eager, graph_ir, kinds
 
-NAME = "rewrite_vector_norm"
+NAME = "rewrite_sums"
 
 
 def ir(order: str = "2", dims: str = "[2, 3]", dtype: str = "%none") -> str:
@@ -24,6 +24,15 @@ def scripted(order: str = "2") -> str:
     return ir(order).replace("linalg_vector_norm", "norm").replace(", %none)", ")")
 
 
+def of_sum(dims: str = "[2, 3]", dtype: str = "%none") -> str:
+    return ir(dims=dims, dtype=dtype).replace("linalg_vector_norm(%x, %order, ", "sum(%x, ")
+
+
+def test_fires_on_a_sum():
+    result = assert_rewrites(NAME, of_sum())
+    assert (result.count("ipex::sum"), result.count("aten::sum")) == (1, 0)
+
+
 @pytest.mark.parametrize("graph", [ir(), scripted()])
 def test_fires(graph):
     result = assert_rewrites(NAME, graph)
@@ -38,6 +47,8 @@ def test_fires(graph):
         (scripted(order="1"), "it is not the Euclidean norm"),
         (ir(dims=""), "it does not say which dimensions"),
         (ir(dtype="%double"), "it gives a dtype of its own"),
+        (of_sum(dims=""), "it does not say which dimensions"),
+        (of_sum(dtype="%double"), "it gives a dtype of its own"),
     ],
 )
 def test_declines(graph, reason):
@@ -79,3 +90,21 @@ def test_nothing_is_converted_around_it():
     optimized = check_against_eager(Classifier(), torch.randn(2, 3, 12, 13))
     assert kinds(optimized)["ipex::to_channels_last"] == 1
     assert kinds(optimized)["ipex::restore_layout"] == 1  # the result
+
+
+class SplitAttention(nn.Module):
+    """Branches that are cut out of the channels, weighted and added, as in ResNeSt."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.gate, self.last = nn.Conv2d(3, 32, 3, groups=1), nn.Conv2d(16, 32, 1), nn.Conv2d(16, 8, 1)
+
+    def forward(self, x):
+        y = self.first(x).unflatten(1, (2, 16))
+        gate = self.gate(y.sum(1).mean((2, 3), keepdim=True)).unflatten(1, (2, 16)).softmax(1)
+        return self.last((y * gate).sum(dim=1))
+
+
+def test_branches_of_channels():
+    optimized = check_against_eager(SplitAttention(), torch.randn(2, 3, 12, 13), also=(torch.randn(1, 3, 6, 6),))
+    assert kinds(optimized)["ipex::sum"] == 2
