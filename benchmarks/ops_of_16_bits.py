@@ -2,13 +2,15 @@
 
 OMP_NUM_THREADS=1 python benchmarks/ops_of_16_bits.py --dtype bfloat16
 
-Prints Markdown: the fastest of many calls with one thread, and the largest error of each against float64.
+Prints Markdown: the fastest of many calls with one thread (of models, in processor time), and the largest error of each
+against float64.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +18,7 @@ from torch import Tensor, nn
 
 import ipex
 from attention import CASES as ATTENTION
-from in_turn import times_in_turn
+from in_turn import CLOCKS, times_in_turn
 from low_precision import Bert, ViT
 
 OPS = torch.ops.ipex
@@ -36,9 +38,9 @@ SECONDS_PER_CASE = 1.0
 Function = Callable[..., Tensor]
 
 
-def fastest(seconds: float, *calls: Callable[[], object]) -> list[float]:
+def fastest(seconds: float, *calls: Callable[[], object], clock: str = "wall") -> list[float]:
     """Seconds."""
-    return [min(own) for own in times_in_turn(seconds, calls)]
+    return [min(own) for own in times_in_turn(seconds, calls, CLOCKS[clock])]
 
 
 def show(name: str, aten: Function, ours: Function, tensors: list[Tensor]) -> None:
@@ -129,13 +131,14 @@ def models() -> dict[str, tuple[nn.Module, Tensor]]:
 def show_models(dtype: torch.dtype, seconds: float) -> None:
     """Print the table of models."""
     print(
-        "\n| | eager, ms | with norms and attention in aten | ipex | eager / ipex | aten's / ipex |\n|---|---|---|---|---|---|"
+        "\n| | eager, ms | with norms and attention in aten | ipex | eager / ipex | aten's / ipex |\n"
+        "|---|---|---|---|---|---|"
     )
     for name, (model, x) in models().items():
         low, given = model.eval().to(dtype), x.to(dtype) if x.is_floating_point() else x
         traced = torch.jit.trace(low, given, check_trace=False)
         ways = [low, ipex.jit_optimize(traced, disable=PASSES), ipex.jit_optimize(traced)]
-        times = fastest(seconds, *(lambda way=way: way(given) for way in ways))  # type: ignore[misc]
+        times = fastest(seconds, *(partial(way, given) for way in ways), clock="core")
         columns = [f"{1e3 * t:.1f}" for t in times] + [f"{t / times[2]:.2f}" for t in times[:2]]
         print(f"| {name} | {' | '.join(columns)} |", flush=True)
 

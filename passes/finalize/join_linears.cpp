@@ -46,8 +46,7 @@ void join(const std::vector<Anchor>& layers, Context& context) {
   Graph* graph = first->owningGraph();
   Value* list = graph->insertNode(graph->createList(contexts[0]->type(), contexts))->output();
   Value* joined = graph->insert(Symbol::fromQualString("ipex::joined_linears_prepack"), {list});
-  Value* results =
-      graph->insert(Symbol::fromQualString("ipex::joined_linears_run"), {layers.front().input(), joined});
+  Value* results = graph->insert(Symbol::fromQualString("ipex::joined_linears_run"), {layers.front().input(), joined});
   Node* unpack = graph->insertNode(graph->createListUnpack(results, layers.size()));
   for (Node* node : {results->node(), unpack}) {
     node->setSourceRange(first->sourceRange());

@@ -60,7 +60,8 @@ bool rewrite_linears(Context& context) {
           .declines_unless("back", is_order({0, 3, 1, 2}), other_order)
           .declines_unless("weight", mixes_few, "its weight is not a small constant one of float32")
           .declines_unless("bias", is_bias, "its bias is not a constant one of float32")
-          .declines_unless("y", [&](const Value* y) { return !readers.see(y); }, "somebody sees the strides of its result")
+          .declines_unless(
+              "y", [&](const Value* y) { return !readers.see(y); }, "somebody sees the strides of its result")
           .becomes("ipex::mix_channels", {"x", "weight", "bias"})};
   return rewrite_spellings(context, spellings);
 }
@@ -75,8 +76,8 @@ bool is_of_scores(const Value* value) {
     const Node* node = value->node();
     if (matmul.is_of(node)) return true;
     const bool is_second = add.is_of(node) && matmul.is_of(node->input(1)->node());
-    const bool carries = std::any_of(std::begin(carriers), std::end(carriers),
-                                     [&](const OpName& name) { return name.is_of(node); });
+    const bool carries =
+        std::any_of(std::begin(carriers), std::end(carriers), [&](const OpName& name) { return name.is_of(node); });
     if (!carries && !add.is_of(node)) return false;
     value = node->input(is_second ? 1 : 0);
   }

@@ -12,8 +12,7 @@ namespace {
 
 bool run(Context& context) {
   static const std::vector<Spelling> spellings{
-      Spelling("%y = aten::softmax(%x, %dim, %dtype)")
-          .becomes("ipex::softmax", {"x", "dim", "dtype"})};
+      Spelling("%y = aten::softmax(%x, %dim, %dtype)").becomes("ipex::softmax", {"x", "dim", "dtype"})};
   return rewrite_spellings(context, spellings);
 }
 

@@ -89,9 +89,9 @@ def prepared_of(network: Network, shape: Sequence[int], settings: Settings) -> P
     return prepared
 
 
-def check(data: bytes, ranks: Sequence[int] = (2,)) -> Verdict:
+def check(data: bytes, ranks: Sequence[int] = (2,), attends: bool = False) -> Verdict:
     choose = Choices(data)
-    plan = Drawing(choose, ranks).plan()
+    plan = Drawing(choose, ranks, attends=attends).plan()
     settings = settings_of(choose, plan)
     network = Network(plan)
     try:

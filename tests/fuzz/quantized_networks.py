@@ -129,7 +129,8 @@ def plain(node: Node, inputs: Sequence[Tensor]) -> Tensor:
 def attention_heads(node: Node, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Query, key and value as [batch, heads, length, width]: three values, or the thirds of one."""
     rows = inputs if len(inputs) == 3 else inputs[0].chunk(3, -1)
-    return tuple(r.view(*r.shape[:2], node.arguments[1], -1).transpose(1, 2) for r in rows)
+    count = node.arguments[1]
+    return tuple(r.view(*r.shape[:2], count, r.shape[2] // count).transpose(1, 2) for r in rows)
 
 
 def merged_heads(y: Tensor) -> Tensor:
@@ -197,14 +198,16 @@ def _exact(layer: nn.Module) -> nn.Module:
 class Drawing:
     """Draws a plan."""
 
-    def __init__(self, choose: Choices, ranks: Sequence[int] = (2,), wide: bool = False) -> None:
-        self.choose, self.ranks, self.wide = choose, ranks, wide
-        self.is_exact = not wide and choose.chance(30)
+    def __init__(self, choose: Choices, ranks: Sequence[int] = (2,), wide: bool = False, attends: bool = False) -> None:
+        self.choose, self.ranks, self.wide, self.attends = choose, ranks, wide, attends
+        self.is_exact = not (wide or attends) and choose.chance(30)
         self.nodes: list[Node] = []
         self.shapes: list[Shape] = [self._input_shape()]
 
     def plan(self) -> Plan:
         self._layer()
+        if self.attends:
+            self._attention()
         while len(self.nodes) < 12 and self.choose.chance(82):
             self._step()
         if not self.choose.chance(30):
@@ -224,6 +227,8 @@ class Drawing:
         pick = self.choose.pick
         if self.wide:
             return pick(((3, 128), (2, 5, 128), (1, 160), (2, 3, 192)))
+        if self.attends:
+            return pick(((2, 6, 8), (1, 5, 32), (1, 9, 16), (1, 18, 12)))
         rank = pick(self.ranks)
         if rank == 2 and self.choose.chance(35):
             return pick(((2, 6, 8), (3, 16), (1, 5, 32), (2, 2, 7, 12)))
@@ -435,7 +440,7 @@ class Drawing:
             self._add("softmax", [len(self.nodes)], self.shapes[-1])
 
     def _attention(self) -> None:
-        """What one or three linears make, and sometimes somebody else reads. One in a network: the reference knows it so."""
+        """Of what one or three linears make. One in a network, so that the reference knows which it is."""
         v, choose = self._current(), self.choose
         shape = self.shapes[v]
         is_there = any(node.op == "attention" for node in self.nodes)

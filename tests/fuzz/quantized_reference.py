@@ -141,15 +141,20 @@ class Reference:
             self._follow(index, layer)
 
     def _live(self) -> set[int]:
-        """Nodes that a result depends on, and those that write."""
-        live, waiting = set[int](), list(self.network.plan.returned)
-        waiting += [i for i, node in enumerate(self.nodes, 1) if node.op in WRITES]
+        """Nodes that a result depends on, and those that write what such a node reads, or the input."""
+        memory = [0]  # the value whose memory a value may be
+        for index, node in enumerate(self.nodes, 1):
+            memory.append(memory[node.inputs[0]] if node.op in (*MOVES, *WRITES) else index)
+        writes = [i for i, node in enumerate(self.nodes, 1) if node.op in WRITES]
+        live, waiting = {0}, list(self.network.plan.returned)
         while waiting:
             index = waiting.pop()
-            if index == 0 or index in live:
-                continue
-            live.add(index)
-            waiting += self.nodes[index - 1].inputs
+            if index not in live:
+                live.add(index)
+                waiting += self.nodes[index - 1].inputs
+            if not waiting:
+                seen = {memory[i] for i in live}
+                waiting = [i for i in writes if i not in live and memory[i] in seen]
         return live
 
     def _place(self, layer: Layer) -> None:

@@ -29,9 +29,9 @@ def data_of(seed: int, case: int) -> bytes:
     return random.Random(f"{seed}/{case}").randbytes(BYTES)
 
 
-def verdict_of(data: bytes, ranks: tuple[int, ...] = (2,), linears: bool = False) -> Verdict:
+def verdict_of(data: bytes, ranks: tuple[int, ...] = (2,), linears: bool = False, attends: bool = False) -> Verdict:
     try:
-        return check_linears(data) if linears else check(data, ranks)
+        return check_linears(data) if linears else check(data, ranks, attends)
     except Exception as error:  # what raises is a finding
         return Verdict("failed", f"{type(error).__name__}: {error}\n{traceback.format_exc(limit=-2)}")
 
@@ -46,17 +46,18 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--linears", action="store_true", help="by dynamic and weight_only, in place of prepare and convert"
     )
+    parser.add_argument("--attends", action="store_true", help="networks of tokens, most of which have attention")
     options = parser.parse_args(arguments)
     counts: Counter[str] = Counter()
     started = time.monotonic()
     for case in range(options.first, options.first + options.cases):
         data, ranks = data_of(options.seed, case), tuple(options.ranks)
         if options.show:
-            plan = Drawing(Choices(data), ranks, options.linears).plan()
+            plan = Drawing(Choices(data), ranks, options.linears, options.attends).plan()
             for number, (node, shape) in enumerate(zip(plan.nodes, plan.shapes[1:]), 1):
                 print(number, node.op, node.inputs, shape, node.arguments)
             print("input", plan.shapes[0], "returned", plan.returned, "exact" if plan.is_exact else "")
-        verdict = verdict_of(data, ranks, options.linears)
+        verdict = verdict_of(data, ranks, options.linears, options.attends)
         counts[verdict.kind] += 1
         if verdict.kind == "failed":
             print(f"FAILED seed {options.seed} case {case}: {verdict.detail}", flush=True)

@@ -63,7 +63,9 @@ at::Tensor mix_channels(const at::Tensor& x, const at::Tensor& weight, const std
   return y;
 }
 
-TORCH_LIBRARY_FRAGMENT(ipex, m) { m.def("mix_channels(Tensor x, Tensor weight, Tensor? bias) -> Tensor", mix_channels); }
+TORCH_LIBRARY_FRAGMENT(ipex, m) {
+  m.def("mix_channels(Tensor x, Tensor weight, Tensor? bias) -> Tensor", mix_channels);
+}
 
 }  // namespace
 }  // namespace ipex::runtime

@@ -191,7 +191,8 @@ std::tuple<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& a, const at:
 
 at::Tensor layer_norm(const at::Tensor& x, at::IntArrayRef normalized_shape, const OptionalTensor& weight,
                       const OptionalTensor& bias, double eps, const std::optional<Affine>& affine) {
-  const char* reason = at::autocast::is_autocast_enabled(at::kCPU) ? "autocast is on" : reason_for_aten_of_any_layout(x);
+  const char* reason =
+      at::autocast::is_autocast_enabled(at::kCPU) ? "autocast is on" : reason_for_aten_of_any_layout(x);
   if (!reason) {
     reason = reason_for_aten(x, {weight.value_or(at::Tensor()), bias.value_or(at::Tensor())}, normalized_shape);
   }
