@@ -195,6 +195,15 @@ def own_thread_count() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def calls_of(op: str, model: torch.jit.ScriptModule, x: Tensor) -> int:
+    """How often a call of the warm model runs this op by itself, as a profiler sees it."""
+    for _ in range(3):
+        model(x)
+    with torch.profiler.profile() as profile:
+        model(x)
+    return sum(event.name == op for event in profile.events())
+
+
 def why_aten(call: Callable[[], object]) -> str | None:
     """The reason why an op without a context left a call to aten, if it did."""
     with torch.profiler.profile() as profile:

@@ -60,10 +60,6 @@ uint64_t saved_registers() {
   return saved;
 }
 
-}  // namespace
-
-namespace {
-
 // Of Intel's, Cooper Lake alone was made to multiply bfloat16 numbers by AVX-512.
 bool has_slow_pairs() {
   constexpr unsigned cooper_lake = 0x55;

@@ -31,8 +31,8 @@ AttentionAffines attention_affines(const char* where, const std::vector<double>&
 // Throws, naming `where`, for inputs that are no uint8 CPU tensors.
 void check_bytes(const char* where, at::TensorList inputs);
 
-// softmax(query @ key^T * scale + masks) @ value. Float32, bfloat16, float16, or uint8 with affines; four dimensions [batch, heads, length,
-// width], the last one dense. A head of key and value may serve some heads of the query.
+// softmax(query @ key^T * scale + masks) @ value. Float32, bfloat16, float16, or uint8 with affines; four dimensions
+// [batch, heads, length, width], the last one dense. A head of key and value may serve some heads of the query.
 struct AttentionHeads {
   at::Tensor query, key, value;
   std::vector<HeadMask> masks;  // at most `most_masks`

@@ -89,11 +89,10 @@ at::Tensor softmax(const at::Tensor& x, int64_t dim, std::optional<at::ScalarTyp
     const int64_t positive = dim < 0 ? dim + x.dim() : dim;
     const bool is_last = positive == x.dim() - 1;
     const at::ScalarType result = dtype.value_or(x.scalar_type());
-    const bool is_copied = !x.is_contiguous();
     at::Tensor dense = contiguous_result(x);
     if (!is_last) dense = in_floats(dense);
-    const bool is_ours = is_copied || !dense.is_same(x);
-    const at::Tensor y = is_ours && result == dense.scalar_type()
+    const bool is_copy = !dense.is_same(x);
+    const at::Tensor y = is_copy && result == dense.scalar_type()
                              ? dense
                              : empty_result(x.sizes(), x.options().dtype(is_last ? result : at::kFloat));
     if (is_last ? softmax_of_rows(dense, y) : softmax_of_columns(dense, positive, y)) return y.to(result);

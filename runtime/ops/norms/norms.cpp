@@ -10,9 +10,10 @@
 //   ipex::rms_norm(x, weight, eps, dtype, normalized_shape) -> y
 //     y = weight * (x * rsqrt(mean(x ** 2) + eps)).to(dtype), or aten::rms_norm(x, ..) where there is a normalized_shape.
 //
-// The kernels take contiguous float32 (layer_norm copies what is not, but for pieces of rows), and rows of 16 bits as floats: these are rounded once, where aten rounds the sum of a
-// and b, and all that rms_norm is spelled out as. All else, and whatever overflows on the way, is computed by the aten ops
-// that the model spelled out. A profiler shows them, with the reason, under the name of the op.
+// The kernels take contiguous float32 (layer_norm reads pieces of rows too, and copies the rest), and rows of 16 bits as
+// floats: these are rounded once, where aten rounds the sum of a and b, and all that rms_norm is spelled out as. All else,
+// and whatever overflows on the way, is computed by the aten ops that the model spelled out. A profiler shows them, with the
+// reason, under the name of the op.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>

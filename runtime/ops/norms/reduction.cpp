@@ -6,6 +6,8 @@
 #include <ATen/autocast_mode.h>
 
 #include <algorithm>
+#include <bitset>
+#include <optional>
 
 #include "memory/result_memory.h"
 #include "packed/call_conditions.h"
@@ -15,40 +17,31 @@
 namespace ipex::runtime {
 namespace {
 
+using IsSummed = std::bitset<at::dim_bitset_size>;
+
 // A tensor as it is read: rows of the summed dimension, one for each place of the kept ones; or, where a kept dimension lies
 // innermost, columns of it.
 struct SummedTable {
   int64_t summed = 1, summed_stride = 1;
   bool is_of_rows = false;
-  // The innermost kept dimension, of which one call of a kernel takes some; and the others, the outermost first.
+  at::DimVector kept_dimensions;  // the outermost first
+  // The innermost of them, of which one call of a kernel takes some; and the others, as few as they can be.
   int64_t kept = 1, kept_stride = 1;
   at::DimVector outer, outer_strides;
 };
 
-// The kept dimensions, the outermost first. What is repeated lies nowhere, and stays out of the way.
-at::DimVector kept_dimensions(const at::Tensor& x, at::IntArrayRef dim) {
-  const auto is_summed = at::dim_list_to_bitset(dim, static_cast<size_t>(x.dim()));
-  at::DimVector kept;
-  for (int64_t d = 0; d < x.dim(); ++d) {
-    if (!is_summed[static_cast<size_t>(d)] && x.size(d) != 1) kept.push_back(d);
-  }
-  const auto lies_outside = [&](int64_t a, int64_t b) {
-    const int64_t of_a = x.stride(a), of_b = x.stride(b);
-    return of_b != 0 && (of_a == 0 || of_a > of_b);
-  };
-  std::stable_sort(kept.begin(), kept.end(), lies_outside);
-  return kept;
-}
-
 // None where there is nothing to sum, the summed dimensions are not evenly spaced, or neither lies innermost.
-std::optional<SummedTable> table_of(const at::Tensor& x, at::IntArrayRef dim) {
-  const auto is_summed = at::dim_list_to_bitset(dim, static_cast<size_t>(x.dim()));
-  at::DimVector summed;
-  for (int64_t d = 0; d < x.dim(); ++d) {
-    if (is_summed[static_cast<size_t>(d)] && x.size(d) != 1) summed.push_back(d);
-  }
+std::optional<SummedTable> table_of(const at::Tensor& x, const IsSummed& is_summed) {
   SummedTable table;
-  for (const int64_t d : kept_dimensions(x, dim)) {
+  at::DimVector summed, &kept = table.kept_dimensions;
+  for (int64_t d = 0; d < x.dim(); ++d) {
+    if (x.size(d) != 1) (is_summed[static_cast<size_t>(d)] ? summed : kept).push_back(d);
+  }
+  // What is repeated lies nowhere, and stays out of the way.
+  std::stable_sort(kept.begin(), kept.end(), [&](int64_t a, int64_t b) {
+    return x.stride(b) != 0 && (x.stride(a) == 0 || x.stride(a) > x.stride(b));
+  });
+  for (const int64_t d : kept) {
     if (!table.outer.empty() && table.outer_strides.back() == x.stride(d) * x.size(d)) {
       table.outer.back() *= x.size(d);
       table.outer_strides.back() = x.stride(d);
@@ -84,20 +77,27 @@ int64_t offset_of(const SummedTable& table, int64_t number) {
   return offset;
 }
 
-}  // namespace
-
-const char* reason_against_reduction(const at::Tensor& x, at::IntArrayRef dim) {
+const char* reason_for_aten(const at::Tensor& x, at::IntArrayRef dim) {
   if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
   if (!is_plain_cpu_float(x)) return "its input is not a float32 CPU tensor";
   if (wants_gradient(x)) return "its input requires a gradient";
-  if (x.numel() == 0 || x.dim() == 0 || dim.empty()) return "it does not sum over dimensions";
-  return table_of(x, dim) ? nullptr : "no dimension that it could take in vectors lies innermost";
+  return x.numel() == 0 || x.dim() == 0 || dim.empty() ? "it does not sum over dimensions" : nullptr;
 }
 
-at::Tensor reduced(const at::Tensor& x, at::IntArrayRef dim, bool keepdim, const SumKernels& kernels) {
-  const SummedTable table = *table_of(x, dim);
+}  // namespace
+
+at::Tensor reduced(const at::Tensor& x, at::IntArrayRef dim, bool keepdim, const SumKernels& kernels,
+                   const char*& reason) {
+  if ((reason = reason_for_aten(x, dim))) return {};
+  const IsSummed is_summed = at::dim_list_to_bitset(dim, static_cast<size_t>(x.dim()));
+  const std::optional<SummedTable> found = table_of(x, is_summed);
+  if (!found) {
+    reason = "no dimension that it could take in vectors lies innermost";
+    return {};
+  }
+  const SummedTable& table = *found;
   // As the kept dimensions lie in x.
-  const at::DimVector kept = kept_dimensions(x, dim);
+  const at::DimVector& kept = table.kept_dimensions;
   at::DimVector strides_of_all(static_cast<size_t>(x.dim()), 1);
   int64_t count = 1;
   for (size_t i = kept.size(); i-- > 0; count *= x.size(kept[i])) strides_of_all[static_cast<size_t>(kept[i])] = count;
@@ -118,7 +118,6 @@ at::Tensor reduced(const at::Tensor& x, at::IntArrayRef dim, bool keepdim, const
       }
     }
   });
-  const auto is_summed = at::dim_list_to_bitset(dim, static_cast<size_t>(x.dim()));
   at::DimVector sizes, strides;
   for (int64_t d = 0; d < x.dim(); ++d) {
     const auto i = static_cast<size_t>(d);

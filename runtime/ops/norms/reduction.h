@@ -7,11 +7,9 @@
 
 namespace ipex::runtime {
 
-// Why aten computes it. Null where `reduced` does: of float32 without gradients, in which the summed dimensions are as one, and
-// they or one of the others lie innermost.
-const char* reason_against_reduction(const at::Tensor& x, at::IntArrayRef dim);
-
-// Contiguous, as in eager.
-at::Tensor reduced(const at::Tensor& x, at::IntArrayRef dim, bool keepdim, const SumKernels& kernels);
+// Contiguous, as in eager. It is there for float32 without gradients, in which the summed dimensions are as one, and they or one
+// of the others lie innermost; else undefined, with the reason.
+at::Tensor reduced(const at::Tensor& x, at::IntArrayRef dim, bool keepdim, const SumKernels& kernels,
+                   const char*& reason);
 
 }  // namespace ipex::runtime

@@ -17,15 +17,15 @@ namespace ipex::runtime {
 namespace {
 
 at::Tensor vector_norm(const at::Tensor& x, at::IntArrayRef dim, bool keepdim) {
-  const char* reason = reason_against_reduction(x, dim);
-  if (!reason) return reduced(x, dim, keepdim, kernels().norms.euclidean);
+  const char* reason = nullptr;
+  if (at::Tensor y = reduced(x, dim, keepdim, kernels().norms.euclidean, reason); y.defined()) return y;
   RECORD_FUNCTION(c10::str("ipex::vector_norm in aten: ", reason), {});
   return at::linalg_vector_norm(x, 2, dim, keepdim);
 }
 
 at::Tensor sum(const at::Tensor& x, at::IntArrayRef dim, bool keepdim) {
-  const char* reason = reason_against_reduction(x, dim);
-  if (!reason) return reduced(x, dim, keepdim, kernels().norms.sums);
+  const char* reason = nullptr;
+  if (at::Tensor y = reduced(x, dim, keepdim, kernels().norms.sums, reason); y.defined()) return y;
   RECORD_FUNCTION(c10::str("ipex::sum in aten: ", reason), {});
   return at::sum(x, dim, keepdim);
 }

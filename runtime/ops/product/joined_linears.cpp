@@ -42,13 +42,11 @@ class JoinedLinearsContext final : public Chain<LinearContext> {
       return results;
     }
     const std::optional<InputRows> strided = rows_of(input);
-    const at::Tensor dense = strided ? at::Tensor() : input.contiguous();
+    const at::Tensor dense = strided ? at::Tensor() : contiguous_result(input);
     const InputRows rows = strided ? *strided : *rows_of(dense);
     std::vector<RowsProduct> products;
     for (const Layer& layer : layers()) {
-      at::DimVector sizes(input.sizes());
-      sizes.back() = layer->output_width();
-      results.push_back(empty_result(sizes, at::kFloat));
+      results.push_back(empty_result(layer->result_sizes(input), at::kFloat));
       products.push_back(layer->product(rows, results.back().data_ptr<float>()));
     }
     multiply_side_by_side(products);

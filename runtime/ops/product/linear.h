@@ -1,5 +1,5 @@
-// A linear's context: what its own op runs, and and several linears as one op (linear_chain.cpp,
-// joined_linears.cpp, grouped_linear.cpp).
+// A linear's context: what its own op runs, and several linears as one op (linear_chain.cpp, joined_linears.cpp,
+// grouped_linear.cpp).
 #pragma once
 
 #include <memory>
@@ -32,6 +32,7 @@ class LinearContext final : public PackedOp {
   at::Tensor embed(const at::Tensor& indices) const;
   // A new tensor, or where the weight stays plain that.
   at::Tensor plain() const { return plain_weight(); }
+  at::DimVector result_sizes(const at::Tensor& input) const override;
   // All post-ops included. The result is dense.
   void multiply(const InputRows& rows, float* result) const;
   // What that multiplies. It lives as long as this object.
@@ -68,7 +69,6 @@ class LinearContext final : public PackedOp {
   at::Tensor allocate(const at::Tensor& source) const override;
   at::MemoryFormat kernel_format() const override { return at::MemoryFormat::Contiguous; }
   at::Tensor user_view(const at::Tensor& result, const at::Tensor&, bool) const override { return result; }
-  at::DimVector result_sizes(const at::Tensor& input) const override;
   bool laid_out_as_result(const at::Tensor& tensor, const at::Tensor&, bool) const override {
     return tensor.is_contiguous();
   }

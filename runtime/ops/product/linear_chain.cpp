@@ -45,9 +45,7 @@ class LinearChainContext final : public Chain<LinearContext> {
       width = layers()[i]->output_width();
     }
     const auto source = input.expect_contiguous();
-    at::DimVector sizes(input.sizes());
-    sizes.back() = width;
-    at::Tensor result = empty_result(sizes, at::kFloat);
+    at::Tensor result = empty_result(layers().back()->result_sizes(input), at::kFloat);
     float between[2][most_between];
     const auto* from = source->const_data_ptr<float>();
     for (size_t i = 0; i < layers().size(); ++i) {

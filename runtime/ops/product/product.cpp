@@ -8,6 +8,7 @@
 #include "kernels/kernels.h"
 #include "memory/scratch.h"
 #include "ops/product/share_product.h"
+#include "packed/float_rows.h"
 
 namespace ipex::runtime {
 namespace {
@@ -115,16 +116,10 @@ void multiply_widened(const RowsProduct& work) {
 }  // namespace
 
 std::optional<InputRows> rows_of(const at::Tensor& tensor) {
-  const int64_t last = tensor.dim() - 1;
-  if (tensor.stride(last) != 1 && tensor.size(last) != 1) return std::nullopt;
-  int64_t count = 1, stride = tensor.size(last);
-  for (int64_t i = last - 1; i >= 0; --i) {
-    if (tensor.size(i) == 1) continue;
-    if (count == 1) stride = tensor.stride(i);
-    if (tensor.stride(i) != count * stride) return std::nullopt;
-    count *= tensor.size(i);
-  }
-  return InputRows{tensor.const_data_ptr<float>(), count, stride};
+  const auto stride = row_stride(tensor, /*dimensions=*/1);
+  if (!stride) return std::nullopt;
+  return InputRows{tensor.const_data_ptr<float>(), c10::multiply_integers(tensor.sizes().slice(0, tensor.dim() - 1)),
+                   *stride};
 }
 
 bool can_multiply(const Panels& panels) {

@@ -11,11 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.profiler import profile
 
 import ipex
 from ipex import FP32MathMode
-from support import assert_same, contexts, fallback_reasons, kinds, own_thread_count
+from support import assert_same, calls_of, contexts, fallback_reasons, kinds, own_thread_count
 
 # Between the layers of a block for such an image are more elements than the caches are trusted with.
 SIDE = 150
@@ -67,22 +66,13 @@ def optimized(model: nn.Module, x: Tensor, **options: object) -> torch.jit.Scrip
     return chained
 
 
-def layers_one_by_one(model: torch.jit.ScriptModule, x: Tensor) -> int:
-    """How many layers the warm model runs by themselves."""
-    for _ in range(3):
-        model(x)
-    with profile() as profiled:
-        model(x)
-    return sum(event.name == "ipex::convolution_run" for event in profiled.events())
-
-
 def check(model: nn.Module, x: Tensor, at_once: bool = True) -> None:
     chained = optimized(model, x)
     before = x.clone()
     for _ in range(3):
         assert_same(chained(x), model(x))
     assert torch.equal(x.nan_to_num(), before.nan_to_num())
-    assert (layers_one_by_one(chained, x) == 0) == at_once
+    assert (calls_of("ipex::convolution_run", chained, x) == 0) == at_once
 
 
 @pytest.mark.parametrize("stride", [1, 2, 3, (1, 2)])
@@ -128,9 +118,9 @@ def test_shapes(height, width):
 
 
 def test_where_it_is_worth_it():
-    assert layers_one_by_one(optimized(Block(), image()), image(height=60)) == 3
-    assert layers_one_by_one(optimized(Block(), image()), image(height=60, images=3)) == 0
-    assert layers_one_by_one(optimized(Block(256, 512), image(channels=256)), image(channels=256)) == 3
+    assert calls_of("ipex::convolution_run", optimized(Block(), image()), image(height=60)) == 3
+    assert calls_of("ipex::convolution_run", optimized(Block(), image()), image(height=60, images=3)) == 0
+    assert calls_of("ipex::convolution_run", optimized(Block(256, 512), image(channels=256)), image(channels=256)) == 3
 
 
 def test_padding_of_two_widths():
@@ -150,7 +140,7 @@ def test_layouts():
     for y in (x, x[0], wide[..., ::2], x.transpose(2, 3), x[:1].expand(2, -1, -1, -1), x[:0], image()[:, :, :1]):
         assert_same(chained(y), model(y))
     # A contiguous image is converted at the borders of the block, and the layers still run at once.
-    assert layers_one_by_one(chained, x) == 0
+    assert calls_of("ipex::convolution_run", chained, x) == 0
 
 
 def test_without_stretches_that_stay_channels_last():
@@ -160,8 +150,8 @@ def test_without_stretches_that_stay_channels_last():
     assert kinds(chained)["ipex::convolution_chain_run"] == 1
     for x in (image(), torch.randn(1, 24, SIDE, SIDE)):
         assert_same(chained(x), model(x))
-    assert layers_one_by_one(chained, image()) == 0
-    assert layers_one_by_one(chained, torch.randn(1, 24, SIDE, SIDE)) == 3
+    assert calls_of("ipex::convolution_run", chained, image()) == 0
+    assert calls_of("ipex::convolution_run", chained, torch.randn(1, 24, SIDE, SIDE)) == 3
 
 
 def test_nan_and_infinity():

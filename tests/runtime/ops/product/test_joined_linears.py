@@ -8,11 +8,10 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.profiler import profile
 
 import ipex
 from ipex import FP32MathMode
-from support import assert_same, fallback_reasons, kinds, own_thread_count
+from support import assert_same, calls_of, fallback_reasons, kinds, own_thread_count
 
 
 class Projections(nn.Module):
@@ -34,15 +33,6 @@ def both(model: nn.Module, x: Tensor, **options: object) -> tuple[torch.jit.Scri
     return joined, apart
 
 
-def layers_one_by_one(model: torch.jit.ScriptModule, x: Tensor) -> int:
-    """How many layers the warm model runs by themselves."""
-    for _ in range(3):
-        model(x)
-    with profile() as profiled:
-        model(x)
-    return sum(event.name == "ipex::linear_run" for event in profiled.events())
-
-
 def assert_same_bits(joined: torch.jit.ScriptModule, apart: torch.jit.ScriptModule, x: Tensor) -> None:
     before = x.clone()
     for actual, expected in zip(joined(x), apart(x)):
@@ -61,7 +51,7 @@ def test_at_once(rows, widths):
             for count in (1, 2, 3, 7):
                 torch.set_num_threads(count)
                 assert_same_bits(joined, apart, x)
-        assert layers_one_by_one(joined, x) == 0
+        assert calls_of("ipex::linear_run", joined, x) == 0
 
 
 def test_any_rank_and_layout():
@@ -84,9 +74,9 @@ def test_a_mode_of_the_process():
     with torch.no_grad():
         joined, apart = both(Projections(20, 30, 40), x)
         with ipex.fp32_math_mode(FP32MathMode.BF32):
-            assert layers_one_by_one(joined, x) == 2
+            assert calls_of("ipex::linear_run", joined, x) == 2
             assert_same_bits(joined, apart, x)
-        assert layers_one_by_one(joined, x) == 0
+        assert calls_of("ipex::linear_run", joined, x) == 0
 
 
 def test_a_layer_that_kernels_do_not_have():
@@ -98,7 +88,7 @@ def test_a_layer_that_kernels_do_not_have():
     with torch.no_grad():
         joined, apart = both(Mixed(20, 30, 40), x)
         assert_same_bits(joined, apart, x)
-        assert layers_one_by_one(joined, x) == 2
+        assert calls_of("ipex::linear_run", joined, x) == 2
 
 
 def test_gradients():

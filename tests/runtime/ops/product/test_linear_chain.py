@@ -11,11 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.profiler import profile
 
 import ipex
 from ipex import FP32MathMode
-from support import assert_same, contexts, fallback_reasons, kinds, own_thread_count
+from support import assert_same, calls_of, contexts, fallback_reasons, kinds, own_thread_count
 
 
 @pytest.fixture(autouse=True)
@@ -41,15 +40,6 @@ def both(model: nn.Module, x: Tensor, **options: object) -> tuple[torch.jit.Scri
     return chained, apart
 
 
-def layers_one_by_one(model: torch.jit.ScriptModule, x: Tensor) -> int:
-    """How many layers the warm model runs by themselves."""
-    for _ in range(3):
-        model(x)
-    with profile() as profiled:
-        model(x)
-    return sum(event.name == "ipex::linear_run" for event in profiled.events())
-
-
 def check(model: nn.Module, x: Tensor, at_once: bool, **options: object) -> torch.jit.ScriptModule:
     chained, apart = both(model, x, **options)
     before = x.clone()
@@ -60,7 +50,7 @@ def check(model: nn.Module, x: Tensor, at_once: bool, **options: object) -> torc
     assert torch.equal(x, before)
     assert fallback_reasons(chained) == fallback_reasons(apart)
     assert set(chained.packed_0.fallback_reasons()) == set(fallback_reasons(chained))
-    assert (layers_one_by_one(chained, x) == 0) == at_once
+    assert (calls_of("ipex::linear_run", chained, x) == 0) == at_once
     return chained
 
 
@@ -109,9 +99,9 @@ def test_a_mode_of_the_process():
     x = torch.randn(1, 20)
     chained, apart = both(mlp(20, 30, 40), x)
     with ipex.fp32_math_mode(FP32MathMode.BF32):
-        assert layers_one_by_one(chained, x) == 2
+        assert calls_of("ipex::linear_run", chained, x) == 2
         assert torch.equal(chained(x), apart(x))
-    assert layers_one_by_one(chained, x) == 0
+    assert calls_of("ipex::linear_run", chained, x) == 0
 
 
 def test_a_batch_norm_for_another_rank():
