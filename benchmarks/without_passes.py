@@ -1,6 +1,6 @@
-"""Times a model of timm with and without some passes of ipex, in turn:
+"""Times models of the zoo with and without some passes of ipex, in turn:
 
-    PYTHONPATH=build/zoo-packages OMP_NUM_THREADS=1 python -m benchmarks.without_passes convnextv2_pico \
+    PYTHONPATH=build/zoo-packages OMP_NUM_THREADS=1 python -m benchmarks.without_passes timm/convnextv2_pico \
         --passes split_ternary rewrite_vector_norm
 
 Processor time of the fastest of many calls with one thread; above 1 the passes gain.
@@ -16,7 +16,7 @@ import torch
 import ipex
 
 from .in_turn import CLOCKS, times_in_turn
-from .zoo import timm_models
+from .zoo.catalogue import Recipe, make
 
 
 def main() -> None:
@@ -28,13 +28,13 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     for name in options.models:
-        model = timm_models.build(name).eval()
-        inputs = timm_models.inputs(model)
+        model, inputs = make(Recipe(name, seed=0))
         with torch.no_grad():
-            ways = [ipex.jit_optimize(model, *inputs, disable=options.passes), ipex.jit_optimize(model, *inputs)]
+            traced = torch.jit.trace(model, inputs, check_trace=False, strict=False)
+            ways = [ipex.jit_optimize(traced, disable=options.passes), ipex.jit_optimize(traced)]
             times = times_in_turn(options.seconds, [partial(way, *inputs) for way in ways], CLOCKS["core"])
         without, with_passes = (min(own) * 1e3 for own in times)
-        print(f"{name}: {without:.1f} ms without, {with_passes:.1f} with, {without / with_passes:.2f}", flush=True)
+        print(f"{name}: {without:.2f} ms without, {with_passes:.2f} with, {without / with_passes:.2f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -85,6 +85,7 @@ Pass chain_linears();
 Pass join_linears();
 Pass prepack_grouped_linear();
 Pass share_embedding_weight();
+Pass compute_once_per_shape();
 Pass explain_leftovers();
 
 }  // namespace ipex::passes

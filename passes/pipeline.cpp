@@ -80,6 +80,8 @@ const std::vector<Phase>& phases() {
       {{observe(), quantize()}},
       {{lower_precision(), fold_casts(), pin_math_mode(), quantize_linears(), quantize_recurrent(),
         quantize_embeddings()}},
+      // After the fusions, and before chains are gathered: a chain that reads a mask is computed in each call.
+      {{compute_once_per_shape()}},
       // What no packed op took. After the layouts are settled, for which it would be an op of many tensors; before
       // restore_in_place, as it takes what is out of place.
       {{fuse_elementwise()}},

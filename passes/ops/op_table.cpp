@@ -359,6 +359,8 @@ std::vector<Op> rows() {
   table.ops("ipex::quantized_linear_run ipex::quantized_convolution_run ipex::quantize", fresh);
   table.ops("ipex::dequantize", fresh, floating);
   table.ops("ipex::observe", itself);
+  table.ops("ipex::shape_memo_prepack", no_tensor, makes_context);
+  table.ops("ipex::recall ipex::remember", Memory::unknown);
   table.ops("ipex::lower_precision ipex::restore_precision", maybe_view);
 
   return table.take();
