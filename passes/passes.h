@@ -69,6 +69,7 @@ Pass join_rearrangements();
 // quantization
 Pass observe();
 Pass quantize();
+Pass pad_bytes();
 Pass carry_bytes();
 Pass quantize_linears();
 Pass quantize_recurrent();

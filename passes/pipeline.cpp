@@ -93,8 +93,8 @@ const std::vector<Phase>& phases() {
       {{restore_in_place(), rewrite_pooling(), rewrite_upsample(), rewrite_sums(), rewrite_cat(), rewrite_attention(),
         rewrite_layer_norm()}},
       {{pin_attention(), fuse_cached_attention()}},
-      // Knows our own max_pool2d, which takes 8-bit numbers.
-      {{carry_bytes()}},
+      // carry_bytes knows our own max_pool2d, which takes 8-bit numbers.
+      {{pad_bytes(), carry_bytes()}},
       // After all that edits the nodes of a layer, its dtype and its math mode included.
       // prepack_grouped_linear as late: its layers have no run op of their own, which passes before would look for.
       {{fold_computed_padding(), chain_linears(), join_linears(), chain_convolutions(), share_embedding_weight(),

@@ -356,7 +356,10 @@ std::vector<Op> rows() {
   table.ops("ipex::has_trained_convolution ipex::trained_convolution_pays", no_tensor);
   table.ops("ipex::quantized_linear_prepack ipex::quantized_convolution_prepack ipex::observer_prepack", no_tensor,
             makes_context);
-  table.ops("ipex::quantized_linear_run ipex::quantized_convolution_run ipex::quantize", fresh);
+  table.ops(
+      "ipex::quantized_linear_run ipex::quantized_convolution_run ipex::padded_quantized_convolution_run "
+      "ipex::quantize",
+      fresh);
   table.ops("ipex::dequantize", fresh, floating);
   table.ops("ipex::observe", itself);
   table.ops("ipex::shape_memo_prepack", no_tensor, makes_context);

@@ -10,6 +10,12 @@ from .._explain.packed import PackedOp
 
 Shape = Sequence[int]
 LINEARS = ("ipex::linear_run", "ipex::quantized_linear_run", "ipex::dynamic_linear_run", "ipex::weight_only_linear_run")
+CONVOLUTIONS = (
+    "ipex::convolution_run",
+    "ipex::padded_convolution_run",
+    "ipex::quantized_convolution_run",
+    "ipex::padded_quantized_convolution_run",
+)
 RECURRENT = ("ipex::lstm_run", "ipex::gru_run", "ipex::dynamic_lstm_run", "ipex::dynamic_gru_run")
 ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
 
@@ -19,7 +25,7 @@ def operations(node: FinalNode, inputs: Sequence[Shape], result: Shape | None) -
     read = [shape for shape in inputs if shape]
     if result is None or not read:
         return None
-    if node.kind in ("ipex::convolution_run", "ipex::padded_convolution_run", "ipex::quantized_convolution_run"):
+    if node.kind in CONVOLUTIONS:
         return _convolution(node.layers[0], read[0], result)
     if node.layers and all(layer.op in LINEARS for layer in node.layers):
         rows = math.prod(read[0]) / max(read[0][-1], 1)

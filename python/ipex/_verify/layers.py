@@ -19,6 +19,11 @@ from .._inputs import copied, in_order
 from .._load_extension import _C
 from .compare import compare
 
+LAYERS = (
+    "ipex::quantized_linear_run",
+    "ipex::quantized_convolution_run",
+    "ipex::padded_quantized_convolution_run",
+)
 SATURATED = 0.01  # a scale that is made of other data, and not an outlier
 
 
@@ -84,7 +89,7 @@ def _scales(module: torch.jit.ScriptModule) -> Iterator[tuple[str, tuple[str, st
     for node in module.graph.nodes():
         kind = node.kind()
         inputs = list(node.inputs())
-        if kind in ("ipex::quantized_linear_run", "ipex::quantized_convolution_run"):
+        if kind in LAYERS:
             text = getattr(module, inputs[1].node().s("name")).describe()
             read = re.search(r"result=uint8 \* (\S+) from (\d+)", text)
             scale = (float(read[1]), int(read[2])) if read else None

@@ -84,20 +84,12 @@ ConvolutionContext::ConvolutionContext(const ConvolutionContext& other, Convolut
 
 Tensor ConvolutionContext::run_padded(const Tensor& input, const std::vector<Tensor>& operands, bool eager_layout,
                                       at::IntArrayRef widths) const {
-  const auto is = [&](auto&& holds) { return std::all_of(widths.begin(), widths.end(), holds); };
-  if (is([](int64_t width) { return width == 0; })) return run(input, operands, eager_layout);
-  constexpr int64_t most = 1 << 20;
-  const bool is_padding = !geometry_.transposed && widths.size() % 2 == 0 &&
-                          widths.size() <= 2 * static_cast<size_t>(geometry_.spatial_rank) &&
-                          is([](int64_t width) { return width >= 0 && width <= most; });
-  if (!is_padding) return run(at::constant_pad_nd(input, widths), operands, eager_layout);
-  const auto padded = with_padding_.get(PrimitiveKey(widths), [&] {
-    ConvolutionGeometry geometry = geometry_;
-    for (size_t i = 0; i < widths.size(); ++i) {  // last dimension first, begin and end in turn
-      (i % 2 ? geometry.end : geometry.begin)[kernel_rank() - 1 - i / 2] += widths[i];
-    }
-    return c10::make_intrusive<ConvolutionContext>(*this, std::move(geometry));
-  });
+  if (std::all_of(widths.begin(), widths.end(), [](int64_t width) { return width == 0; })) {
+    return run(input, operands, eager_layout);
+  }
+  if (!geometry_.can_pad(widths)) return run(at::constant_pad_nd(input, widths), operands, eager_layout);
+  const auto padded = with_padding_.get(
+      PrimitiveKey(widths), [&] { return c10::make_intrusive<ConvolutionContext>(*this, geometry_.padded(widths)); });
   return (*padded)->run(input, operands, eager_layout);
 }
 

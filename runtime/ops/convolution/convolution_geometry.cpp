@@ -57,6 +57,20 @@ bool ConvolutionGeometry::is_brgemm_at_fault(c10::IntArrayRef image, c10::IntArr
   return false;
 }
 
+bool ConvolutionGeometry::can_pad(c10::IntArrayRef widths) const {
+  constexpr int64_t most = 1 << 20;
+  return !transposed && widths.size() % 2 == 0 && widths.size() <= 2 * static_cast<size_t>(spatial_rank) &&
+         std::all_of(widths.begin(), widths.end(), [](int64_t width) { return width >= 0 && width <= most; });
+}
+
+ConvolutionGeometry ConvolutionGeometry::padded(c10::IntArrayRef widths) const {
+  ConvolutionGeometry geometry = *this;
+  for (size_t i = 0; i < widths.size(); ++i) {  // last dimension first, begin and end in turn
+    (i % 2 ? geometry.end : geometry.begin)[stride.size() - 1 - i / 2] += widths[i];
+  }
+  return geometry;
+}
+
 LiveTaps ConvolutionGeometry::without_dead_taps(size_t i, c10::IntArrayRef image, c10::IntArrayRef weight) const {
   const int64_t taps = weight[2 + i], size = image[2 + i], last = result_sizes(image, weight)[2 + i] - 1;
   LiveTaps live{begin[i], end[i], 0, taps};

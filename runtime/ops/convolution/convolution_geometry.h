@@ -24,6 +24,10 @@ struct ConvolutionGeometry {
   // Throws, naming `where`, for numbers that no convolution has: what is computed from the others must not overflow.
   const ConvolutionGeometry& checked(const char* where) const;
 
+  // Padding besides, as F.pad has it: whether it is padding that a convolution has, and the same convolution with it.
+  bool can_pad(c10::IntArrayRef widths) const;
+  ConvolutionGeometry padded(c10::IntArrayRef widths) const;
+
   // The following are for a weight of these sizes, and for a batched image.
   int64_t output_channels(c10::IntArrayRef weight) const { return transposed ? weight[1] * groups : weight[0]; }
   int64_t input_channels(c10::IntArrayRef weight) const { return transposed ? weight[0] : weight[1] * groups; }

@@ -3,8 +3,8 @@
 //   ipex::cat(tensors, dim) -> Tensor    as aten::cat
 //
 // What joins the keys and values of a whole text with those of a new word, a step of a language model, makes large results at
-// every call, and malloc would take their pages from the system each time. Runs of memory are copied by all threads; short
-// ones, what has none, or another layout, is aten's to copy.
+// every call, and malloc would take their pages from the system each time. Runs of memory are copied by all threads, short ones
+// in turn: the channels of each pixel, of images that are channels-last. What has no runs is aten's to copy.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "memory/result_memory.h"
@@ -39,6 +40,90 @@ bool has_runs(const at::Tensor& tensor, int64_t dim) {
     if (tensor.size(i) != 1 && tensor.stride(i) != run) return false;
     run *= tensor.size(i);
   }
+  return true;
+}
+
+// Runs of memory, of so many bytes each, equally far apart.
+struct Runs {
+  const char* from;
+  int64_t bytes, stride;
+};
+
+// A tensor's, where what lies at each place of the dimensions of `outer` is a run, whose dimensions are those of `inner`, the
+// last one first.
+std::optional<Runs> runs_of(const at::Tensor& tensor, at::IntArrayRef outer, at::IntArrayRef inner) {
+  const auto size = static_cast<int64_t>(tensor.element_size());
+  int64_t run = 1, stride = -1, count = 1;
+  for (const int64_t i : inner) {
+    if (tensor.size(i) != 1 && tensor.stride(i) != run) return std::nullopt;
+    run *= tensor.size(i);
+  }
+  for (const int64_t i : outer) {
+    if (tensor.size(i) == 1) continue;
+    if (stride < 0) stride = tensor.stride(i);
+    if (tensor.stride(i) != stride * count) return std::nullopt;
+    count *= tensor.size(i);
+  }
+  return Runs{static_cast<const char*>(tensor.const_data_ptr()), run * size, stride * size};
+}
+
+template <typename Part>
+void copy_part(char* to, const char* from) {
+  Part part;
+  std::memcpy(&part, from, sizeof(part));
+  std::memcpy(to, &part, sizeof(part));
+}
+
+// The last part may overlap with the one before: cheaper than the call of memcpy.
+void copy_short_run(char* to, const char* from, int64_t bytes) {
+  struct alignas(1) Sixteen {
+    char bytes[16];
+  };
+  if (bytes < 16) {
+    std::memcpy(to, from, bytes);
+    return;
+  }
+  for (int64_t i = 0; i + 16 < bytes; i += 16) copy_part<Sixteen>(to + i, from + i);
+  copy_part<Sixteen>(to + bytes - 16, from + bytes - 16);
+}
+
+// Into a dense result, whose runs have those of all tensors one after the other.
+void copy_short_runs(at::ArrayRef<Runs> tensors, int64_t runs, char* to) {
+  constexpr int64_t bytes_worth_waking = 1 << 16;
+  int64_t whole = 0;
+  for (const Runs& tensor : tensors) whole += tensor.bytes;
+  at::parallel_for(0, runs, grain_of(runs, runs * whole, bytes_worth_waking), [&](int64_t first, int64_t last) {
+    char* next = to + first * whole;
+    for (int64_t i = first; i < last; ++i) {
+      for (const Runs& tensor : tensors) {
+        copy_short_run(next, tensor.from + i * tensor.stride, tensor.bytes);
+        next += tensor.bytes;
+      }
+    }
+  });
+}
+
+// Whether that was done. Not of large runs, nor of tiny ones.
+bool copied_short_runs(at::TensorList tensors, int64_t dim, const at::Tensor& y) {
+  constexpr int64_t least_bytes = 16, most_bytes = 1024;
+  at::DimVector order;  // of memory, the last dimension first
+  for (int64_t i = y.dim() - 1; i >= 0; --i) order.push_back(i);
+  if (!y.is_contiguous()) {
+    if (y.suggest_memory_format() != channels_last_of(y.dim() - 2)) return false;
+    order.erase(order.end() - 2);
+    order.insert(order.begin(), 1);
+  }
+  const auto place = std::find(order.begin(), order.end(), dim) - order.begin();
+  const at::IntArrayRef all(order), inner = all.slice(0, place + 1), outer = all.slice(place + 1);
+  c10::SmallVector<Runs, 8> found;
+  for (const at::Tensor& tensor : tensors) {
+    const std::optional<Runs> runs = runs_of(tensor, outer, inner);
+    if (!runs || runs->bytes < least_bytes || runs->bytes > most_bytes) return false;
+    found.push_back(*runs);
+  }
+  int64_t count = 1;
+  for (const int64_t i : outer) count *= y.size(i);
+  copy_short_runs(found, count, static_cast<char*>(y.mutable_data_ptr()));
   return true;
 }
 
@@ -96,6 +181,7 @@ at::Tensor cat(at::TensorList tensors, int64_t dim) {
     copy_runs(tensors, joined, y);
     return y;
   }
+  if (copied_short_runs(tensors, joined, y)) return y;
   const at::AutoDispatchBelowADInplaceOrView guard;
   return at::cat_out(y, tensors, dim);
 }

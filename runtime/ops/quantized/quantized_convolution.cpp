@@ -3,10 +3,12 @@
 //   ipex::quantized_convolution_prepack(weight, weight_scales, bias, stride, padding, dilation, groups, post_ops, input,
 //                                       result, operands, transposed, output_padding) -> QuantizedConvolutionContext
 //   ipex::quantized_convolution_run(input, context, operands, eager_layout) -> Tensor
+//   ipex::padded_quantized_convolution_run(input, context, operands, eager_layout, widths) -> Tensor
 //
 // `padding` is the beginnings followed by the ends. `input`, `result` and `operands` are scales and zero points, as
 // affine.h has them. Computes on channels-last images; an input in another layout is converted first. A 1-d convolution is
-// a 2-d one on an image one pixel high.
+// a 2-d one on an image one pixel high. `widths` is padding besides, as F.pad has it, for padding that follows from the size of
+// the image.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
@@ -43,6 +45,24 @@ class QuantizedConvolutionContext final : public QuantizedOp {
                 ": expected channels divisible by groups, got ", plain_weight().size(0), " and ", geometry_.groups,
                 ". The model file is damaged: save it again.");
     pack();
+  }
+  // With other padding.
+  QuantizedConvolutionContext(const QuantizedConvolutionContext& other, ConvolutionGeometry geometry)
+      : QuantizedOp(other), geometry_(std::move(geometry)), channels_last_(other.channels_last_) {}
+
+  Tensor run_padded(const Tensor& input, const std::vector<Tensor>& operands, bool eager_layout,
+                    const Ints& widths) const {
+    if (std::all_of(widths.begin(), widths.end(), [](int64_t width) { return width == 0; })) {
+      return run(input, operands, eager_layout);
+    }
+    if (!geometry_.can_pad(widths)) {
+      const Tensor padded = at::constant_pad_nd(input, widths, input_zero_point());
+      return run(padded, operands, eager_layout);
+    }
+    const auto padded = with_padding_.get(PrimitiveKey(widths), [&] {
+      return c10::make_intrusive<QuantizedConvolutionContext>(*this, geometry_.padded(widths));
+    });
+    return (*padded)->run(input, operands, eager_layout);
   }
 
   static c10::intrusive_ptr<QuantizedConvolutionContext> load(const State& state) {
@@ -222,6 +242,8 @@ class QuantizedConvolutionContext final : public QuantizedOp {
 
   ConvolutionGeometry geometry_;
   at::MemoryFormat channels_last_;
+  // By what padding is added at a call.
+  mutable LruCache<PrimitiveKey, c10::intrusive_ptr<QuantizedConvolutionContext>> with_padding_{8};
 };
 
 c10::intrusive_ptr<QuantizedConvolutionContext> prepack(
@@ -255,6 +277,14 @@ c10::intrusive_ptr<QuantizedConvolutionContext> prepack(
                           .transposed = transposed});
 }
 
+void padded_quantized_convolution_run(const c10::OperatorHandle&, torch::jit::Stack* stack) {
+  const Ints widths = torch::jit::pop(*stack).toIntVector();
+  const bool eager_layout = torch::jit::pop(*stack).toBool();
+  const std::vector<Tensor> operands = take_tensors(torch::jit::pop(*stack));
+  const auto context = torch::jit::pop(*stack).toCustomClass<QuantizedConvolutionContext>();
+  torch::jit::push(*stack, context->run_padded(torch::jit::pop(*stack).toTensor(), operands, eager_layout, widths));
+}
+
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define_context<QuantizedConvolutionContext>(m, "QuantizedConvolutionContext");
   m.def(
@@ -267,6 +297,11 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
       "quantized_convolution_run(Tensor input, __torch__.torch.classes.ipex.QuantizedConvolutionContext context, "
       "Tensor[] operands, bool eager_layout) -> Tensor",
       torch::CppFunction::makeFromBoxedFunction<run_boxed<QuantizedConvolutionContext>>());
+  m.def(
+      "padded_quantized_convolution_run(Tensor input, "
+      "__torch__.torch.classes.ipex.QuantizedConvolutionContext context, Tensor[] operands, bool eager_layout, "
+      "int[] widths) -> Tensor",
+      torch::CppFunction::makeFromBoxedFunction<padded_quantized_convolution_run>());
 }
 
 }  // namespace

@@ -69,7 +69,7 @@ QuantizedSpec spec_of(OpNames names, const at::Tensor& weight, const at::Tensor&
 QuantizedOp::QuantizedOp(QuantizedSpec spec, int64_t weight_rank, int64_t output_channels)
     : FusedOp(spec.name, spec.post_ops, std::nullopt),
       spec_(checked(std::move(spec), weight_rank, output_channels)),
-      weight_(spec_.weight),
+      weight_(std::make_shared<const QuantizedWeight>(spec_.weight)),
       scales_(spec_.weight_scales * spec_.input.scale),
       input_zero_point_(number(static_cast<double>(spec_.input.zero_point), at::kInt)) {
   spec_.weight.reset();
@@ -78,6 +78,15 @@ QuantizedOp::QuantizedOp(QuantizedSpec spec, int64_t weight_rank, int64_t output
     result_zero_point_ = number(static_cast<double>(spec_.result->zero_point), at::kInt);
   }
 }
+
+QuantizedOp::QuantizedOp(const QuantizedOp& other)
+    : FusedOp(other.name(), other.post_op_texts(), other.math_mode()),
+      spec_(other.spec_),
+      weight_(other.weight_),
+      scales_(other.scales_),
+      input_zero_point_(other.input_zero_point_),
+      result_scale_(other.result_scale_),
+      result_zero_point_(other.result_zero_point_) {}
 
 at::Tensor QuantizedOp::run(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const {
   TORCH_CHECK(input.scalar_type() == at::kByte && is_plain_cpu(input), name(), ": expected a uint8 CPU input, got ",
@@ -156,7 +165,7 @@ at::Tensor QuantizedOp::spread_over_weight(const at::Tensor& per_channel) const 
 }
 
 at::Tensor QuantizedOp::weight_for(const Prepared& prepared) const {
-  return weight_.in_layout(prepared.weights_desc(), [this] { return weight_desc(plain_weight()); });
+  return weight_->in_layout(prepared.weights_desc(), [this] { return weight_desc(plain_weight()); });
 }
 
 at::Tensor QuantizedOp::run_in_floats(const at::Tensor& input, const std::vector<at::Tensor>& operands,
@@ -225,7 +234,7 @@ std::shared_ptr<const Prepared> QuantizedOp::prepare(const at::Tensor& source, c
                                                      bool quantizes) const {
   const memory::dims sizes = kernel_sizes(source);
   const auto make = [&](FP32MathMode) -> std::optional<Prepared> {
-    std::vector<memory::desc> layouts = weight_.layouts();
+    std::vector<memory::desc> layouts = weight_->layouts();
     const memory::desc plain = weight_desc(plain_weight());
     layouts.emplace_back(plain.get_dims(), memory::data_type::s8, memory::format_tag::any);
     for (const memory::desc& layout : layouts) {
@@ -262,7 +271,7 @@ void QuantizedOp::pack() const {
   try {
     const memory::desc any(plain.get_dims(), memory::data_type::s8, memory::format_tag::any);
     const auto desc = any_primitive_desc(ordinary_input_sizes(), {}, quantizes, any);
-    if (desc) weight_.in_layout(desc.weights_desc(), [&] { return plain; });
+    if (desc) weight_->in_layout(desc.weights_desc(), [&] { return plain; });
   } catch (const dnnl::error&) {
     // Calls will find out, and say why.
   }
@@ -370,7 +379,7 @@ std::string QuantizedOp::describe() const {
   for (const auto& affine : spec_.operands) operands += (operands.empty() ? "" : ", ") + text(affine);
   return c10::str(name(), "(weight=", plain_weight().sizes(), ", dtype=int8, bias=", bias().defined(),
                   ", post_ops=", post_op_texts(), ", input=", text(spec_.input), ", result=", text(spec_.result),
-                  ", operands=[", operands, "]", weight_.stored().describe(), ")");
+                  ", operands=[", operands, "]", weight_->stored().describe(), ")");
 }
 
 }  // namespace ipex::runtime

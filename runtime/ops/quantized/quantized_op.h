@@ -45,6 +45,8 @@ class QuantizedOp : public FusedOp {
  public:
   // Throws when a field of the spec can't be right.
   QuantizedOp(QuantizedSpec spec, int64_t weight_rank, int64_t output_channels);
+  // Another one of the same weight and post-ops, with primitives of its own.
+  QuantizedOp(const QuantizedOp& other);
 
   at::Tensor run(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const;
   std::string describe() const;
@@ -90,8 +92,9 @@ class QuantizedOp : public FusedOp {
   static QuantizedSpec read(const char* name, const State& state);
 
   int64_t output_channels() const { return scales_.size(0); }
-  const at::Tensor& plain_weight() const { return weight_.plain(); }
+  const at::Tensor& plain_weight() const { return weight_->plain(); }
   const at::Tensor& bias() const { return spec_.bias; }
+  int64_t input_zero_point() const { return spec_.input.zero_point; }
   // Packs for inputs of ordinary size. Called once, by the classes that are whole.
   void pack() const;
 
@@ -115,7 +118,7 @@ class QuantizedOp : public FusedOp {
   at::Tensor finish(at::Tensor y, const std::vector<at::Tensor>& operands, size_t done, bool is_quantized) const;
 
   QuantizedSpec spec_;  // without the weight
-  QuantizedWeight weight_;
+  std::shared_ptr<const QuantizedWeight> weight_;
   mutable std::once_flag made_float_op_;
   mutable std::unique_ptr<const PackedOp> float_op_;
   // What the primitives are handed. The input's scale is in those of the weight.
