@@ -1,5 +1,5 @@
-"""Times what is done to images beside convolutions, in ipex and in aten, called in turn: max_pool2d and the average of
-channels-last images, and the conversion to channels-last. Prints Markdown:
+"""Times what is done to images beside convolutions, in ipex and in aten, called in turn: pools of images and volumes,
+the average of channels-last images, and the conversion to channels-last. Prints Markdown:
 
 OMP_NUM_THREADS=1 python benchmarks/pooling.py
 """
@@ -23,9 +23,19 @@ MAX_POOLS = [  # shape, window, stride, padding
     ((1, 64, 224, 224), 2, 2, 0),
     ((1, 20, 30, 30), 3, 2, 1),
 ]
+MEAN_POOLS = [  # shape, window, stride, padding
+    ((1, 64, 56, 56), 3, 1, 1),
+    ((1, 320, 14, 14), 3, 1, 1),
+    ((1, 256, 56, 56), 2, 2, 0),
+    ((1, 128, 56, 56), 3, 2, 1),
+]
+VOLUME_POOLS = [  # shape, window, stride, padding
+    ((1, 96, 8, 56, 56), (1, 3, 3), (1, 2, 2), (0, 1, 1)),
+    ((1, 64, 16, 28, 28), (2, 2, 2), (2, 2, 2), (0, 0, 0)),
+]
 AVERAGES = [(1, 1280, 7, 7), (1, 2048, 7, 7), (1, 96, 112, 112)]
 IMAGES = [(1, 3, 224, 224), (8, 3, 224, 224)]
-SECONDS_PER_CASE = 2.0
+SECONDS_PER_CASE = 1.0
 
 
 def image(shape: tuple[int, ...]) -> Tensor:
@@ -48,6 +58,19 @@ def main() -> None:
     for shape, window, stride, padding in MAX_POOLS:
         pool = (image(shape), [window] * 2, [stride] * 2, [padding] * 2, [1, 1], False)
         show(f"maximum, {window} by {stride}", shape, partial(aten.max_pool2d, *pool), partial(ours.max_pool2d, *pool))
+        pool = (pool[0].contiguous(), *pool[1:])
+        show("the same, contiguous", shape, partial(aten.max_pool2d, *pool), partial(ours.max_pool2d, *pool))
+    for shape, window, stride, padding in MEAN_POOLS:
+        for x, layout in ((image(shape), "channels-last"), (torch.randn(shape), "contiguous")):
+            means = (x, [window] * 2, [stride] * 2, [padding] * 2, False, False, None)
+            what = f"mean, {window} by {stride}, {layout}"
+            show(what, shape, partial(aten.avg_pool2d, *means), partial(ours.avg_pool2d, *means))
+    for shape, sizes, strides, borders in VOLUME_POOLS:
+        volume = (torch.randn(shape), sizes, strides, borders)
+        deep = (*volume, [1, 1, 1], False)
+        show(f"maximum, {sizes} by {strides}", shape, partial(aten.max_pool3d, *deep), partial(ours.max_pool3d, *deep))
+        means = (*volume, False, True, None)
+        show(f"mean, {sizes} by {strides}", shape, partial(aten.avg_pool3d, *means), partial(ours.avg_pool3d, *means))
     for shape in AVERAGES:
         whole = (image(shape), [1, 1])
         show("average", shape, partial(aten.adaptive_avg_pool2d, *whole), partial(ours.adaptive_avg_pool2d, *whole))

@@ -334,6 +334,9 @@ std::vector<Op> rows() {
             fresh);
   table.ops("ipex::cat", fresh, chooses | joins | any_layout);
   table.ops("ipex::max_pool2d", fresh, chooses | keeps_dtype | any_layout);
+  table.ops("ipex::max_pool3d", fresh, chooses | any_layout);
+  table.ops("ipex::avg_pool2d", fresh, keeps_dtype | any_layout);
+  table.ops("ipex::avg_pool3d", fresh, keeps_contiguous);
   table.ops("ipex::upsample_nearest2d ipex::upsample_bilinear2d ipex::upsample_bicubic2d", fresh, any_layout);
   table.ops("ipex::rotary", fresh);
   table.ops("ipex::sampled_sum", fresh, hides_strides);

@@ -1,4 +1,4 @@
-// Pooling of images that are channels-last, on plain pointers.
+// Pooling of images and volumes that are channels-last, on plain pointers. A contiguous one is many of one channel.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,26 @@ struct Windows {
 
 struct Pooling {
   int64_t channels;
-  Windows vertical, horizontal;
+  Windows depth, vertical, horizontal;
   int64_t result_width;
+  // Of means: whether windows count the padding that they reach into, and what to divide by instead of a count, if not by 0.
+  bool counts_padding = true;
+  int64_t divisor = 0;
 };
 
+// Row `row` of slice `slice` of the result. Images have one slice.
+template <typename T>
+using PoolRow = void (*)(const T* image, const Pooling& pooling, int64_t slice, int64_t row, T* result);
+
+// The depth of an image.
+constexpr Windows one_slice{.pixels = 1, .size = 1, .stride = 1, .padding = 0, .dilation = 1};
+
 struct PoolingKernels {
-  // Row `row` of the result: the largest element of each window, or NaN where it has one.
-  void (*max_pool_row)(const float* image, const Pooling& pooling, int64_t row, float* result);
-  // The same of 8-bit numbers.
-  void (*max_pool_row_of_bytes)(const uint8_t* image, const Pooling& pooling, int64_t row, uint8_t* result);
+  // The largest element of each window, or NaN where it has one.
+  PoolRow<float> max_pool_row;
+  PoolRow<uint8_t> max_pool_row_of_bytes;
+  // The sum of each window by the number of its pixels.
+  PoolRow<float> mean_pool_row;
   // The mean over all pixels, of `channels` of them, of the first `count` channels.
   void (*average)(const float* image, int64_t height, int64_t image_width, int64_t channels, int64_t count,
                   float* result);

@@ -16,7 +16,8 @@ _FAMILIES = {
     "product": ("matmul", "bmm", "baddbmm", "einsum", "mm"),
     "attention": ("scaled_dot_product_attention",),
     "norm": ("batch_norm", "layer_norm", "group_norm", "softmax", "rms_norm", "instance_norm"),
-    "pooling": ("max_pool2d", "adaptive_avg_pool2d", "avg_pool2d", "max_pool1d", "adaptive_avg_pool1d"),
+    "pooling": ("max_pool2d", "adaptive_avg_pool2d", "avg_pool2d", "max_pool1d", "adaptive_avg_pool1d",
+                "max_pool3d", "avg_pool3d"),
     "elementwise op": ("relu", "relu6", "gelu", "silu", "sigmoid", "tanh", "hardswish", "hardsigmoid", "hardtanh",
                        "leaky_relu", "elu", "mish", "add", "sub", "mul", "div", "maximum", "minimum", "clamp", "rsub"),
 }  # fmt: skip

@@ -1,12 +1,15 @@
-// Pooling of images that are channels-last, in vectors of channels.
+// Pooling of images and volumes, in vectors of channels where they are channels-last, and of pixels where contiguous.
 //
-//   ipex::max_pool2d(x, kernel_size, stride, padding, dilation, ceil_mode) -> Tensor
+//   ipex::max_pool2d(x, kernel_size, stride, padding, dilation, ceil_mode) -> Tensor, and max_pool3d
+//   ipex::avg_pool2d(x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override) -> Tensor, and
+//   avg_pool3d
 //   ipex::adaptive_avg_pool2d(x, output_size) -> Tensor
 //   ipex::mean(x, dim, keepdim) -> Tensor
 //
-// The kernels take float32 without gradients, that of max_pool2d quantised images (ops/quantized/) too. That of max_pool2d
-// computes no indices, which aten computes and drops; that of the others averages whole images. All else is left to aten,
-// also what aten refuses; a profiler shows it, with the reason, under the name of the op.
+// The kernels take float32 without gradients, that of max_pool2d quantised images (ops/quantized/) too. Those of max_pool
+// compute no indices, which aten computes and drops; those of avg_pool add in aten's order. The others average whole images
+// that are channels-last. All else is left to aten, also what aten refuses; a profiler shows it, with the reason, under the
+// name of the op.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
@@ -24,13 +27,6 @@ namespace ipex::runtime {
 namespace {
 
 constexpr int64_t elements_worth_waking = 32768;
-
-// Of dimension `i` of two, as the op spells it: one number may stand for both.
-Windows windows_of(int64_t i, int64_t pixels, at::IntArrayRef size, at::IntArrayRef stride, at::IntArrayRef padding,
-                   at::IntArrayRef dilation) {
-  const auto of = [i](at::IntArrayRef list) { return list.size() == 1 ? list[0] : list[i]; };
-  return {pixels, of(size), of(stride.empty() ? size : stride), of(padding), of(dilation)};
-}
 
 // None where aten refuses them.
 bool are_windows(const Windows& w) {
@@ -50,58 +46,122 @@ const char* reason_for_aten(const at::Tensor& x, bool may_be_bytes = false) {
   const bool is_byte = may_be_bytes && x.scalar_type() == at::kByte && is_plain_cpu(x);
   if (!is_byte && !is_plain_cpu_float(x)) return "its input is not a float32 CPU tensor";
   if (wants_gradient(x)) return "its input requires a gradient";
-  if (x.dim() != 4 || x.numel() == 0 || x.suggest_memory_format() != at::MemoryFormat::ChannelsLast ||
-      !x.is_contiguous(at::MemoryFormat::ChannelsLast)) {
-    return "its input is not channels-last";
+  return x.numel() == 0 ? "its input is empty" : nullptr;
+}
+
+// The same for ops that read channels-last images alone.
+const char* reason_for_images(const at::Tensor& x) {
+  if (const char* reason = reason_for_aten(x)) return reason;
+  const bool is_channels_last = x.dim() == 4 && x.suggest_memory_format() == at::MemoryFormat::ChannelsLast &&
+                                x.is_contiguous(at::MemoryFormat::ChannelsLast);
+  return is_channels_last ? nullptr : "its input is not channels-last";
+}
+
+// The geometry of a call, as the op spells it: one number may stand for all dimensions.
+struct Geometry {
+  at::IntArrayRef kernel_size, stride, padding, dilation;
+  bool ceil_mode;
+};
+
+// A call of the kernels: `images` of memory that lies like the input, each with rows of results.
+struct Pool {
+  Pooling pooling;
+  int64_t images, slices, height;
+  at::DimVector sizes;
+  at::MemoryFormat format;
+};
+
+// Fills in `pool`, or says why aten has to compute the call.
+const char* plan(const at::Tensor& x, size_t rank, const Geometry& geometry, Pool& pool) {
+  if (x.dim() != static_cast<int64_t>(rank) + 2) return "its input has no batch";
+  pool.format = x.suggest_memory_format();
+  if (!x.is_contiguous(pool.format)) return "its input is neither contiguous nor channels-last";
+  const bool is_contiguous = pool.format == at::MemoryFormat::Contiguous;
+  if (is_contiguous && x.scalar_type() == at::kByte) return "its input is not channels-last";
+  const auto fits = [&](at::IntArrayRef list) { return list.size() == 1 || list.size() == rank; };
+  if (!fits(geometry.kernel_size) || !(geometry.stride.empty() || fits(geometry.stride)) || !fits(geometry.padding) ||
+      !fits(geometry.dilation)) {
+    return "its windows have another rank";
   }
+  const auto windows_of = [&](size_t i) {
+    const auto of = [i](at::IntArrayRef list) { return list.size() == 1 ? list[0] : list[i]; };
+    return Windows{x.size(static_cast<int64_t>(i) + 2), of(geometry.kernel_size),
+                   of(geometry.stride.empty() ? geometry.kernel_size : geometry.stride), of(geometry.padding),
+                   of(geometry.dilation)};
+  };
+  pool.sizes = {x.size(0), x.size(1)};
+  for (size_t i = 0; i < rank; ++i) {
+    const Windows windows = windows_of(i);
+    if (!are_windows(windows)) return "its windows are no windows";
+    pool.sizes.push_back(count_of(windows, geometry.ceil_mode));
+    if (pool.sizes.back() < 1) return "its input is smaller than a window";
+  }
+  pool.images = is_contiguous ? x.size(0) * x.size(1) : x.size(0);
+  pool.pooling.channels = is_contiguous ? 1 : x.size(1);
+  pool.pooling.depth = rank == 3 ? windows_of(0) : one_slice;
+  pool.pooling.vertical = windows_of(rank - 2);
+  pool.pooling.horizontal = windows_of(rank - 1);
+  pool.pooling.result_width = pool.sizes.back();
+  pool.slices = rank == 3 ? pool.sizes[2] : 1;
+  pool.height = pool.sizes[rank];
   return nullptr;
 }
 
-at::Tensor max_pool2d(const at::Tensor& x, at::IntArrayRef kernel_size, at::IntArrayRef stride, at::IntArrayRef padding,
-                      at::IntArrayRef dilation, bool ceil_mode) {
-  const auto in_aten = [&](const char* reason) {
-    RECORD_FUNCTION(c10::str("ipex::max_pool2d in aten: ", reason), {});
+template <typename T>
+at::Tensor run(const at::Tensor& x, const Pool& pool, PoolRow<T> pool_row) {
+  const at::Tensor y = empty_result(pool.sizes, x.options().memory_format(pool.format));
+  const T* from = x.const_data_ptr<T>();
+  T* to = y.mutable_data_ptr<T>();
+  const Pooling& pooling = pool.pooling;
+  const int64_t image = x.numel() / pool.images, row = pooling.result_width * pooling.channels;
+  const int64_t rows_of_image = pool.slices * pool.height, rows = pool.images * rows_of_image;
+  const int64_t work = y.numel() * pooling.depth.size * pooling.vertical.size * pooling.horizontal.size;
+  at::parallel_for(0, rows, grain_of(rows, work, elements_worth_waking), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t within = i % rows_of_image;
+      pool_row(from + i / rows_of_image * image, pooling, within / pool.height, within % pool.height, to + i * row);
+    }
+  });
+  return y;
+}
+
+template <size_t rank>
+at::Tensor max_pool(const at::Tensor& x, at::IntArrayRef kernel_size, at::IntArrayRef stride, at::IntArrayRef padding,
+                    at::IntArrayRef dilation, bool ceil_mode) {
+  Pool pool;
+  const char* reason = reason_for_aten(x, /*may_be_bytes=*/rank == 2);
+  if (!reason) reason = plan(x, rank, {kernel_size, stride, padding, dilation, ceil_mode}, pool);
+  if (reason) {
+    RECORD_FUNCTION(c10::str("ipex::max_pool", rank, "d in aten: ", reason), {});
+    if constexpr (rank == 3) return at::max_pool3d(x, kernel_size, stride, padding, dilation, ceil_mode);
     // aten counts the pixels of an image of 8-bit numbers in 8 bits. Floats hold them exactly.
     const bool is_byte = x.scalar_type() == at::kByte;
     const at::Tensor y =
         at::max_pool2d(is_byte ? x.to(at::kFloat) : x, kernel_size, stride, padding, dilation, ceil_mode);
     return is_byte ? y.to(at::kByte) : y;
-  };
-  if (const char* reason = reason_for_aten(x, /*may_be_bytes=*/true)) return in_aten(reason);
-  const auto has_one_or_two = [](at::IntArrayRef list) { return list.size() == 1 || list.size() == 2; };
-  if (!has_one_or_two(kernel_size) || !(stride.empty() || has_one_or_two(stride)) || !has_one_or_two(padding) ||
-      !has_one_or_two(dilation)) {
-    return in_aten("its windows are not those of images");
   }
-  Pooling pooling{.channels = x.size(1),
-                  .vertical = windows_of(0, x.size(2), kernel_size, stride, padding, dilation),
-                  .horizontal = windows_of(1, x.size(3), kernel_size, stride, padding, dilation),
-                  .result_width = 0};
-  if (!are_windows(pooling.vertical) || !are_windows(pooling.horizontal)) return in_aten("its windows are no windows");
-  const int64_t height = count_of(pooling.vertical, ceil_mode);
-  pooling.result_width = count_of(pooling.horizontal, ceil_mode);
-  if (height < 1 || pooling.result_width < 1) return in_aten("its input is smaller than a window");
+  return x.scalar_type() == at::kByte ? run(x, pool, kernels().pooling.max_pool_row_of_bytes)
+                                      : run(x, pool, kernels().pooling.max_pool_row);
+}
 
-  const at::Tensor y = empty_result({x.size(0), x.size(1), height, pooling.result_width},
-                                    x.options().memory_format(at::MemoryFormat::ChannelsLast));
-  const int64_t image = x.numel() / x.size(0), row = pooling.result_width * pooling.channels;
-  const int64_t work = row * pooling.vertical.size * pooling.horizontal.size;
-  const auto pool = [&]<typename T>(void (*pool_row)(const T*, const Pooling&, int64_t, T*)) {
-    const T* from = x.const_data_ptr<T>();
-    T* to = y.mutable_data_ptr<T>();
-    const int64_t rows = x.size(0) * height;
-    at::parallel_for(0, rows, grain_of(rows, rows * work, elements_worth_waking), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        pool_row(from + i / height * image, pooling, i % height, to + i * row);
-      }
-    });
-  };
-  if (x.scalar_type() == at::kByte) {
-    pool(kernels().pooling.max_pool_row_of_bytes);
-  } else {
-    pool(kernels().pooling.max_pool_row);
+template <size_t rank>
+at::Tensor avg_pool(const at::Tensor& x, at::IntArrayRef kernel_size, at::IntArrayRef stride, at::IntArrayRef padding,
+                    bool ceil_mode, bool count_include_pad, std::optional<int64_t> divisor_override) {
+  constexpr int64_t together = 1;
+  Pool pool;
+  const char* reason = reason_for_aten(x);
+  at::Tensor dense = x;
+  if (!reason && rank == 3) dense = x.contiguous();  // as aten
+  if (!reason) reason = plan(dense, rank, {kernel_size, stride, padding, together, ceil_mode}, pool);
+  if (!reason && divisor_override.value_or(1) <= 0) reason = "it divides by no positive number";
+  if (reason) {
+    RECORD_FUNCTION(c10::str("ipex::avg_pool", rank, "d in aten: ", reason), {});
+    const auto of_aten = rank == 2 ? at::avg_pool2d : at::avg_pool3d;
+    return of_aten(x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override);
   }
-  return y;
+  pool.pooling.counts_padding = count_include_pad;
+  pool.pooling.divisor = divisor_override.value_or(0);
+  return run(dense, pool, kernels().pooling.mean_pool_row);
 }
 
 // Of each image a pixel with the averages of its channels.
@@ -126,7 +186,7 @@ at::Tensor average(const at::Tensor& x, at::MemoryFormat format, bool keepdim = 
 }
 
 at::Tensor adaptive_avg_pool2d(const at::Tensor& x, at::IntArrayRef output_size) {
-  const char* reason = reason_for_aten(x);
+  const char* reason = reason_for_images(x);
   if (!reason && output_size != at::IntArrayRef{1, 1}) reason = "its result is not one pixel";
   if (reason) {
     RECORD_FUNCTION(c10::str("ipex::adaptive_avg_pool2d in aten: ", reason), {});
@@ -136,7 +196,7 @@ at::Tensor adaptive_avg_pool2d(const at::Tensor& x, at::IntArrayRef output_size)
 }
 
 at::Tensor mean(const at::Tensor& x, at::IntArrayRef dim, bool keepdim) {
-  const char* reason = reason_for_aten(x);
+  const char* reason = reason_for_images(x);
   const bool are_of_images = dim == at::IntArrayRef{2, 3} || dim == at::IntArrayRef{-2, -1} ||
                              dim == at::IntArrayRef{3, 2} || dim == at::IntArrayRef{-1, -2};
   if (!reason && !are_of_images) reason = "it does not average whole images";
@@ -150,7 +210,18 @@ at::Tensor mean(const at::Tensor& x, at::IntArrayRef dim, bool keepdim) {
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   m.def(
       "max_pool2d(Tensor x, int[] kernel_size, int[] stride, int[] padding, int[] dilation, bool ceil_mode) -> Tensor",
-      max_pool2d);
+      max_pool<2>);
+  m.def(
+      "max_pool3d(Tensor x, int[] kernel_size, int[] stride, int[] padding, int[] dilation, bool ceil_mode) -> Tensor",
+      max_pool<3>);
+  m.def(
+      "avg_pool2d(Tensor x, int[] kernel_size, int[] stride, int[] padding, bool ceil_mode, bool count_include_pad, "
+      "int? divisor_override) -> Tensor",
+      avg_pool<2>);
+  m.def(
+      "avg_pool3d(Tensor x, int[] kernel_size, int[] stride, int[] padding, bool ceil_mode, bool count_include_pad, "
+      "int? divisor_override) -> Tensor",
+      avg_pool<3>);
   m.def("adaptive_avg_pool2d(Tensor x, int[] output_size) -> Tensor", adaptive_avg_pool2d);
   m.def("mean(Tensor x, int[] dim, bool keepdim=True) -> Tensor", mean);
 }

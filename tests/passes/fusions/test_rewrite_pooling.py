@@ -22,8 +22,8 @@ def test_fires():
     assert result.count("aten::max_pool2d") == 0
 
 
-def test_declines_where_nothing_is_channels_last():
-    assert_unchanged(NAME, graph_ir("%c : Tensor", *POOL, returns="%y"), reason="no image is channels-last")
+def test_fires_for_contiguous_images():
+    assert assert_rewrites(NAME, graph_ir("%c : Tensor", *POOL, returns="%y")).count("ipex::max_pool2d") == 1
 
 
 AVERAGE = (
@@ -81,6 +81,30 @@ def test_matches_eager(tmp_path):
         assert kinds(optimized)["aten::max_pool2d"] == 0
         assert kinds(optimized)["ipex::adaptive_avg_pool2d"] == 1
         assert kinds(optimized)["ipex::mean"] == 2
+        assert_round_trip(optimized, tmp_path, x)
+
+
+class Pools(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.volume = nn.Conv2d(3, 20, 3), nn.Conv3d(3, 20, (1, 3, 3))
+        self.pool = nn.AvgPool2d(3, 1, padding=1, count_include_pad=False)
+
+    def forward(self, x):
+        y = self.first(x)
+        volume = x.unsqueeze(2)
+        z = self.volume(volume)
+        pooled = F.max_pool3d(z, (1, 2, 2)) + F.avg_pool3d(z, (1, 2, 2))
+        return self.pool(y) - y, self.pool(x), pooled, F.avg_pool3d(volume, (1, 2, 3), ceil_mode=True)
+
+
+def test_means_of_windows_and_volumes(tmp_path):
+    x = torch.randn(2, 3, 20, 21)
+    for script in (False, True):
+        also = (x[:1], x.to(memory_format=torch.channels_last), x * torch.inf)
+        optimized = check_against_eager(Pools(), x, script=script, also=also)
+        found = kinds(optimized)
+        assert (found["ipex::avg_pool2d"], found["ipex::max_pool3d"], found["ipex::avg_pool3d"]) == (2, 1, 2)
         assert_round_trip(optimized, tmp_path, x)
 
 

@@ -1,6 +1,8 @@
-"""Pooling of channels-last images: aten's values, layouts, refusals and errors."""
+"""Pooling of images and volumes: aten's values, layouts, refusals and errors."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -23,6 +25,10 @@ def pool(
 
 def image(*shape: int) -> Tensor:
     return torch.randn(shape).to(memory_format=torch.channels_last)
+
+
+def contiguous(*shape: int) -> Tensor:
+    return torch.randn(shape)
 
 
 def in_aten(x: Tensor, *arguments: object) -> str | None:
@@ -48,22 +54,23 @@ WINDOWS = {
 
 @pytest.mark.parametrize("windows", WINDOWS.values(), ids=WINDOWS.keys())
 @pytest.mark.parametrize("channels", [2, 3, 8, 17, 64, 67, 200])
-def test_matches_aten_bit_by_bit(windows, channels):
-    for shape in ((2, channels, 14, 13), (1, channels, 13, 15)):
-        x = image(*shape)
+@pytest.mark.parametrize("make", [image, contiguous])
+def test_matches_aten_bit_by_bit(windows, channels, make):
+    for shape in ((2, channels, 14, 13), (1, channels, 13, 15), (1, channels, 9, 50)):
+        x = make(*shape)
         expected = F.max_pool2d(x, *windows[:1], windows[1] or None, *windows[2:])
         assert in_aten(x, *windows) is None
         assert_same(pool(x, *windows), expected, tolerance=0)
 
 
 @pytest.mark.parametrize("channels", [5, 16, 64])
-def test_nan_infinity_and_zeros(channels):
-    x = image(2, channels, 13, 14)
+@pytest.mark.parametrize("memory_format", [torch.channels_last, torch.contiguous_format])
+def test_nan_infinity_and_zeros(channels, memory_format):
     special = torch.tensor([torch.nan, torch.inf, -torch.inf, 0.0, -0.0, 1.0])
-    x = special[torch.randint(0, 6, x.shape)].to(memory_format=torch.channels_last)
+    x = special[torch.randint(0, 6, (2, channels, 13, 14))].contiguous(memory_format=memory_format)
     for probability in (0.02, 0.5):
         sparse = torch.where(torch.rand(x.shape) < probability, x, torch.randn(x.shape))
-        for y in (x, sparse.to(memory_format=torch.channels_last), torch.full_like(x, -torch.inf)):
+        for y in (x, sparse.contiguous(memory_format=memory_format), torch.full_like(x, -torch.inf)):
             for windows in WINDOWS.values():
                 ours = pool(y, *windows)
                 expected = F.max_pool2d(y, windows[0], windows[1] or None, *windows[2:])
@@ -73,21 +80,23 @@ def test_nan_infinity_and_zeros(channels):
 
 PLAIN = ([3, 3], [2, 2], [1, 1], [1, 1], False)
 LEFT_TO_ATEN = {
-    "contiguous": (torch.randn(2, 4, 8, 8), "not channels-last"),
-    "no batch": (torch.randn(4, 8, 8), "not channels-last"),
-    "a slice": (image(2, 4, 9, 9)[:, :, 1:], "not channels-last"),
-    "some channels": (image(2, 8, 9, 9)[:, 2:6], "not channels-last"),
-    "no images": (image(0, 4, 8, 8), "not channels-last"),
-    "one channel": (torch.randn(2, 1, 8, 8), "not channels-last"),
-    "double": (image(2, 4, 8, 8).double(), "not a float32 CPU tensor"),
-    "bfloat16": (image(2, 4, 8, 8).bfloat16(), "not a float32 CPU tensor"),
-    "gradient": (image(2, 4, 8, 8).requires_grad_(), "requires a gradient"),
+    "a slice": (image(2, 4, 9, 9)[:, :, 1:], "not channels-last", "neither contiguous nor channels-last"),
+    "some channels": (image(2, 8, 9, 9)[:, 2:6], "not channels-last", "neither contiguous nor channels-last"),
+    "no batch": (torch.randn(4, 8, 8), "not channels-last", "no batch"),
+    "no images": (image(0, 4, 8, 8), "is empty", "is empty"),
+    "double": (image(2, 4, 8, 8).double(), "not a float32 CPU tensor", "not a float32 CPU tensor"),
+    "bfloat16": (image(2, 4, 8, 8).bfloat16(), "not a float32 CPU tensor", "not a float32 CPU tensor"),
+    "gradient": (image(2, 4, 8, 8).requires_grad_(), "requires a gradient", "requires a gradient"),
+}
+AVERAGES_LEFT_TO_ATEN = LEFT_TO_ATEN | {
+    "contiguous": (torch.randn(2, 4, 8, 8), "not channels-last", ""),
+    "one channel": (torch.randn(2, 1, 8, 8), "not channels-last", ""),
 }
 
 
 @pytest.mark.parametrize("case", LEFT_TO_ATEN.values(), ids=LEFT_TO_ATEN.keys())
 def test_the_rest_is_left_to_aten(case):
-    x, reason = case
+    x, _, reason = case
     assert reason in in_aten(x, *PLAIN)
     assert_same(pool(x, *PLAIN).detach(), F.max_pool2d(x, *PLAIN).detach(), tolerance=0)
 
@@ -136,6 +145,117 @@ def test_threads_give_the_same():
         torch.set_num_threads(before)
 
 
+def assert_same_means(pool_of: Callable[..., Tensor], aten_of: Callable[..., Tensor], x: Tensor, *arguments) -> None:
+    """Bit by bit, and on the kernel."""
+    assert why_aten(lambda: pool_of(x, *arguments)) is None
+    ours, expected = pool_of(x, *arguments), aten_of(x, *arguments)
+    assert_same(ours, expected, tolerance=0)
+    assert torch.equal(torch.signbit(ours[ours == 0]), torch.signbit(expected[expected == 0]))
+
+
+MEANS = {
+    "3x3, as in a PoolFormer": ([3, 3], [1, 1], [1, 1], False, False, None),
+    "3x3, with padding": ([3, 3], [1, 1], [1, 1], False, True, None),
+    "2x2, as in a ResNet-D": ([2, 2], [2, 2], [0, 0], True, False, None),
+    "no stride": ([3, 2], [], [0, 0], False, True, None),
+    "one number for both": ([3], [2], [1], True, True, None),
+    "ceil mode, padded": ([2, 3], [3, 2], [1, 1], True, False, None),
+    "ceil mode, padding counts": ([2, 3], [3, 2], [1, 1], True, True, None),
+    "ceil mode, a window in the padding alone": ([2, 2], [4, 3], [1, 1], True, True, None),
+    "divisor": ([3, 3], [2, 1], [1, 1], True, True, 7),
+    "large": ([7, 5], [1, 1], [3, 2], False, False, None),
+    "gaps": ([1, 2], [3, 5], [0, 1], False, True, None),
+    "one": ([1, 1], [1, 1], [0, 0], False, True, None),
+}
+
+
+@pytest.mark.parametrize("windows", MEANS.values(), ids=MEANS.keys())
+@pytest.mark.parametrize("channels", [1, 3, 17, 64, 200])
+@pytest.mark.parametrize("make", [image, contiguous])
+def test_means_of_windows_match_aten_bit_by_bit(windows, channels, make):
+    for shape in ((2, channels, 14, 13), (1, channels, 13, 15), (1, channels, 9, 50)):
+        assert_same_means(torch.ops.ipex.avg_pool2d, torch.ops.aten.avg_pool2d, make(*shape), *windows)
+
+
+@pytest.mark.parametrize("memory_format", [torch.channels_last, torch.contiguous_format])
+def test_means_of_nan_infinity_and_zeros(memory_format):
+    special = torch.tensor([torch.nan, torch.inf, -torch.inf, 0.0, -0.0, 1.0])
+    x = special[torch.randint(0, 6, (2, 17, 13, 14))].contiguous(memory_format=memory_format)
+    for y in (x, torch.full_like(x, -0.0), torch.where(torch.rand(x.shape) < 0.03, x, torch.ones_like(x))):
+        for windows in MEANS.values():
+            dense = y.contiguous(memory_format=memory_format)
+            assert_same_means(torch.ops.ipex.avg_pool2d, torch.ops.aten.avg_pool2d, dense, *windows)
+
+
+@pytest.mark.parametrize("case", LEFT_TO_ATEN.values(), ids=LEFT_TO_ATEN.keys())
+def test_the_rest_of_means_is_left_to_aten(case):
+    x, _, reason = case
+    windows = MEANS["2x2, as in a ResNet-D"]
+    assert reason in why_aten(lambda: torch.ops.ipex.avg_pool2d(x, *windows))
+    ours, expected = torch.ops.ipex.avg_pool2d(x, *windows), torch.ops.aten.avg_pool2d(x, *windows)
+    assert_same(ours.detach(), expected.detach(), tolerance=0)
+
+
+def test_negative_divisors_are_left_to_aten():
+    for x in (image(2, 4, 8, 8), torch.zeros(2, 4, 8, 8)):
+        windows = ([2, 2], [4, 3], [1, 1], True, False, -3)
+        assert "no positive number" in why_aten(lambda: torch.ops.ipex.avg_pool2d(x, *windows))  # noqa: B023
+        assert_same(torch.ops.ipex.avg_pool2d(x, *windows), torch.ops.aten.avg_pool2d(x, *windows), tolerance=0)
+
+
+REFUSED_MEANS = {
+    "padding": ([3, 3], [1, 1], [2, 2], False, True, None),
+    "no size": ([0, 3], [1, 1], [0, 0], False, True, None),
+    "no windows": ([], [], [0, 0], False, True, None),
+    "no stride": ([3, 3], [0, 1], [0, 0], False, True, None),
+    "small image": ([9, 9], [1, 1], [0, 0], False, True, None),
+    "three numbers": ([3, 3, 3], [1, 1], [0, 0], False, True, None),
+    "divisor of 0": ([3, 3], [1, 1], [0, 0], False, True, 0),
+}
+
+
+@pytest.mark.parametrize("windows", REFUSED_MEANS.values(), ids=REFUSED_MEANS.keys())
+@pytest.mark.parametrize("make", [image, contiguous])
+def test_means_that_aten_refuses(windows, make):
+    x = make(2, 8, 7, 7)
+    with pytest.raises(RuntimeError) as expected:
+        torch.ops.aten.avg_pool2d(x, *windows)
+    with pytest.raises(RuntimeError) as actual:
+        torch.ops.ipex.avg_pool2d(x, *windows)
+    assert str(actual.value).splitlines()[0] == str(expected.value).splitlines()[0]
+
+
+VOLUMES = {  # size, stride, padding, ceil_mode
+    "3x3x3": ([3, 3, 3], [1, 1, 1], [1, 1, 1], False),
+    "1x3x3, as in an MViT": ([1, 3, 3], [1, 2, 2], [0, 1, 1], False),
+    "one number for all": ([2], [2], [0], True),
+    "no stride": ([2, 3, 2], [], [1, 1, 0], True),
+    "gaps": ([1, 2, 1], [2, 3, 5], [0, 1, 0], True),
+}
+
+
+@pytest.mark.parametrize("windows", VOLUMES.values(), ids=VOLUMES.keys())
+@pytest.mark.parametrize("memory_format", [torch.channels_last_3d, torch.contiguous_format])
+@pytest.mark.parametrize("channels", [3, 16, 40])
+def test_volumes_match_aten_bit_by_bit(windows, memory_format, channels):
+    *geometry, ceil_mode = windows
+    x = torch.randn(2, channels, 5, 12, 37).contiguous(memory_format=memory_format)
+    x[torch.rand(x.shape) < 0.02] = torch.nan
+    assert why_aten(lambda: torch.ops.ipex.max_pool3d(x, *geometry, [1], ceil_mode)) is None
+    expected = torch.ops.aten.max_pool3d(x, *geometry, [1], ceil_mode)
+    assert_same(torch.ops.ipex.max_pool3d(x, *geometry, [1], ceil_mode), expected, tolerance=0)
+    for more in ((True, None), (False, None), (True, 5)):
+        assert_same_means(torch.ops.ipex.avg_pool3d, torch.ops.aten.avg_pool3d, x, *geometry, ceil_mode, *more)
+
+
+def test_volumes_that_are_left_to_aten():
+    x = torch.randn(4, 5, 6, 7)
+    assert "no batch" in why_aten(lambda: torch.ops.ipex.max_pool3d(x, [2], [], [0], [1], False))
+    assert "no batch" in why_aten(lambda: torch.ops.ipex.avg_pool3d(x, [2], [], [0], False, True, None))
+    assert_same(torch.ops.ipex.max_pool3d(x, [2], [], [0], [1], False), F.max_pool3d(x, 2), tolerance=0)
+    assert_same(torch.ops.ipex.avg_pool3d(x, [2], [], [0], False, True, None), F.avg_pool3d(x, 2), tolerance=0)
+
+
 average = torch.ops.ipex.adaptive_avg_pool2d
 average_of = F.adaptive_avg_pool2d
 
@@ -161,9 +281,9 @@ def test_averages_of_nan_and_infinity(channels):
         assert_same(average(x, [1, 1]), average_of(x, 1))
 
 
-@pytest.mark.parametrize("case", LEFT_TO_ATEN.values(), ids=LEFT_TO_ATEN.keys())
+@pytest.mark.parametrize("case", AVERAGES_LEFT_TO_ATEN.values(), ids=AVERAGES_LEFT_TO_ATEN.keys())
 def test_other_averages_are_left_to_aten(case):
-    x, reason = case
+    x, reason, _ = case
     assert reason in why_aten(lambda: average(x, [1, 1]))
     assert_same(average(x, [1, 1]).detach(), average_of(x, 1).detach(), tolerance=0)
 
@@ -201,9 +321,9 @@ def test_means_match_aten(channels, dims):
         assert_same(mean(x, dims, False), x.mean(dims))
 
 
-@pytest.mark.parametrize("case", LEFT_TO_ATEN.values(), ids=LEFT_TO_ATEN.keys())
+@pytest.mark.parametrize("case", AVERAGES_LEFT_TO_ATEN.values(), ids=AVERAGES_LEFT_TO_ATEN.keys())
 def test_other_means_are_left_to_aten(case):
-    x, reason = case
+    x, reason, _ = case
     assert reason in why_aten(lambda: mean(x, [-2, -1]))
     assert_same(mean(x, [-2, -1]).detach(), mean_of(x, [-2, -1]).detach(), tolerance=0)
 
