@@ -69,6 +69,7 @@ Pass join_rearrangements();
 // quantization
 Pass observe();
 Pass quantize();
+Pass split_layers();
 Pass pad_bytes();
 Pass carry_bytes();
 Pass quantize_linears();

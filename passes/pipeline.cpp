@@ -77,7 +77,7 @@ const std::vector<Phase>& phases() {
       // is made contiguous asks for no layout of the image that it comes from.
       {{separate_arithmetic(), keep_streams_contiguous(), keep_channels_last()}},
       // What the user asked for, after all folding in float32. It leaves pairs of casts between neighbours.
-      {{observe(), quantize()}},
+      {{split_layers(), observe(), quantize()}},
       {{lower_precision(), fold_casts(), pin_math_mode(), quantize_linears(), quantize_recurrent(),
         quantize_embeddings()}},
       // After the fusions, and before chains are gathered: a chain that reads a mask is computed in each call.

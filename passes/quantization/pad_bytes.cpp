@@ -71,7 +71,7 @@ void rewrite(Node* pad) {
 }
 
 bool run(Context& context) {
-  bool changed = false;
+  std::vector<Node*> pads;  // found first: a rewrite destroys the nodes that follow
   for (const char* kind : {"aten::constant_pad_nd", "aten::pad"}) {
     for_each(context.graph, kind, [&](Node* pad) {
       static const OpName quantize("ipex::quantize");
@@ -79,12 +79,14 @@ bool run(Context& context) {
       if (std::none_of(uses.begin(), uses.end(), [](const Use& use) { return quantize.is_of(use.user); })) return;
       if (const auto reason = reason_against(pad)) return context.declined(pad, *reason);
       context.applied(pad, "computed by the int8 convolutions that read it");
-      rewrite(pad);
-      pad->destroy();
-      changed = true;
+      pads.push_back(pad);
     });
   }
-  return changed;
+  for (Node* pad : pads) {
+    rewrite(pad);
+    pad->destroy();
+  }
+  return !pads.empty();
 }
 
 }  // namespace

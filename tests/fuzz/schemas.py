@@ -21,6 +21,8 @@ NOT_DRAWN = {
     *("rand", "randn", "rand_like", "randn_like", "normal", "uniform"),
     *("empty", "empty_like", "new_empty", "set"),
 }
+# The process ends with a signal, in eager too: torch 2.11, where both results are given as out=.
+ENDS_IN_OLD_TORCH = ("min.dim_min", "max.dim_max")
 # One of these an op must take.
 TENSORS = ("Tensor", "List[Tensor]")
 
@@ -45,4 +47,6 @@ def _takes_tensors(schema: torch.FunctionSchema) -> bool:
     types = [str(argument.type) for argument in schema.arguments]
     if any(argument.name == "out_dtype" for argument in schema.arguments):
         return False  # for GPUs alone
+    if f"{schema.name}.{schema.overload_name}".removeprefix("aten::") in ENDS_IN_OLD_TORCH:
+        return torch.__version__ >= (2, 13)
     return schema.name.startswith("aten::") and any(t in TENSORS for t in types) and "List[t]" not in types

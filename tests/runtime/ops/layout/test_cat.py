@@ -90,3 +90,20 @@ def test_a_result_is_of_nobody_else():
     y = torch.ops.ipex.cat([x], 0)
     y.zero_()
     assert x.abs().sum() > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("channels", [(16, 17), (48, 48), (33, 16, 100), (5, 64), (700, 16)])
+def test_runs_of_channels(dtype, channels):
+    """Of images that are channels-last, also of pieces of them and of one that is spread; and of the last dimension."""
+    images = [torch.randint(0, 255, (2, c, 5, 7)).to(dtype).to(memory_format=torch.channels_last) for c in channels]
+    wide = torch.randint(0, 255, (2, 900, 5, 7)).to(dtype).to(memory_format=torch.channels_last)
+    pieces = [wide[:, 100 : 100 + c] for c in channels]
+    spread = torch.randint(0, 255, (2, 24, 1, 1)).to(dtype).to(memory_format=torch.channels_last).expand(2, 24, 5, 7)
+    rows = [torch.randint(0, 255, (3, 4, c)).to(dtype) for c in channels]
+    cropped = [x[:, :, 1:, :] for x in images]
+    for tensors, dim in ((images, 1), (pieces, 1), ([*images, pieces[0]], -3), ([images[0], spread], 1), (rows, 2)):
+        expected = torch.cat(tensors, dim)
+        assert torch.equal(torch.ops.ipex.cat(tensors, dim), expected)
+        assert torch.ops.ipex.cat(tensors, dim).stride() == expected.stride()
+    assert torch.equal(torch.ops.ipex.cat(cropped, 1), torch.cat(cropped, 1))
