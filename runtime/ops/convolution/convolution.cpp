@@ -507,7 +507,8 @@ const char* ConvolutionContext::own_reason_for_aten(const Tensor& input, bool ea
 }
 
 at::MemoryFormat ConvolutionContext::eager_format(const Tensor& input) const {
-  if (geometry_.spatial_rank == 1) return at::MemoryFormat::Contiguous;
+  // In 1-d aten makes all contiguous. A sequence of a single place is, too, when its strides are those of channels-last.
+  if (geometry_.spatial_rank == 1 && !input.is_contiguous()) return at::MemoryFormat::Contiguous;
   Tensor seen = batched(input);
   if (geometry_.begin != geometry_.end) {  // what it convolves then is a padded copy
     seen = padded(at::empty_strided(seen.sizes(), seen.strides(), seen.options().device(at::kMeta)));

@@ -1,8 +1,8 @@
 // The borders of a stretch of the graph that runs on channels-last activations.
 //
 //   ipex::to_channels_last(x, spatial_rank) -> Tensor    on the way in
-//   ipex::is_channels_last(x, spatial_rank) -> bool      asked of the same x: then eager's layout is no other (in 1-d it
-//                                                        is always another)
+//   ipex::is_channels_last(x, spatial_rank) -> bool      asked of the same x: then eager's layout is no other (in 1-d
+//                                                        only that of a single place)
 //   ipex::restore_layout(y, is_channels_last) -> Tensor  on the way out: contiguous, as eager has it, if it is another
 //
 // `spatial_rank` is that of the convolutions in the stretch. What is no image of that rank stays as it is.
@@ -77,7 +77,7 @@ at::Tensor to_channels_last(const at::Tensor& x, int64_t spatial_rank) {
 }
 
 bool is_channels_last(const at::Tensor& x, int64_t spatial_rank) {
-  return spatial_rank > 1 && is_image(x, spatial_rank) &&
+  return (spatial_rank > 1 || x.is_contiguous()) && is_image(x, spatial_rank) &&
          as_batched_image(x, spatial_rank).suggest_memory_format() == channels_last_of(spatial_rank);
 }
 

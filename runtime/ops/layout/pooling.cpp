@@ -144,6 +144,12 @@ at::Tensor max_pool(const at::Tensor& x, at::IntArrayRef kernel_size, at::IntArr
                                       : run(x, pool, kernels().pooling.max_pool_row);
 }
 
+// Without padding: means of such volumes aten refuses.
+bool is_smaller_than_a_window(const Pooling& pooling) {
+  const auto is_smaller = [](const Windows& windows) { return windows.pixels < windows.size; };
+  return is_smaller(pooling.depth) || is_smaller(pooling.vertical) || is_smaller(pooling.horizontal);
+}
+
 template <size_t rank>
 at::Tensor avg_pool(const at::Tensor& x, at::IntArrayRef kernel_size, at::IntArrayRef stride, at::IntArrayRef padding,
                     bool ceil_mode, bool count_include_pad, std::optional<int64_t> divisor_override) {
@@ -154,6 +160,7 @@ at::Tensor avg_pool(const at::Tensor& x, at::IntArrayRef kernel_size, at::IntArr
   if (!reason && rank == 3) dense = x.contiguous();  // as aten
   if (!reason) reason = plan(dense, rank, {kernel_size, stride, padding, together, ceil_mode}, pool);
   if (!reason && divisor_override.value_or(1) <= 0) reason = "it divides by no positive number";
+  if (!reason && rank == 3 && is_smaller_than_a_window(pool.pooling)) reason = "its input is smaller than a window";
   if (reason) {
     RECORD_FUNCTION(c10::str("ipex::avg_pool", rank, "d in aten: ", reason), {});
     const auto of_aten = rank == 2 ? at::avg_pool2d : at::avg_pool3d;

@@ -272,3 +272,12 @@ def test_what_was_left_to_aten_has_a_reason():
     optimized = optimized_conv()
     optimized(torch.randn(0, 8, 9, 9))
     assert fallback_reasons(optimized) == ["there is nothing to compute"]
+
+
+@pytest.mark.parametrize("layer", [nn.Conv1d(4, 6, 2, padding=2), nn.Conv1d(4, 6, 1), nn.ConvTranspose1d(4, 6, 3)])
+@pytest.mark.parametrize("length", [1, 3])
+@pytest.mark.parametrize("is_relu", [False, True])
+def test_a_sequence_with_its_channels_last(layer, length, is_relu):
+    model = nn.Sequential(layer, *([nn.ReLU()] if is_relu else []))
+    x = torch.randn(1, length, 4).transpose(1, 2)
+    check_against_eager(model, x, also=(torch.randn(3, length, 4).transpose(1, 2), x[0], x.contiguous()))

@@ -256,6 +256,17 @@ def test_volumes_that_are_left_to_aten():
     assert_same(torch.ops.ipex.avg_pool3d(x, [2], [], [0], False, True, None), F.avg_pool3d(x, 2), tolerance=0)
 
 
+@pytest.mark.parametrize("size", [(2, 5, 5), (5, 2, 5), (5, 5, 2)])
+@pytest.mark.parametrize("ceil_mode", [False, True])
+def test_means_of_volumes_that_aten_refuses(size, ceil_mode):
+    windows = ([3], [1], [1], ceil_mode, True, None)
+    x = torch.randn(2, 3, *size)
+    for op in (torch.ops.aten.avg_pool3d, torch.ops.ipex.avg_pool3d):
+        with pytest.raises(RuntimeError, match="smaller than kernel size"):
+            op(x, *windows)
+    assert torch.ops.ipex.max_pool3d(x, [3], [1], [1], [1], ceil_mode).shape == x.shape
+
+
 average = torch.ops.ipex.adaptive_avg_pool2d
 average_of = F.adaptive_avg_pool2d
 
