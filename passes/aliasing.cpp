@@ -133,7 +133,7 @@ bool writes_to_shared_memory(const std::shared_ptr<Graph>& graph) {
 
 OverwrittenValues::OverwrittenValues(const std::shared_ptr<Graph>& graph) {
   for_each_node(graph->block(), [&](Node* node) {
-    if (node->blocks().empty() && may_write(node)) add(base_of(node->input(0)));
+    if (node->blocks().empty() && !node->inputs().empty() && may_write(node)) add(base_of(node->input(0)));
   });
 }
 

@@ -88,6 +88,41 @@ def test_declines(lines):
     assert_unchanged("compute_once_per_shape", graph(*lines), reason=None)
 
 
+RANDOM = {
+    "randperm": "torch.randperm(n).float() + 1",
+    "randint": "torch.randint(0, 1000, (n,)).float() + 1",
+    "randn": "torch.randn(n).exp()",
+    "bernoulli": "torch.bernoulli(torch.full((n,), 0.5)).exp()",
+    "multinomial": "torch.multinomial(torch.ones(n), n).float()",
+    "normal": "torch.normal(0.0, 1.0, (n,)).exp()",
+    "like": "torch.rand_like(torch.ones(n)).exp()",
+    "dropout": "torch.nn.functional.dropout(torch.ones(n), 0.5, True).exp()",
+    "in place": "torch.zeros(n).uniform_().exp()",
+    "in place, exponential": "torch.zeros(n).exponential_().exp()",
+}
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_random_numbers_are_drawn_anew(name):
+    class Noise(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            n = x.size(0)
+            return x + eval(RANDOM[name])  # noqa: S307
+
+    x = torch.zeros(64)
+    optimized = ipex.jit_optimize(torch.jit.trace(Noise().eval(), x, check_trace=False))
+    with torch.no_grad():
+        assert not torch.equal(optimized(x), optimized(x))
+
+
+def test_an_op_of_nothing():
+    library = torch.library.Library("compute_once_per_shape_test", "DEF")
+    library.define("ping() -> ()")
+    library.impl("ping", lambda: None, "CompositeExplicitAutograd")
+    lines = ("compute_once_per_shape_test::ping()", *SIZE, *TABLE, "%y : Tensor = aten::mul(%x, %table)")
+    assert_unchanged("compute_once_per_shape", graph(*lines), reason="memory is overwritten that others may share")
+
+
 def test_declines_where_shared_memory_is_overwritten():
     lines = (*SIZE, *TABLE, "%h : Tensor = aten::relu_(%x)", "%y : Tensor = aten::mul(%h, %table)")
     assert_unchanged("compute_once_per_shape", graph(*lines), reason="memory is overwritten that others may share")
@@ -126,6 +161,26 @@ def test_of_many_shapes():
     )
     assert kinds(optimized)["ipex::recall"] == 1
     assert memo_of(optimized).shapes() == 4  # the last ones
+
+
+class Branches(nn.Module):
+    """Branches and a loop read what hangs on sizes."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        places = torch.arange(x.size(0)).float()
+        table = places.exp() + 1
+        y = x * table[:, None]
+        if bool(x.sum() > 0):
+            y = y + places.sin()[:, None]
+        for _ in range(x.size(1)):
+            y = y + table[0] * places[-1]
+        return y
+
+
+def test_read_in_branches():
+    x = torch.rand(3, 4)
+    optimized = check_against_eager(Branches(), x, script=True, also=(-x, torch.rand(5, 2), -torch.rand(5, 3), x))
+    assert kinds(optimized)["ipex::recall"] == 1
 
 
 def test_traced():
