@@ -89,16 +89,16 @@ def test_declines(lines):
 
 
 RANDOM = {
-    "randperm": "torch.randperm(n).float() + 1",
-    "randint": "torch.randint(0, 1000, (n,)).float() + 1",
-    "randn": "torch.randn(n).exp()",
-    "bernoulli": "torch.bernoulli(torch.full((n,), 0.5)).exp()",
-    "multinomial": "torch.multinomial(torch.ones(n), n).float()",
-    "normal": "torch.normal(0.0, 1.0, (n,)).exp()",
-    "like": "torch.rand_like(torch.ones(n)).exp()",
-    "dropout": "torch.nn.functional.dropout(torch.ones(n), 0.5, True).exp()",
-    "in place": "torch.zeros(n).uniform_().exp()",
-    "in place, exponential": "torch.zeros(n).exponential_().exp()",
+    "randperm": lambda n: torch.randperm(n).float() + 1,
+    "randint": lambda n: torch.randint(0, 1000, (n,)).float() + 1,
+    "randn": lambda n: torch.randn(n).exp(),
+    "bernoulli": lambda n: torch.bernoulli(torch.full((n,), 0.5)).exp(),
+    "multinomial": lambda n: torch.multinomial(torch.ones(n), n).float(),
+    "normal": lambda n: torch.normal(0.0, 1.0, (n,)).exp(),
+    "like": lambda n: torch.rand_like(torch.ones(n)).exp(),
+    "dropout": lambda n: nn.functional.dropout(torch.ones(n), 0.5, True).exp(),
+    "in place": lambda n: torch.zeros(n).uniform_().exp(),
+    "in place, exponential": lambda n: torch.zeros(n).exponential_().exp(),
 }
 
 
@@ -106,8 +106,7 @@ RANDOM = {
 def test_random_numbers_are_drawn_anew(name):
     class Noise(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
-            n = x.size(0)
-            return x + eval(RANDOM[name])  # noqa: S307
+            return x + RANDOM[name](x.size(0))
 
     x = torch.zeros(64)
     optimized = ipex.jit_optimize(torch.jit.trace(Noise().eval(), x, check_trace=False))
