@@ -33,6 +33,7 @@ struct Linear {
   // Of an einsum: those of the dimensions that it sums over, the last ones of x, of which it repeats one of one element as
   // often as the sum needs; and those of the dimensions of its result that come from the weight.
   std::vector<int64_t> summed, sizes;
+  int64_t rank = 0;  // that the equation gives x. 0: any
 };
 
 constexpr const char* no_matrix = "its second factor is not a constant matrix of float32, bfloat16 or float16";
@@ -108,6 +109,7 @@ std::optional<std::string> read_einsum(const Node* node, Linear& linear) {
     return "a dimension of its result has one element";
   }
   linear.x = list->input(0);
+  linear.rank = is_in(x, '.') ? 0 : static_cast<int64_t>(x.size());
   linear.weight =
       tensor->permute(order).reshape({c10::multiply_integers(linear.sizes), c10::multiply_integers(linear.summed)});
   return std::nullopt;
@@ -128,8 +130,11 @@ bool run(Context& context) {
       if (const auto reason = read(node, linear)) return context.declined(node, *reason);
       context.applied(node, "rewritten as linear");
       const torch::jit::WithInsertPoint guard(node);
-      if (linear.summed.size() == 1) linear.x = context.graph->insert(einsum_factor, {linear.x, linear.summed[0]});
-      if (linear.summed.size() > 1) linear.x = context.graph->insert(einsum_factor, {linear.x, linear.summed});
+      if (linear.summed.size() == 1) {
+        linear.x = context.graph->insert(einsum_factor, {linear.x, linear.summed[0], linear.rank});
+      } else if (linear.summed.size() > 1) {
+        linear.x = context.graph->insert(einsum_factor, {linear.x, linear.summed, linear.rank});
+      }
       Value* weight = context.graph->insertConstant(linear.weight);
       Value* bias = linear.bias ? linear.bias : context.graph->insertConstant(torch::jit::IValue());
       Value* result = context.graph->insert(c10::aten::linear, {linear.x, weight, bias});

@@ -258,8 +258,14 @@ c10::intrusive_ptr<LinearContext> linear_prepack(const at::Tensor& weight, const
   return context;
 }
 
+// The equation of an einsum tells the rank, 0 for any; a linear takes all.
+void check_rank(const at::Tensor& x, int64_t rank) {
+  TORCH_CHECK(rank == 0 || x.dim() == rank, "einsum: expected a factor of ", rank, " dimensions, got ", x.sizes(), ".");
+}
+
 // An einsum's first factor as linear takes it: a last dimension of one element is repeated, as einsum does.
-at::Tensor einsum_factor(const at::Tensor& x, int64_t size) {
+at::Tensor einsum_factor(const at::Tensor& x, int64_t size, int64_t rank) {
+  check_rank(x, rank);
   if (size == 1 || x.dim() == 0 || x.size(-1) != 1) return x;
   std::vector<int64_t> sizes = x.sizes().vec();
   sizes.back() = size;
@@ -267,7 +273,8 @@ at::Tensor einsum_factor(const at::Tensor& x, int64_t size) {
 }
 
 // The same of several dimensions, which are joined.
-at::Tensor einsum_factors(const at::Tensor& x, at::IntArrayRef last_sizes) {
+at::Tensor einsum_factors(const at::Tensor& x, at::IntArrayRef last_sizes, int64_t rank) {
+  check_rank(x, rank);
   const int64_t rest = x.dim() - static_cast<int64_t>(last_sizes.size());
   TORCH_CHECK(rest >= 0, "einsum: expected a factor of ", last_sizes.size(), " dimensions or more, got ", x.sizes(),
               ".");
@@ -287,8 +294,8 @@ at::Tensor embedding(const at::Tensor& indices, const c10::intrusive_ptr<LinearC
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define_context<LinearContext>(m, "LinearContext");
   m.def("embedding(Tensor indices, __torch__.torch.classes.ipex.LinearContext context) -> Tensor", embedding);
-  m.def("einsum_factor(Tensor(a) x, int size) -> Tensor(a)", einsum_factor);
-  m.def("einsum_factor.sizes(Tensor(a) x, int[] sizes) -> Tensor(a)", einsum_factors);
+  m.def("einsum_factor(Tensor(a) x, int size, int rank=0) -> Tensor(a)", einsum_factor);
+  m.def("einsum_factor.sizes(Tensor(a) x, int[] sizes, int rank=0) -> Tensor(a)", einsum_factors);
   m.def(
       "linear_prepack(Tensor weight, Tensor? bias, str[] post_ops, Tensor? folded_scale, Tensor? folded_shift, "
       "int? math_mode, Tensor? vanished=None, bool widens=False) -> __torch__.torch.classes.ipex.LinearContext",

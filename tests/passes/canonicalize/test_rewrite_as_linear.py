@@ -142,6 +142,24 @@ def test_heads_match_eager(tmp_path):
     assert_round_trip(optimized, tmp_path, x)
 
 
+@pytest.mark.parametrize(("equation", "matrix"), [("bij,jk->bik", (6, 5)), ("bhij,ijk->bhk", (4, 6, 5))])
+def test_einsum_refuses_another_rank(equation, matrix):
+    class Einsum(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.matrix = nn.Parameter(torch.randn(matrix))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.einsum(equation, x, self.matrix)
+
+    x = torch.randn((2, 3, 4, 6)[-equation.index(",") :])
+    optimized = check_against_eager(Einsum(), x)
+    assert kinds(optimized)["ipex::linear_run"] == 1
+    for other in (x[0], x[None]):
+        with pytest.raises(RuntimeError, match="einsum: expected a factor of"):
+            optimized(other)
+
+
 class Output(Heads):
     def forward(self, x: Tensor) -> Tensor:
         return torch.einsum("bind,hnd->bih", x, self.output)
