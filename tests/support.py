@@ -154,19 +154,14 @@ def assert_round_trip(optimized: torch.jit.ScriptModule, folder: Path, *inputs: 
     return loaded
 
 
-def kept(optimized: torch.jit.ScriptModule) -> list[Any]:
-    """What this module keeps in attributes: packed ops, and memos of values by shape."""
-    attributes = (getattr(optimized, f"packed_{i}", None) for i in itertools.count())
-    return list(itertools.takewhile(lambda attribute: attribute is not None, attributes))
-
-
 def contexts(optimized: torch.jit.ScriptModule) -> list[Any]:
     """The packed ops of this module, in the order of the graph."""
     found: list[Any] = []
-    for packed in kept(optimized):
-        if not hasattr(packed, "shapes"):
-            found += packed.layers() if hasattr(packed, "layers") else [packed]
-    return found
+    for i in itertools.count():
+        packed = getattr(optimized, f"packed_{i}", None)
+        if packed is None:
+            return found
+        found += packed.layers() if hasattr(packed, "layers") else [packed]
 
 
 def packed_post_ops(optimized: torch.jit.ScriptModule) -> list[list[str]]:

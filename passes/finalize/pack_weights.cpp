@@ -63,7 +63,7 @@ IValue execute(const Node* prepack) {
   return stack.back();
 }
 
-// `store(context)` gives the value that replaces the prepack node's, inserted in its place.
+// `store(prepack, context)` gives the value that replaces the prepack node's, inserted in its place.
 template <typename Store>
 void pack(const std::shared_ptr<Graph>& graph, Store&& store) {
   std::vector<Node*> prepacks;
@@ -73,7 +73,7 @@ void pack(const std::shared_ptr<Graph>& graph, Store&& store) {
   for (Node* node : prepacks) {
     const IValue context = execute(node);
     const WithInsertPoint guard(node);
-    Value* stored = store(context);
+    Value* stored = store(node, context);
     stored->setType(context.type());
     node->output()->replaceAllUsesWith(stored);
     // The plain weight goes as soon as the packed one is there: at no time are there two copies of all of them.
@@ -84,17 +84,21 @@ void pack(const std::shared_ptr<Graph>& graph, Store&& store) {
 }  // namespace
 
 void pack_into_attributes(const std::shared_ptr<Graph>& graph, torch::jit::Module& module) {
-  size_t next = 0;
-  pack(graph, [&](const IValue& context) {
-    while (module.hasattr("packed_" + std::to_string(next))) ++next;
-    const std::string name = "packed_" + std::to_string(next++);
+  static const Symbol shape_memo = Symbol::fromQualString("ipex::shape_memo_prepack");
+  size_t packed = 0, memos = 0;
+  pack(graph, [&](const Node* prepack, const IValue& context) {
+    const bool is_memo = prepack->kind() == shape_memo;  // which packs nothing
+    const std::string prefix = is_memo ? "memo_" : "packed_";
+    size_t& next = is_memo ? memos : packed;
+    while (module.hasattr(prefix + std::to_string(next))) ++next;
+    const std::string name = prefix + std::to_string(next++);
     module.register_attribute(name, context.type(), context);
     return graph->insertGetAttr(graph->inputs().at(0), name);
   });
 }
 
 void pack_into_constants(const std::shared_ptr<Graph>& graph) {
-  pack(graph, [&](const IValue& context) {
+  pack(graph, [&](const Node*, const IValue& context) {
     Node* constant = graph->create(c10::prim::Constant);
     constant->ival_(c10::attr::value, context);
     return graph->insertNode(constant)->output();

@@ -34,9 +34,8 @@ def packed_ops(module: Any) -> dict[str, tuple[PackedOp, ...]]:
         name = f"packed_{index}"
         context = getattr(module, name) if not hasattr(module, "getattr") else module.getattr(name)
         layers = context.layers() if hasattr(context, "layers") else [context]
-        # Observers of a model that is prepared to be quantised, and what is kept for a shape, pack nothing.
-        packs = (layer for layer in layers if not (hasattr(layer, "statistics") or hasattr(layer, "shapes")))
-        found[name] = tuple(packed_op(layer) for layer in packs)
+        # A model that is prepared to be quantised has observers among them, which pack nothing.
+        found[name] = tuple(packed_op(layer) for layer in layers if not hasattr(layer, "statistics"))
         index += 1
     return found
 
