@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import ipex
 from ipex import _C
+from ipex.quantization import Recipe, convert, prepare
 
 # fp32 through other kernels: sums are taken in another order. Relative to the largest element compared.
 FP32_TOLERANCE = 1e-5
@@ -193,6 +194,26 @@ def own_thread_count() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def same_padding(x: Tensor, conv: Any) -> list[int]:
+    """TensorFlow's "same", which follows from the size of the image, as F.pad takes it."""
+    widths: list[int] = []
+    for d in range(x.dim() - 1, 1, -1):
+        size, stride = x.size(d), conv.stride[d - 2]
+        total = ((size + stride - 1) // stride - 1) * stride + conv.kernel_size[d - 2] - size
+        total = total.clamp(min=0) if isinstance(total, Tensor) else max(total, 0)
+        widths += [total // 2, total - total // 2]
+    return widths
+
+
+def converted(model: nn.Module, *inputs: Tensor) -> torch.jit.ScriptModule:
+    """The model in static int8, after it has seen each of these inputs."""
+    with torch.no_grad():
+        prepared = prepare(model, inputs[0], Recipe("min_max", forced=True))
+        for x in inputs:
+            prepared(x)
+    return convert(prepared)
 
 
 def calls_of(op: str, model: torch.jit.ScriptModule, x: Tensor) -> int:

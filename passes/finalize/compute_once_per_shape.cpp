@@ -36,10 +36,6 @@ bool is_int(const Value* value) { return value->type()->isSubtypeOf(*c10::IntTyp
 
 bool is_constant(const Value* value) { return value->node()->kind() == c10::prim::Constant; }
 
-bool has_tensor_type_in(at::ArrayRef<const Value*> values) {
-  return std::any_of(values.begin(), values.end(), has_tensor_type);
-}
-
 // A list that somebody appends to is another one later.
 bool is_list_that_changes(const Value* value) {
   return value->type()->kind() == c10::TypeKind::ListType &&
@@ -110,7 +106,8 @@ class OfSizes {
     const bool is_given = node->kind() == c10::prim::Constant;
     // Numbers that are read off a tensor come out of no memo: what hangs on them is a group of its own.
     const bool gives_numbers = std::any_of(node->outputs().begin(), node->outputs().end(), is_int);
-    if (!is_given && gives_numbers && has_tensor_type_in(node->inputs())) return false;
+    const bool reads_tensors = std::any_of(node->inputs().begin(), node->inputs().end(), has_tensor_type);
+    if (gives_numbers && reads_tensors) return false;
     if (!is_given && !(is_function(node) && std::all_of(node->inputs().begin(), node->inputs().end(), is_known) &&
                        std::all_of(node->outputs().begin(), node->outputs().end(), fits)))
       return false;

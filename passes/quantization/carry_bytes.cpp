@@ -50,12 +50,10 @@ bool has_same_scale(const Node* a, const Node* b) {
          toIValue(a->input(2))->toInt() == toIValue(b->input(2))->toInt();
 }
 
-bool asks_for_sizes(const Use& use) { return has_trait(use.user, trait::asks_for_sizes); }
-
 // Whether all who read the tensor want the numbers that `quantize` makes of it, as it is when it is made, or its sizes alone.
 bool is_read_as(const Value* value, const Node* quantize) {
   return std::all_of(value->uses().begin(), value->uses().end(), [&](const Use& use) {
-    return asks_for_sizes(use) ||
+    return asks_for_sizes(use.user) ||
            (is_quantize(use.user) && !has_factors(use.user) && has_same_scale(use.user, quantize) &&
             use.user->owningBlock() == value->node()->owningBlock() && !written_between(value->node(), use.user));
   });
@@ -121,7 +119,7 @@ class Carrying {
   // The numbers stand for the tensor's readers, who were the nodes that made numbers of it.
   void read_directly(Value* value) {
     auto uses = value->uses();  // as they are now: the readers of the numbers come in their place
-    std::erase_if(uses, asks_for_sizes);
+    std::erase_if(uses, [](const Use& use) { return asks_for_sizes(use.user); });
     for (const Use& use : uses) {
       use.user->output()->replaceAllUsesWith(value);
       gone_.insert(use.user);

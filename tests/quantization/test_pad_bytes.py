@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import ipex
-from ipex.quantization import Recipe, convert, prepare
-from support import assert_round_trip, contexts, kinds
+from support import assert_round_trip, contexts, converted, kinds, same_padding
 
 OPS = torch.ops.ipex
 
@@ -24,23 +23,9 @@ class Same(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = F.relu(self.first(x))
-        widths: list[int] = []
-        for d in range(x.dim() - 1, 1, -1):
-            size, stride = x.size(d), self.conv.stride[d - 2]
-            total = ((size + stride - 1) // stride - 1) * stride + self.conv.kernel_size[d - 2] - size
-            total = total.clamp(min=0) if isinstance(total, Tensor) else max(total, 0)
-            widths += [total // 2, total - total // 2]
-        x = F.pad(x, widths, value=self.value)
+        x = F.pad(x, same_padding(x, self.conv), value=self.value)
         y = F.relu(self.conv(x))
         return y + x.mean() if self.is_shown else y
-
-
-def converted(model: nn.Module, x: Tensor, *others: Tensor) -> torch.jit.ScriptModule:
-    with torch.no_grad():
-        prepared = prepare(model, x, Recipe("min_max", forced=True))
-        for seen in (x, *others):
-            prepared(seen)
-    return convert(prepared)
 
 
 @pytest.mark.parametrize(

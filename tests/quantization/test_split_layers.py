@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import ipex
-from ipex.quantization import Recipe, convert, prepare
-from support import assert_round_trip, contexts, kinds
+from support import assert_round_trip, contexts, converted, kinds
 
 
 class Stage(nn.Module):
@@ -49,13 +48,6 @@ class Shown(Stage):
         whole = self.wide(x)
         past, x = self.cut(whole)
         return self.last(torch.cat([past, x + self.second(F.relu(self.first(x)))], 1)).mean((2, 3)) + whole.mean()
-
-
-def converted(model: nn.Module, x: Tensor) -> torch.jit.ScriptModule:
-    with torch.no_grad():
-        prepared = prepare(model, x, Recipe("min_max", forced=True))
-        prepared(x)
-    return convert(prepared)
 
 
 def applied(module: torch.jit.ScriptModule) -> list[str]:

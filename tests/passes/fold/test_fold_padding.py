@@ -13,6 +13,7 @@ from support import (
     check_against_eager,
     graph_ir,
     kinds,
+    same_padding,
 )
 
 WRITE = "%n : Tensor = aten::neg_(%x)"
@@ -130,13 +131,7 @@ class Same(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.first(x)
-        widths: list[int] = []
-        for d in range(x.dim() - 1, 1, -1):
-            size, stride = x.size(d), self.conv.stride[d - 2]
-            total = ((size + stride - 1) // stride - 1) * stride + self.conv.kernel_size[d - 2] - size
-            total = total.clamp(min=0) if isinstance(total, Tensor) else max(total, 0)
-            widths += [total // 2, total - total // 2]
-        return torch.relu(self.conv(F.pad(x, widths)))
+        return torch.relu(self.conv(F.pad(x, same_padding(x, self.conv))))
 
 
 @pytest.mark.parametrize(
