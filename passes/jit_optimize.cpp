@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "finalize/keep_scalar_tensors.h"
 #include "finalize/pack_weights.h"
 #include "frontend.h"
 #include "original_graph.h"
@@ -76,6 +77,7 @@ torch::jit::Module jit_optimize(const torch::jit::Module& module, const Options&
     const Report own = passes::optimize(graph, method.name(), options);
     report.insert(report.end(), own.begin(), own.end());
     passes::pack_into_attributes(graph, optimized);
+    passes::keep_scalar_tensors(graph, optimized);
     const std::vector<FinalName> names = passes::names_of(*graph, method.name());
     final.insert(final.end(), names.begin(), names.end());
   }

@@ -34,7 +34,7 @@ TORCHSCRIPT_BUGS = (
 
 
 def _names_dtypes(error: str | None) -> bool:
-    return re.search("dtype|type .*should be the same", error or "") is not None
+    return re.search("dtype|scalar type|must have the type|type .*should be the same", error or "") is not None
 
 
 class Verdict(NamedTuple):

@@ -1,0 +1,50 @@
+"""What has no dimensions is a tensor in eager, which decides the dtype beside another one; TorchScript takes a number."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ipex
+from support import assert_round_trip, assert_same, check_against_eager
+
+OPS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "add": lambda x, b: x + b,
+    "twice": lambda x, b: torch.add(x, b, alpha=2),
+    "sub": lambda x, b: x - b,
+    "mul": lambda x, b: x * b,
+    "div": lambda x, b: x / b,
+    "reversed": lambda x, b: b - x,
+}
+
+
+class Scaled(nn.Module):
+    def __init__(self, op: str, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.op = OPS[op]
+        self.scale = nn.Buffer(torch.tensor(3, dtype=dtype))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.op(x.sum().to(x.dtype), self.scale), self.op(x, self.scale)
+
+
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.int64, torch.bfloat16])
+@pytest.mark.parametrize("given", [torch.float32, torch.bfloat16, torch.int32])
+def test_dtypes_are_those_of_eager(tmp_path, op, dtype, given):
+    x = torch.arange(1, 5).to(given)
+    optimized = check_against_eager(Scaled(op, dtype), x, script=False)
+    for _ in range(3):  # the executor specialises after the first calls
+        results = optimized(x)
+    assert [y.dtype for y in results] == [y.dtype for y in Scaled(op, dtype)(x)]
+    assert_round_trip(optimized, tmp_path, x)
+
+
+def test_a_model_that_is_optimised_twice_keeps_them():
+    x = torch.rand(4)
+    once = ipex.jit_optimize(torch.jit.trace(Scaled("mul", torch.float64).eval(), x))
+    twice = ipex.jit_optimize(once)
+    for _ in range(3):
+        results = twice(x)
+    assert_same(results, Scaled("mul", torch.float64)(x))
