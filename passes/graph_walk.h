@@ -26,6 +26,10 @@ void for_each(const std::shared_ptr<Graph>& graph, std::string_view op, Visit&& 
   });
 }
 
+// What a value goes on as where it passes the border of a block by this use: out of a branch of an if, into and out of the
+// body of a loop. Empty for other uses.
+std::vector<Value*> passed_on(const Use& use);
+
 // Makes the outputs of `replacement` take the place of the node's, keeping the names and the place in the user's source
 // so that dumps and tracebacks still point there, and destroys the node.
 void replace(Node* node, Node* replacement);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "graph_walk.h"
 #include "ops/op_table.h"
 #include "unseen_write.h"
 
@@ -48,12 +49,20 @@ bool is_layer_norm(const Node* node) {
 bool StrideReaders::see(const Use& use) const {
   const Op* op = op_of(use.user);
   if (reads_only_sizes(use)) return false;
+  const auto further = passed_on(use);
+  if (!further.empty()) {
+    return std::any_of(further.begin(), further.end(), [&](const Value* value) { return see(value); });
+  }
   if (sees_strides(use.user, op)) return true;
   const auto results = use.user->outputs().slice(first_that_follows(use, *op));
   return std::any_of(results.begin(), results.end(), [&](const Value* result) { return see(result); });
 }
 
 bool StrideReaders::normalizes(const Use& use) const {
+  const auto further = passed_on(use);
+  if (!further.empty()) {
+    return std::any_of(further.begin(), further.end(), [&](const Value* value) { return normalize(value); });
+  }
   const Op* op = op_of(use.user);
   if (reads_only_sizes(use) || sees_strides(use.user, op)) return false;
   if (is_layer_norm(use.user)) return true;
@@ -71,10 +80,21 @@ void StrideReaders::look_at(const Value* value) {
 // From the end, so that what is said of a value's readers is known before it.
 void StrideReaders::look_at(const Block* block) {
   for (const Node* node : block->nodes().reverse()) {
-    for (const Block* inner : node->blocks()) look_at(inner);
     for (const Value* output : node->outputs()) look_at(output);
+    for (const Block* inner : node->blocks()) {
+      node->kind() == c10::prim::Loop ? look_at_body(inner) : look_at(inner);
+    }
   }
   for (const Value* input : block->inputs()) look_at(input);
+}
+
+// What a round returns is what the next one reads.
+void StrideReaders::look_at_body(const Block* body) {
+  size_t before;
+  do {
+    before = seen_.size() + normalized_.size();
+    look_at(body);
+  } while (seen_.size() + normalized_.size() > before);
 }
 
 }  // namespace ipex::passes

@@ -24,6 +24,7 @@ class StrideReaders {
 
  private:
   void look_at(const Block* block);
+  void look_at_body(const Block* body);
   void look_at(const Value* value);
   bool normalizes(const Use& use) const;
 

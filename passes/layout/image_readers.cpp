@@ -1,6 +1,7 @@
 #include "layout/image_readers.h"
 
 #include "constants.h"
+#include "graph_walk.h"
 #include "ops/op_table.h"
 
 namespace ipex::passes {
@@ -25,26 +26,32 @@ bool ends_contiguous(const Use& use) {
 bool reads_as_fast(const Stretches& stretches, const Use& use, int ops_ahead = 6) {
   const Node* node = use.user;
   const Op* op = op_of(node);
-  if (reads_only_sizes(use) || stretches.contain(node)) return true;
+  if (reads_only_sizes(use) || stretches.take(use)) return true;
+  const auto fast = [&](const Value* value) {
+    return std::all_of(value->uses().begin(), value->uses().end(),
+                       [&](const Use& reader) { return reads_as_fast(stretches, reader, ops_ahead - 1); });
+  };
+  const auto further = passed_on(use);
+  if (!further.empty()) return ops_ahead > 0 && std::all_of(further.begin(), further.end(), fast);
   if (!op || op->has(trait::moves_dimensions) || op->has(trait::reads_any_layout)) return op;
   const bool is_view = op->memory == Memory::view || op->memory == Memory::maybe_view;
   const bool is_elementwise = op->traits & (trait::elementwise | trait::promotes | trait::any_layout);
   const bool hands_on = node->kind() == c10::prim::ListUnpack;
   return (is_view || is_elementwise || hands_on) && ops_ahead > 0 &&
-         std::all_of(node->outputs().begin(), node->outputs().end(), [&](const Value* result) {
-           return std::all_of(result->uses().begin(), result->uses().end(),
-                              [&](const Use& reader) { return reads_as_fast(stretches, reader, ops_ahead - 1); });
-         });
+         std::all_of(node->outputs().begin(), node->outputs().end(), fast);
 }
 
 }  // namespace
 
 bool takes_any_layout(const Stretches& stretches, const Use& use) {
   const Node* node = use.user;
-  if (reads_only_sizes(use) || stretches.contain(node) || ends_contiguous(use)) return true;
+  if (reads_only_sizes(use) || stretches.take(use) || ends_contiguous(use)) return true;
   const bool makes_list =
       node->outputs().size() == 1 && node->output()->type()->isSubtypeOf(*c10::ListType::ofTensors());
-  const auto is_member_of_list = [&](const Use& reader) { return stretches.contain(reader.user); };
+  const Value* member = node->input(use.offset);
+  const auto is_member_of_list = [&](const Use& reader) {
+    return stretches.take(reader) && stretches.root_of(member, reader.user->owningBlock());
+  };
   if (makes_list) {
     const auto& readers = node->output()->uses();
     if (std::all_of(readers.begin(), readers.end(), is_member_of_list)) return true;

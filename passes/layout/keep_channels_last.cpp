@@ -24,6 +24,8 @@
 // without a root, which sums and products with tensors from outside join, and what leaves it is only made contiguous for
 // readers that gain by it. A member that the model itself makes contiguous there is left as it is, and so are tokens that
 // it lays out as an image for convolutions and pools alone.
+// That stretch goes on into the blocks of ifs and loops and out of them: what all branches return as members, and what each
+// round of a loop does, is one afterwards; what the first round is given is converted.
 // A value stays outside when somebody writes to it (the copy would not see that), or when the weight itself is
 // channels-last (then eager's result is too, and there is nothing to convert). A graph in which memory is overwritten
 // that others may share (aliasing.h) is left alone.
@@ -47,40 +49,56 @@ void set_argument_if_there(Node* node, const char* name, Value* value) {
   if (index) node->replaceInput(static_cast<size_t>(*index), value);
 }
 
+// Where a value is converted for this reader: not in each round of a loop that stands after it.
+Node* out_of_loops(const Value* value, Node* reader) {
+  Node* owner = reader->owningBlock()->owningNode();
+  const bool is_inside =
+      owner && owner->kind() == c10::prim::Loop && value->node()->owningBlock() != reader->owningBlock();
+  return is_inside ? out_of_loops(value, owner) : reader;
+}
+
 // What was put before the first convolution of a stretch.
 struct Entry {
   Value* converted = nullptr;
   Value* is_channels_last = nullptr;
 };
 
-// Puts the conversions where stretches begin and end.
+// Puts the conversions where stretches begin and end, in one block.
 class Conversion {
  public:
-  explicit Conversion(const Stretches& stretches) : stretches_(stretches) {}
+  Conversion(const Stretches& stretches, Block* block) : stretches_(stretches), block_(block) {
+    for (Value* member : stretches.members()) {
+      if (member->node()->owningBlock() == block) members_.push_back(member);
+    }
+  }
 
   void run(Context& context) {
-    for (Value* member : stretches_.members()) {
+    for (Value* member : members_) {
+      if (member->node()->kind() == c10::prim::Loop) begin_loop(member);
       if (const auto anchor = Anchor::producing(member)) enter(*anchor, context);
       if (stretches_.joins_tensors_from_outside(member->node())) take_in(member->node(), member);
       if (has_trait(member->node(), trait::contiguous_in_eager)) begin(member, context);
     }
-    for (Value* member : stretches_.members()) leave(member);
+    for (Value* member : members_) leave(member);
   }
 
  private:
+  Root root_of(const Value* value) const { return stretches_.root_of(value, block_); }
+  Graph* graph() const { return block_->owningGraph(); }
+
   // The value channels-last, for the readers from `before` on.
   Value* converted(Value* value, int64_t spatial_rank, Node* before) {
     Value*& known = converted_[{value, spatial_rank}];
     if (known) return known;
-    const WithInsertPoint guard(before);
+    const WithInsertPoint guard(out_of_loops(value, before));
     static const Symbol convert = Symbol::fromQualString("ipex::to_channels_last");
-    return known = stretches_.block()->owningGraph()->insert(convert, {value, spatial_rank});
+    return known = graph()->insert(convert, {value, spatial_rank});
   }
 
   // No tensor of the stretch without a root is as eager would have it.
   Value* no() {
-    const WithInsertPoint guard(*stretches_.block()->nodes().begin());
-    if (!no_) no_ = stretches_.block()->owningGraph()->insertConstant(false);
+    const WithInsertPoint guard(*block_->nodes().begin());
+    if (!no_) no_ = graph()->insertConstant(false);
     return no_;
   }
 
@@ -92,18 +110,26 @@ class Conversion {
       Value* value = reader->input(i);
       const bool is_spread = expand.is_of(value->node()) || expand_as.is_of(value->node());
       const bool stays = is_spread || is_contiguous_constant(value) || stretches_.is_overwritten(value);
-      if (!has_tensor_type(value) || stretches_.root_of(value) || stays) continue;
-      reader->replaceInput(i, converted(value, stretches_.root_of(member).spatial_rank, reader));
+      if (!has_tensor_type(value) || root_of(value) || stays) continue;
+      reader->replaceInput(i, converted(value, root_of(member).spatial_rank, reader));
     }
+  }
+
+  // Converts what the first round is given.
+  void begin_loop(const Value* member) {
+    Node* loop = const_cast<Node*>(member->node());
+    const size_t given = member->offset() + 2;
+    if (root_of(loop->input(given))) return;
+    loop->replaceInput(given, converted(loop->input(given), root_of(member).spatial_rank, loop));
   }
 
   void enter(const Anchor& anchor, Context& context) {
     context.applied(anchor.run(), "stays channels-last");
-    const Root root = stretches_.root_of(anchor.output());
+    const Root root = root_of(anchor.output());
     if (!root.value) {
       anchor.set_eager_layout(no());
       take_in(anchor.run()->input(2)->node(), anchor.output());  // stands before the op itself
-      if (!stretches_.root_of(anchor.input())) {
+      if (!root_of(anchor.input())) {
         anchor.run()->replaceInput(0, converted(anchor.input(), root.spatial_rank, anchor.run()));
       }
       return;
@@ -112,7 +138,7 @@ class Conversion {
     if (!entry.converted) {
       const WithInsertPoint guard(anchor.run());
       const auto insert = [&](const char* op) {
-        return stretches_.block()->owningGraph()->insert(Symbol::fromQualString(op), {root.value, root.spatial_rank});
+        return graph()->insert(Symbol::fromQualString(op), {root.value, root.spatial_rank});
       };
       entry.is_channels_last = insert("ipex::is_channels_last");
       entry.converted = insert("ipex::to_channels_last");
@@ -126,10 +152,10 @@ class Conversion {
     context.applied(node, "stays channels-last");
     const WithInsertPoint guard(node);
     Value* not_eager = no();
-    const Root before = stretches_.root_of(node->input(0));
+    const Root before = root_of(node->input(0));
     set_argument_if_there(node, "eager_input", before.value ? entries_.at(before).is_channels_last : no());
     set_argument_if_there(node, "eager_layout", not_eager);
-    entries_[stretches_.root_of(first)] = {first, not_eager};
+    entries_[root_of(first)] = {first, not_eager};
   }
 
   void leave(Value* member) {
@@ -151,19 +177,20 @@ class Conversion {
   Value* restored(Value* member) {
     Value*& known = restored_[member];
     if (known) return known;
-    const Root root = stretches_.root_of(member);
+    const Root root = root_of(member);
     Node* slicing = root.value ? slicing_of(member->node()) : nullptr;
     if (slicing) {
       return known = slice_of(restored(slicing->input(0)), slicing, member);
     }
-    const WithInsertPoint guard(member->node()->next());
+    // After what the body of a loop is given, and the constant.
+    const bool is_given = member->node()->kind() == c10::prim::Param;
+    const WithInsertPoint guard(is_given ? no()->node()->next() : member->node()->next());
     if (root.value && (cast_of(member) || is_piece(member->node()))) {
       Value* whole = restored(member->node()->input(0));
       return known = copy_for(member->node(), member->node()->input(0), whole)->output();
     }
     Value* is_channels_last = root.value ? entries_.at(root).is_channels_last : no();
-    known = stretches_.block()->owningGraph()->insert(Symbol::fromQualString("ipex::restore_layout"),
-                                                      {member, is_channels_last});
+    known = graph()->insert(Symbol::fromQualString("ipex::restore_layout"), {member, is_channels_last});
     known->node()->setSourceRange(member->node()->sourceRange());
     return known;
   }
@@ -178,39 +205,40 @@ class Conversion {
 
   // The same node once more, with `to` for its input `from`.
   Node* copy_for(Node* node, Value* from, Value* to) {
-    return stretches_.block()->owningGraph()->insertNode(
-        stretches_.block()->owningGraph()->createClone(node, [=](Value* v) { return v == from ? to : v; }));
+    return graph()->insertNode(graph()->createClone(node, [=](Value* v) { return v == from ? to : v; }));
   }
 
   const Stretches& stretches_;
+  Block* block_;
+  std::vector<Value*> members_;
   std::map<Root, Entry> entries_;
   std::map<std::pair<Value*, int64_t>, Value*> converted_;
   Value* no_ = nullptr;
   std::unordered_map<const Value*, Value*> restored_;
 };
 
+// Inner blocks first: what these ask of an outer member, as eager has it, counts as a reader outside.
+void convert(const Stretches& stretches, Block* block, Context& context) {
+  for (Node* node : block->nodes()) {
+    for (Block* inner : node->blocks()) convert(stretches, inner, context);
+  }
+  Conversion(stretches, block).run(context);
+}
+
 bool run(Context& context) {
   if (writes_to_shared_memory(context.graph)) return false;
-  std::vector<Block*> blocks;
-  std::unordered_set<const Block*> known;
-  for_each_node(context.graph->block(), [&](Node* node) {
-    if (known.insert(node->owningBlock()).second) blocks.push_back(node->owningBlock());
-  });
   bool changed = skip_copies_for_images(context);
   while (true) {
     const OverwrittenValues overwritten(context.graph);
     const StrideReaders readers(context.graph);
-    bool skips = false;
-    for (Block* block : blocks) skips |= skip_copies(context, Stretches(block, overwritten, readers));
-    changed |= skips;
-    if (skips) continue;  // stretches reach further now
-    for (Block* block : blocks) {
-      const Stretches stretches(block, overwritten, readers);
-      Conversion(stretches).run(context);
-      loosen_views(stretches.members());
-      changed |= !stretches.members().empty();
+    const Stretches stretches(context.graph, overwritten, readers);
+    if (skip_copies(context, stretches)) {
+      changed = true;
+      continue;  // stretches reach further now
     }
-    return changed;
+    convert(stretches, context.graph->block(), context);
+    loosen_views(stretches.members());
+    return changed || !stretches.members().empty();
   }
 }
 

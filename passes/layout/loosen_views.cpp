@@ -2,7 +2,7 @@
 
 #include <unordered_set>
 
-#include "ops/op_table.h"
+#include "graph_walk.h"
 
 namespace ipex::passes {
 namespace {
@@ -39,8 +39,9 @@ void loosen_views(const std::vector<Value*>& values) {
     left.pop_back();
     for (const Use& use : std::vector<Use>(value->uses())) {
       if (reads_only_sizes(use) || gives_strides_of_its_own(use)) continue;
-      Node* reader = is_view_by_sizes(use.user) ? loosened(use.user) : use.user;
-      for (Value* result : reader->outputs()) {
+      std::vector<Value*> results = passed_on(use);
+      if (results.empty()) results = (is_view_by_sizes(use.user) ? loosened(use.user) : use.user)->outputs().vec();
+      for (Value* result : results) {
         if (known.insert(result).second) left.push_back(result);
       }
     }

@@ -26,8 +26,8 @@ bool skip_copies(Context& context, const Stretches& stretches) {
   for (Value* member : stretches.members()) {
     for (const Use& use : std::vector<Use>(member->uses())) {
       Node* copy = use.user;
-      if (!contiguous.is_of(copy) || copy->owningBlock() != stretches.block() || !stretches.is_unseen(copy) ||
-          stretches.is_overwritten(copy->output()) || stretches.is_overwritten(member)) {
+      if (!contiguous.is_of(copy) || copy->owningBlock() != member->node()->owningBlock() ||
+          !stretches.is_unseen(copy) || stretches.is_overwritten(copy->output()) || stretches.is_overwritten(member)) {
         continue;
       }
       context.applied(copy, "removed: nobody sees its strides");

@@ -2,9 +2,12 @@
 
 #include <torch/csrc/jit/ir/constants.h>
 
+#include <map>
+#include <set>
 #include <unordered_set>
 
 #include "casts.h"
+#include "graph_walk.h"
 #include "ops/op_table.h"
 
 namespace ipex::passes {
@@ -47,35 +50,106 @@ Node* slicing_of(Node* node) {
              : nullptr;
 }
 
-Stretches::Stretches(Block* block, const OverwrittenValues& overwritten, const StrideReaders& readers)
-    : block_(block), overwritten_(overwritten), readers_(readers) {
-  for (Node* node : block_->nodes()) {
+Stretches::Stretches(const std::shared_ptr<Graph>& graph, const OverwrittenValues& overwritten,
+                     const StrideReaders& readers)
+    : overwritten_(overwritten), readers_(readers) {
+  grow(graph->block());
+}
+
+void Stretches::grow(Block* block) {
+  for (Node* node : block->nodes()) {
+    if (node->kind() == c10::prim::Loop) {
+      grow_loop(node);
+      continue;
+    }
+    for (Block* inner : node->blocks()) grow(inner);
     const Root root = root_of_results(node);
-    for (size_t i = 0; root && i < node->outputs().size(); ++i) {
-      root_of_[node->output(i)] = root;
-      members_.push_back(node->output(i));
+    for (size_t i = 0; i < node->outputs().size(); ++i) {
+      add(node->output(i), node->kind() == c10::prim::If ? root_of_branches(node, i) : root);
     }
   }
 }
 
-Root Stretches::root_of(const Value* value) const {
+// What each round returns as a member is one for the next round, too, and whatever the first is given is converted. That
+// it returns one may hang on what it is given: so each such value is tried.
+void Stretches::grow_loop(Node* loop) {
+  Block* body = loop->blocks().front();
+  const size_t before = members_.size();
+  std::map<size_t, Root> carried;
+  std::set<size_t> tried;
+  while (true) {
+    for (const auto& [i, root] : carried) add(body->inputs().at(i + 1), root);
+    grow(body);
+    bool changed = false;
+    for (size_t i = 0; i < loop->outputs().size(); ++i) {
+      const Root returned = root_of(body->outputs().at(i + 1), body);
+      const bool passes = returned && !returned.value && may_pass(loop->output(i)) &&
+                          may_pass(body->inputs().at(i + 1)) && !overwritten_.contain(loop->input(i + 2));
+      if (carried.count(i) && carried.at(i) != returned) {
+        carried.erase(i);
+        changed = true;
+      } else if (passes && tried.insert(i).second) {
+        carried[i] = returned;
+        changed = true;
+      }
+    }
+    if (!changed) break;
+    for (size_t i = before; i < members_.size(); ++i) root_of_.erase(members_[i]);
+    members_.resize(before);
+  }
+  for (const auto& [i, root] : carried) add(loop->output(i), root);
+}
+
+void Stretches::add(Value* value, const Root& root) {
+  if (!root) return;
+  root_of_[value] = root;
+  members_.push_back(value);
+}
+
+Root Stretches::root_of(const Value* value, const Block* reader) const {
   const auto found = root_of_.find(value);
-  return found == root_of_.end() ? Root() : found->second;
+  const bool ends = found == root_of_.end() || (found->second.value && value->node()->owningBlock() != reader);
+  return ends ? Root() : found->second;
+}
+
+bool Stretches::take(const Use& use) const {
+  const Value* value = use.user->input(use.offset);
+  const auto further = passed_on(use);
+  if (!further.empty()) return static_cast<bool>(root_of(further.front()));
+  const auto own = root_of_.find(value);
+  const bool ends = own != root_of_.end() && !root_of(value, use.user->owningBlock());
+  return !ends && !use.user->outputs().empty() && root_of(use.user->outputs().front());
+}
+
+bool Stretches::may_pass(const Value* value) const {
+  return has_tensor_type(value) && !readers_.see(value) && !overwritten_.contain(value);
+}
+
+// Of the result of an if: that of the stretch without a root, where all branches return members of it.
+Root Stretches::root_of_branches(const Node* node, size_t result) const {
+  if (!may_pass(node->output(result))) return {};
+  Root root;
+  for (const Block* branch : node->blocks()) {
+    const Root own = root_of(branch->outputs().at(result), branch);
+    if (!own || own.value || (root && root != own)) return {};
+    root = own;
+  }
+  return root;
 }
 
 // The root of the stretch that this node's results belong to. None when they belong to none.
 Root Stretches::root_of_results(Node* node) const {
   const auto is_written = [&](const Value* result) { return overwritten_.contain(result); };
   if (std::any_of(node->outputs().begin(), node->outputs().end(), is_written)) return {};
-  if (Node* slicing = slicing_of(node)) return root_of(slicing->input(0));
+  if (Node* slicing = slicing_of(node)) return root_of(slicing->input(0), node->owningBlock());
   if (node->outputs().size() != 1) return {};
   if (has_trait(node, trait::contiguous_in_eager)) {
-    const int64_t rank = root_of(node->input(0)).spatial_rank;
+    const int64_t rank = root_of(node->input(0), node->owningBlock()).spatial_rank;
     return begins_stretch(node, rank) ? Root{node->output(), rank} : Root();
   }
   if (const auto anchor = Anchor::producing(node->output())) return root_of_convolution(*anchor);
   if (!hands_layout_on(node) && !is_piece(node)) return {};
-  const Root root = joins_tensors_from_outside(node) ? root_of_any(node->inputs()) : common_root(node);
+  const Root root = joins_tensors_from_outside(node) ? root_of_any(node) : common_root(node);
   // An image that has no batch is no volume.
   static const OpName max_pool3d("aten::max_pool3d"), avg_pool3d("aten::avg_pool3d");
   const bool is_of_volumes = max_pool3d.is_of(node) || avg_pool3d.is_of(node);
@@ -91,24 +165,26 @@ bool Stretches::joins_tensors_from_outside(const Node* node) const {
 }
 
 // The stretch without a root that a member among these tensors leads to.
-Root Stretches::root_of_any(at::ArrayRef<Value*> values) const {
-  for (const Value* value : values) {
-    if (const Root root = root_of(value)) return {nullptr, root.spatial_rank};
+Root Stretches::root_of_any(Node* node) const {
+  for (const Value* value : node->inputs()) {
+    if (const Root root = root_of(value, node->owningBlock())) return {nullptr, root.spatial_rank};
   }
   return {};
 }
 
 // The root that the tensors which a node reads, in lists too, have in common.
-Root Stretches::common_root(Node* node) const { return common_root(node->inputs(), is_unseen(node)); }
+Root Stretches::common_root(Node* node) const {
+  return common_root(node->inputs(), node->owningBlock(), is_unseen(node));
+}
 
 // Contiguous constants have any. Different ones do where nobody sees the strides.
-Root Stretches::common_root(at::ArrayRef<Value*> values, bool unseen) const {
+Root Stretches::common_root(at::ArrayRef<Value*> values, const Block* reader, bool unseen) const {
   Root root;
   for (Value* value : values) {
     const bool is_list = value->type()->isSubtypeOf(*c10::ListType::ofTensors());
     if (!is_list && (!has_tensor_type(value) || is_contiguous_constant(value))) continue;
     if (is_list && value->node()->kind() != c10::prim::ListConstruct) return {};
-    const Root own = is_list ? common_root(value->node()->inputs(), unseen) : root_of(value);
+    const Root own = is_list ? common_root(value->node()->inputs(), reader, unseen) : root_of(value, reader);
     if (!own || (root && root.spatial_rank != own.spatial_rank)) return {};
     if (root && root != own && !unseen) return {};
     root = root && root != own ? Root{nullptr, own.spatial_rank} : own;
@@ -118,15 +194,16 @@ Root Stretches::common_root(at::ArrayRef<Value*> values, bool unseen) const {
 
 Root Stretches::root_of_convolution(const Anchor& anchor) const {
   const int64_t rank = anchor.spatial_rank();
+  const Block* block = anchor.run()->owningBlock();
   if (rank == 0) return {};
   if (is_unseen(anchor.run())) {
-    const bool may_be_copied = root_of(anchor.input()) || !overwritten_.contain(anchor.input());
+    const bool may_be_copied = root_of(anchor.input(), block) || !overwritten_.contain(anchor.input());
     return may_be_copied ? Root{nullptr, rank} : Root();
   }
   const at::Tensor weight = torch::jit::toIValue(anchor.argument("weight"))->toTensor();
   if (weight.suggest_memory_format() != at::MemoryFormat::Contiguous) return {};
   Value* x = anchor.input();
-  Root root = root_of(x);
+  Root root = root_of(x, block);
   if (!root && overwritten_.contain(x)) return {};
   if (root.spatial_rank != rank) root = {x, rank};
   // aten takes the layout of its first operand, which for these is the residual.
@@ -136,7 +213,7 @@ Root Stretches::root_of_convolution(const Anchor& anchor) const {
       std::any_of(post_ops.begin(), post_ops.end(), [](const std::string& name) { return reversed.count(name) > 0; });
   const auto& operands = anchor.operands();
   const bool residuals_stay = std::all_of(operands.begin(), operands.end(), [&](const Value* operand) {
-    return root_of(operand) == root || is_contiguous_constant(operand);
+    return root_of(operand, block) == root || is_contiguous_constant(operand);
   });
   if (residual_comes_first && !residuals_stay) return {};
   return root;

@@ -1,4 +1,4 @@
-// Stretches of a block whose values are channels-last, and what their values would be in eager.
+// Stretches of a graph whose values are channels-last, and what their values would be in eager.
 #pragma once
 
 #include <unordered_map>
@@ -20,19 +20,20 @@ struct Root {
   explicit operator bool() const { return spatial_rank > 0; }
 };
 
-// A stretch grows from a convolution's input through ops that compute the same in any layout and hand it on.
+// A stretch grows from a convolution's input through ops that compute the same in any layout and hand it on. One without a
+// root goes on into blocks and out of them; any other ends where its block does.
 class Stretches {
  public:
-  Stretches(Block* block, const OverwrittenValues& overwritten, const StrideReaders& readers);
+  Stretches(const std::shared_ptr<Graph>& graph, const OverwrittenValues& overwritten, const StrideReaders& readers);
 
-  Block* block() const { return block_; }
   // In the order of the graph.
   const std::vector<Value*>& members() const { return members_; }
-  bool contain(const Node* node) const {
-    return node->owningBlock() == block_ && !node->outputs().empty() && root_of(node->outputs().front());
-  }
-  // Of the stretch that the value is in. None where it is in none.
-  Root root_of(const Value* value) const;
+  // Of the stretch that the value is in, for a reader in this block. None where it is in none.
+  Root root_of(const Value* value, const Block* reader) const;
+  // The same for a reader next to it.
+  Root root_of(const Value* value) const { return root_of(value, value->node()->owningBlock()); }
+  // Whether this reader is of a stretch too, which takes the value in any layout.
+  bool take(const Use& use) const;
 
   // Whether nobody sees the strides of what the node gives.
   bool is_unseen(const Node* node) const { return node->outputs().size() == 1 && !readers_.see(node->output()); }
@@ -44,13 +45,18 @@ class Stretches {
   bool sees(const Use& reader) const { return readers_.see(reader); }
 
  private:
+  void grow(Block* block);
+  void grow_loop(Node* loop);
+  void add(Value* value, const Root& root);
+  // Whether the value may be handed over the border of a block in another layout.
+  bool may_pass(const Value* value) const;
+  Root root_of_branches(const Node* node, size_t result) const;
   Root root_of_results(Node* node) const;
-  Root root_of_any(at::ArrayRef<Value*> values) const;
+  Root root_of_any(Node* node) const;
   Root common_root(Node* node) const;
-  Root common_root(at::ArrayRef<Value*> values, bool unseen) const;
+  Root common_root(at::ArrayRef<Value*> values, const Block* reader, bool unseen) const;
   Root root_of_convolution(const Anchor& anchor) const;
 
-  Block* block_;
   const OverwrittenValues& overwritten_;
   const StrideReaders& readers_;
   std::unordered_map<const Value*, Root> root_of_;

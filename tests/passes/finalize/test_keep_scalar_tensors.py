@@ -1,4 +1,4 @@
-"""What has no dimensions is a tensor in eager, which decides the dtype beside another one; TorchScript takes a number."""
+"""A tensor without dimensions decides the dtype beside another one, in eager; TorchScript takes it for a number."""
 
 from collections.abc import Callable
 

@@ -6,7 +6,15 @@ from torch import Tensor, nn
 
 import ipex
 from ir import CONSTANTS, PACKED, packed
-from support import assert_rewrites, assert_round_trip, assert_unchanged, check_against_eager, graph_ir, kinds
+from support import (
+    assert_rewrites,
+    assert_round_trip,
+    assert_same,
+    assert_unchanged,
+    check_against_eager,
+    graph_ir,
+    kinds,
+)
 
 NAME = "keep_channels_last"
 
@@ -684,3 +692,99 @@ class ResidualOfTokens(nn.Module):
 def test_a_view_of_what_has_a_residuals_strides_is_loosened():
     x, y = torch.randn(2, 4, 5, 7), torch.randn(2, 6, 5)
     check_against_eager(ResidualOfTokens(), x, y)
+
+
+class Recurrent(nn.Module):
+    """A branch and a loop between convolutions, as in networks that refine an image round by round."""
+
+    def __init__(self, channels: int = 16) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, channels, 3, padding=1)
+        self.wide, self.narrow = nn.Conv2d(channels, channels, 3, padding=1), nn.Conv2d(channels, channels, 1)
+        self.gate, self.step = (nn.Conv2d(2 * channels, channels, 3, padding=1) for _ in range(2))
+        self.last = nn.Linear(channels, 4)
+
+    def refine(self, x: Tensor, rounds: int, wide: bool) -> tuple[Tensor, Tensor]:
+        y = self.first(x).relu()
+        y = self.wide(y) + y if wide else self.narrow(y).relu()
+        h = y
+        for _ in range(rounds):
+            both = torch.cat([h, y], 1)
+            gate = torch.sigmoid(self.gate(both))
+            h = (1 - gate) * h + gate * torch.tanh(self.step(both))
+        return h, y
+
+    def forward(self, x: Tensor, rounds: int, wide: bool) -> Tensor:
+        return self.last(self.refine(x, rounds, wide)[0].flatten(2).mean(2))
+
+
+class Refined(Recurrent):
+    """The same, whose image is seen."""
+
+    def forward(self, x: Tensor, rounds: int, wide: bool) -> tuple[Tensor, Tensor]:
+        return self.refine(x, rounds, wide)
+
+
+class Viewed(Recurrent):
+    """The same, whose image is viewed by its sizes after the loop, and in it."""
+
+    def forward(self, x: Tensor, rounds: int, wide: bool) -> Tensor:
+        h, y = self.refine(x, rounds, wide)
+        total = y.view(y.size(0), y.size(1), -1).sum()
+        for _ in range(rounds):
+            h = h.relu()
+            total = total + h.view(h.size(0), h.size(1), -1).sum()
+        return h.contiguous().view(-1) * total
+
+
+ROUNDS = [(0, True), (1, False), (3, True)]
+
+
+@pytest.mark.parametrize("kind", [Recurrent, Refined, Viewed])
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_branches_and_loops_match_eager(tmp_path, kind, batch, layout):
+    model = kind().eval()
+    x = torch.randn(batch, 3, 9, 7).contiguous(memory_format=layout)
+    optimized = ipex.jit_optimize(torch.jit.script(model))
+    for given in ROUNDS:
+        with torch.no_grad():
+            assert_same(optimized(x, *given), model(x, *given))
+    assert_round_trip(optimized, tmp_path, x, *ROUNDS[2])
+
+
+def test_a_stretch_goes_through_branches_and_loops():
+    optimized = ipex.jit_optimize(torch.jit.script(Recurrent().eval()))
+    graph = str(optimized.graph)
+    assert graph.count("ipex::to_channels_last") == 1
+    assert "ipex::restore_layout" not in graph
+
+
+def test_what_the_first_round_is_given_is_converted():
+    class Model(Recurrent):
+        def forward(self, x: Tensor, rounds: int, h: Tensor) -> Tensor:
+            for _ in range(rounds):
+                h = torch.tanh(self.wide(h) + self.first(x))
+            return self.last(h.flatten(2).mean(2))
+
+    model, given = Model().eval(), (torch.randn(1, 3, 6, 6), 2, torch.randn(1, 16, 6, 6))
+    optimized = ipex.jit_optimize(torch.jit.script(model))
+    with torch.no_grad():
+        assert_same(optimized(*given), model(*given))
+    loop = optimized.graph.findNode("prim::Loop")
+    body = next(loop.blocks())
+    assert [node.kind() for node in body.nodes()].count("ipex::to_channels_last") == 0
+    assert str(optimized.graph).count("ipex::to_channels_last") == 2
+
+
+def test_branches_that_differ_end_a_stretch():
+    class Model(Recurrent):
+        def forward(self, x: Tensor, y: Tensor, wide: bool) -> Tensor:
+            z = self.wide(y) if wide else y
+            return self.narrow(z).relu() + z
+
+    model, y = Model().eval(), torch.randn(1, 16, 6, 6)
+    optimized = ipex.jit_optimize(torch.jit.script(model))
+    for wide in (True, False):
+        with torch.no_grad():
+            assert_same(optimized(y, y, wide), model(y, y, wide))
