@@ -19,6 +19,8 @@ CASES = {  # batch, heads, queries, keys, width, causal, masked
     "ViT, 197 patches": (1, 12, 197, 197, 64, False, False),
     "512 words": (1, 12, 512, 512, 64, False, False),
     "1024 words": (1, 12, 1024, 1024, 64, False, False),
+    "784 pixels, of one product": (1, 16, 784, 784, 64, False, False),
+    "1024 words, of one product": (1, 12, 1024, 1024, 64, False, False),
     "1024 words, causal": (1, 12, 1024, 1024, 64, True, False),
     "Swin, 64 windows of 49": (64, 4, 49, 49, 32, False, True),
     "Swin v2, 16 windows of 144": (16, 3, 144, 144, 32, False, True),
@@ -36,9 +38,12 @@ def main() -> None:
     torch.manual_seed(0)
     print("| | aten, us | ipex, us | ratio |\n|---|---|---|---|")
     for name, (batch, heads, queries, keys, width, causal, masked) in CASES.items():
-        query, key, value = (
-            torch.randn(batch, length, heads, width).transpose(1, 2) for length in (queries, keys, keys)
-        )
+        if name.endswith("of one product"):  # rows of which lie three times as far apart
+            query, key, value = torch.randn(batch, queries, 3, heads, width).permute(2, 0, 3, 1, 4).unbind(0)
+        else:
+            query, key, value = (
+                torch.randn(batch, length, heads, width).transpose(1, 2) for length in (queries, keys, keys)
+            )
         mask = torch.randn(batch, 1, queries, keys) if masked else None
         own = torch.ops.ipex.scaled_dot_product_attention
         arguments = (query, key, value, mask, 0.0, causal)

@@ -76,6 +76,16 @@ def test_without_a_mask():
     check(query.contiguous(), key.transpose(-1, -2).contiguous().transpose(-1, -2), value.contiguous())
 
 
+@pytest.mark.parametrize("width", [8, 64])
+@pytest.mark.parametrize("length", [3, 60, 130, 300])
+def test_rows_of_one_product(length, width):
+    """Values of a long prompt lie far apart, and are brought together."""
+    query, key, value = torch.randn(2, length, 3, 2, width).permute(2, 0, 3, 1, 4).unbind(0)
+    check(query, key, value)
+    check(query, key, value, torch.randn(length, length))
+    check(query, key[:, :, :-1], value[:, :, :-1])
+
+
 def test_more_keys_than_a_block_of_the_kernel():
     query, key, value = torch.randn(1, 2, 40, 8), torch.randn(1, 2, 1100, 8), torch.randn(1, 2, 1100, 8)
     mask = torch.zeros(40, 1100)
