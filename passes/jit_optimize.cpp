@@ -65,6 +65,7 @@ torch::jit::Module jit_optimize(const torch::jit::Module& module, const Options&
               "ipex.jit_optimize: expected bfloat16 or float16 in dtype, got ", c10::toString(*dtype),
               ". Without one, a model keeps its own.");
   const WithoutAutocast guard;
+  const passes::ScalarTensors scalars(module);
   torch::jit::Module optimized = passes::frozen_copy(module);
   Report report;
   std::vector<OriginalNode> original;
@@ -77,7 +78,7 @@ torch::jit::Module jit_optimize(const torch::jit::Module& module, const Options&
     const Report own = passes::optimize(graph, method.name(), options);
     report.insert(report.end(), own.begin(), own.end());
     passes::pack_into_attributes(graph, optimized);
-    passes::keep_scalar_tensors(graph, optimized);
+    scalars.keep(graph, optimized);
     const std::vector<FinalName> names = passes::names_of(*graph, method.name());
     final.insert(final.end(), names.begin(), names.end());
   }

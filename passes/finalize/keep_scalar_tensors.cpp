@@ -15,17 +15,28 @@ bool becomes_a_number(const Use& use) {
          std::any_of(std::begin(names), std::end(names), [&](const OpName& name) { return name.is_of(use.user); });
 }
 
-bool is_scalar_tensor(const Value* constant) {
-  const auto value = torch::jit::toIValue(constant);
-  return value && value->isTensor() && value->toTensor().defined() && value->toTensor().dim() == 0;
-}
-
 }  // namespace
 
-void keep_scalar_tensors(const std::shared_ptr<Graph>& graph, torch::jit::Module& module) {
+ScalarTensors::ScalarTensors(const torch::jit::Module& module) {
+  for (const c10::IValue& attribute : module.attributes(/*recurse=*/true)) {
+    if (!attribute.isTensor()) continue;
+    const at::Tensor& tensor = attribute.toTensor();
+    const bool has_memory = tensor.defined() && tensor.has_storage();
+    if (has_memory && tensor.dim() == 0) storages_.insert(tensor.storage().unsafeGetStorageImpl());
+  }
+}
+
+bool ScalarTensors::contain(const Value* constant) const {
+  const auto value = torch::jit::toIValue(constant);
+  if (!value || !value->isTensor() || !value->toTensor().defined() || !value->toTensor().has_storage()) return false;
+  const at::Tensor& tensor = value->toTensor();
+  return tensor.dim() == 0 && storages_.count(tensor.storage().unsafeGetStorageImpl()) > 0;
+}
+
+void ScalarTensors::keep(const std::shared_ptr<Graph>& graph, torch::jit::Module& module) const {
   std::vector<Node*> constants;
   for_each_node(graph->block(), [&](Node* node) {
-    if (node->kind() != c10::prim::Constant || !is_scalar_tensor(node->output())) return;
+    if (node->kind() != c10::prim::Constant || !contain(node->output())) return;
     const auto& uses = node->output()->uses();
     if (std::any_of(uses.begin(), uses.end(), becomes_a_number)) constants.push_back(node);
   });

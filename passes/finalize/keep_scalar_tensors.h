@@ -3,18 +3,33 @@
 
 #include <torch/csrc/jit/api/module.h>
 
+#include <unordered_set>
+
 #include "pass.h"
 
 namespace ipex::passes {
 
 // TorchScript's executor makes a number of a constant without dimensions that is added, subtracted, multiplied or divided
-// by. Beside another tensor without dimensions a tensor decides the dtype, and a number doesn't: float32 where eager gives
-// float64. An attribute stays what it is.
+// by, as a trace holds the numbers of a model as such. Beside another tensor without dimensions a tensor decides the dtype,
+// and a number doesn't: of a buffer that became a constant the executor gives float32 where eager gives float64. As an
+// attribute it stays what it is.
 //
 //   before   %b = prim::Constant[value={1.5}]()
 //            %y = aten::add(%x, %b, %alpha)
 //   after    %b = prim::GetAttr[name="scalar_0"](%self)
 //            %y = aten::add(%x, %b, %alpha)
-void keep_scalar_tensors(const std::shared_ptr<Graph>& graph, torch::jit::Module& module);
+class ScalarTensors {
+ public:
+  // Those of a module that is not frozen yet: later, nothing tells them from numbers. What is computed from them counts as
+  // a number.
+  explicit ScalarTensors(const torch::jit::Module& module);
+
+  void keep(const std::shared_ptr<Graph>& graph, torch::jit::Module& module) const;
+
+ private:
+  bool contain(const Value* constant) const;
+
+  std::unordered_set<const c10::StorageImpl*> storages_;
+};
 
 }  // namespace ipex::passes

@@ -48,3 +48,15 @@ def test_a_model_that_is_optimised_twice_keeps_them():
     for _ in range(3):
         results = twice(x)
     assert_same(results, Scaled("mul", torch.float64)(x))
+
+
+def test_a_number_of_a_trace_stays_one(tmp_path):
+    class Model(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.max() * 100000.0
+
+    x = torch.rand(8)
+    optimized = check_against_eager(Model(), x)
+    loaded = assert_round_trip(optimized, tmp_path, x)
+    for module in (loaded, ipex.jit_optimize(loaded)):
+        assert [module(x).dtype for _ in range(3)] == [torch.float32] * 3
