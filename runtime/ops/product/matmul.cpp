@@ -77,6 +77,10 @@ class MatmulContext final : public FusedOp {
       remember(reason);
       return apply_rest(at::matmul(a, b), operands, 0);
     }
+    if (reads_more_than_it_multiplies(a, b)) {
+      remember("few rows are multiplied by large matrices");
+      return apply_rest(at::matmul(a, b), operands, 0);
+    }
     if (will_not_come_again(a, b)) {
       remember("small factors whose sizes change from call to call");
       return apply_rest(at::matmul(a, b), operands, 0);
@@ -154,6 +158,12 @@ class MatmulContext final : public FusedOp {
     constexpr int64_t rows_of_a_tile = 16;
     const bool reads_beyond = multiplies_in_tiles(a.scalar_type()) && a.size(-2) > rows_of_a_tile;
     return reads_beyond ? whole_tiles(a.size(-1)) - a.size(-1) : 0;
+  }
+
+  // Of few rows oneDNN's kernel takes up to three times as long as aten's, which reads a large matrix as it lies.
+  static bool reads_more_than_it_multiplies(const Tensor& a, const Tensor& b) {
+    constexpr int64_t few_rows = 8, large = 8192;
+    return a.scalar_type() == at::kFloat && a.size(-2) <= few_rows && a.size(-1) * b.size(-1) >= large;
   }
 
   // A model that decodes token by token never comes back to a size. Making a primitive for each takes longer than aten
