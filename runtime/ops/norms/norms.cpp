@@ -8,7 +8,8 @@
 //   ipex::add_layer_norm.bytes, ipex::layer_norm.bytes(.., scale, zero_point)
 //     the same, with ipex::quantize(y, scale, zero_point) in the place of y: a row is rounded while it is near.
 //   ipex::rms_norm(x, weight, eps, dtype, normalized_shape) -> y
-//     y = weight * (x * rsqrt(mean(x ** 2) + eps)).to(dtype), or aten::rms_norm(x, ..) where there is a normalized_shape.
+//     y = weight * (x * rsqrt(mean(x ** 2) + eps)).to(dtype), or aten::rms_norm(x, ..) where there is a normalized_shape. Weight
+//     and eps may be missing; then eps is that of float32.
 //
 // The kernels take contiguous float32 (layer_norm reads pieces of rows too, and copies the rest), and rows of 16 bits as
 // floats: these are rounded once, where aten rounds the sum of a and b, and all that rms_norm is spelled out as. All else,
@@ -23,6 +24,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <limits>
 
 #include "kernels/kernels.h"
 #include "memory/result_memory.h"
@@ -219,38 +221,45 @@ at::Tensor layer_norm(const at::Tensor& x, at::IntArrayRef normalized_shape, con
   return rounded(at::layer_norm(x, normalized_shape, weight, bias, eps), affine);
 }
 
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, std::optional<at::ScalarType> dtype,
-                    at::OptionalIntArrayRef normalized_shape) {
+at::Tensor rms_norm(const at::Tensor& x, const OptionalTensor& weight, std::optional<double> eps,
+                    std::optional<at::ScalarType> dtype, at::OptionalIntArrayRef normalized_shape) {
   const char* reason = at::autocast::is_autocast_enabled(at::kCPU) ? "autocast is on" : reason_for_aten(x);
-  if (!reason) reason = reason_for_aten(weight);
-  const at::ScalarType result = at::promote_types(weight.scalar_type(), dtype.value_or(x.scalar_type()));
-  if (!reason && normalized_shape && weight.scalar_type() != x.scalar_type()) reason = "its weight is of another dtype";
+  if (!reason && weight) reason = reason_for_aten(*weight);
+  if (!reason && !eps && x.scalar_type() != at::kFloat) reason = "its eps is that of 16 bits";
+  const at::ScalarType given = dtype.value_or(x.scalar_type());
+  const at::ScalarType result = weight ? at::promote_types(weight->scalar_type(), given) : given;
+  if (!reason && normalized_shape && weight && weight->scalar_type() != x.scalar_type()) {
+    reason = "its weight is of another dtype";
+  }
   // Float32 shows the roundings on the way, which we don't make.
   const bool is_all_float = x.scalar_type() == at::kFloat && dtype.value_or(at::kFloat) == at::kFloat;
   if (!reason && !is_half(result) && !(result == at::kFloat && is_all_float)) reason = "it is rounded on the way";
-  const bool last_dimension_only = !normalized_shape || *normalized_shape == weight.sizes();
-  if (!reason && (weight.dim() != 1 || !ends_in(x, weight.sizes()) || !last_dimension_only)) {
+  const at::IntArrayRef shape = normalized_shape ? *normalized_shape
+                                : weight         ? weight->sizes()
+                                                 : x.sizes().slice(x.dim() - 1);
+  if (!reason && (shape.size() != 1 || !ends_in(x, shape) || (weight && weight->sizes() != shape))) {
     reason = "the shapes do not fit";
   }
   if (!reason) {
-    const int64_t width = weight.numel();
+    const int64_t width = shape[0];
     const ResultRows y(x, width, result);
     const RowsToRead from_x(x, width);
-    const at::Tensor scale = runtime::in_floats(weight);
-    const auto* from_scale = scale.const_data_ptr<float>();
+    const at::Tensor scale = in_floats(weight);
+    const float* from_scale = data_of(scale);
+    const auto own_eps = static_cast<float>(eps.value_or(std::numeric_limits<float>::epsilon()));
     const auto rms_norm_row = kernels().norms.rms_norm_row;
     const bool finite = for_each_row(x.numel() / width, width, !y.are_floats(), [&](int64_t row, float* room) {
-      return y.write(row, room, [&](float* to) {
-        return rms_norm_row(from_x.row(row, room), from_scale, static_cast<float>(eps), width, to);
-      });
+      return y.write(row, room,
+                     [&](float* to) { return rms_norm_row(from_x.row(row, room), from_scale, own_eps, width, to); });
     });
     if (finite) return y.tensor();
     reason = "a row is not finite";
   }
   RECORD_FUNCTION(c10::str("ipex::rms_norm in aten: ", reason), {});
   if (normalized_shape) return at::rms_norm(x, *normalized_shape, weight, eps);
-  const at::Tensor normalized = x * at::rsqrt(x.pow(2).mean(-1, /*keepdim=*/true) + eps);
-  return weight * (dtype ? normalized.to(*dtype) : normalized);
+  const at::Tensor normalized = x * at::rsqrt(x.pow(2).mean(-1, /*keepdim=*/true) + eps.value());
+  const at::Tensor cast = dtype ? normalized.to(*dtype) : normalized;
+  return weight ? *weight * cast : cast;
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
@@ -278,7 +287,8 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
          double eps, double scale, int64_t zero_point) {
         return layer_norm(x, shape, weight, bias, eps, checked("ipex::layer_norm", {scale, zero_point}));
       });
-  m.def("rms_norm(Tensor x, Tensor weight, float eps, ScalarType? dtype, int[]? normalized_shape) -> Tensor", rms_norm);
+  m.def("rms_norm(Tensor x, Tensor? weight, float? eps, ScalarType? dtype, int[]? normalized_shape) -> Tensor",
+        rms_norm);
 }
 
 }  // namespace

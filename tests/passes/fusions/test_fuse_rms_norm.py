@@ -10,6 +10,7 @@ CONSTANTS = (
     "%two : int = prim::Constant[value=2]()",
     "%three : int = prim::Constant[value=3]()",
     "%float : int = prim::Constant[value=6]()",
+    "%half : float = prim::Constant[value=-0.5]()",
     "%eps : float = prim::Constant[value=1e-05]()",
     "%true : bool = prim::Constant[value=1]()",
     "%false : bool = prim::Constant[value=0]()",
@@ -44,6 +45,12 @@ def rms_ir(old: str = "", new: str = "", returns: str = "%y") -> str:
         ("aten::mul(%x, %r)", "aten::mul(%r, %x)"),
         ("aten::mul(%w, %c)", "aten::mul(%c, %w)"),
         ("\n".join(LINES[5:]), "%y : Tensor = aten::mul(%w, %n)"),
+        ("\n".join(LINES[4:]), "%y : Tensor = aten::mul(%x, %r)"),
+        ("aten::rsqrt(%p)", "aten::pow(%p, %half)"),
+        (
+            "%r : Tensor = aten::rsqrt(%p)\n%n : Tensor = aten::mul(%x, %r)",
+            "%q : Tensor = aten::sqrt(%p)\n%n : Tensor = aten::div(%x, %q)",
+        ),
     ],
 )
 def test_fires(old, new):
@@ -61,9 +68,9 @@ def test_fires(old, new):
         ("%true, %none", "%true, %float", "another dtype"),
         ("%eps, %one", "%eps, %two", "alpha is not 1"),
         ("%eps, %one", "%w, %one", "eps is not a constant"),
-        ("%false, %false, %none", "%false, %true, %none", "asks for a copy"),
-        ("%false, %false, %none", "%false, %false, %one", "changes the layout"),
         ("\n".join(LINES[5:]), "%y : Tensor = aten::mul_(%n, %w)", "multiplied in place"),
+        ("\n".join(LINES[4:]), "%y : Tensor = aten::mul_(%x, %r)", "scaled in place"),
+        ("aten::rsqrt(%p)", "aten::pow(%p, %eps)", "root is not square"),
     ],
 )
 def test_declines(old, new, reason):
@@ -91,11 +98,40 @@ class Spelled(nn.Module):
         return self.weight * y.to(x.dtype)
 
 
-@pytest.mark.parametrize("model", [Spelled(), nn.RMSNorm(8, eps=1e-6)], ids=["spelled", "aten"])
+class Plain(nn.Module):
+    """As Gemma writes it, and with a division."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x * torch.pow(x.pow(2).mean(-1, keepdim=True) + 1e-6, -0.5)
+        z = x / torch.sqrt(x.square().mean(-1, keepdim=True) + 1e-6)
+        return y, z
+
+
+MODELS = {
+    "spelled": Spelled(),
+    "plain": Plain(),
+    "aten": nn.RMSNorm(8, eps=1e-6),
+    "aten, its own eps": nn.RMSNorm(8),
+    "aten, no weight": nn.RMSNorm(8, elementwise_affine=False),
+}
+
+
+def test_the_eps_of_the_dtype():
+    tiny = torch.randn(5, 8) * 1e-4
+    optimized = check_against_eager(nn.RMSNorm(8), tiny, also=(tiny * 10,))
+    assert kinds(optimized)["ipex::rms_norm"] == 1
+
+
+@pytest.mark.parametrize("cast", ["%false, %true, %none", "%false, %false, %one"])
+def test_a_cast_that_makes_more_than_numbers_stays_behind_the_norm(cast):
+    assert assert_rewrites(NAME, rms_ir("%false, %false, %none", cast)).count("aten::to") == 1
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 @pytest.mark.parametrize("script", [False, True])
 def test_matches_eager(tmp_path, model, script):
     x = torch.randn(2, 3, 8)
     optimized = check_against_eager(model, x, script=script, also=(x.transpose(0, 1), x[:0]))
     if not script:
-        assert kinds(optimized)["ipex::rms_norm"] == 1
+        assert kinds(optimized)["ipex::rms_norm"] == (2 if isinstance(model, Plain) else 1)
         assert_round_trip(optimized, tmp_path, x)
