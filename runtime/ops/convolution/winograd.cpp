@@ -72,7 +72,9 @@ at::Tensor transformed_weight(const at::Tensor& weight) {
 }
 
 // Of a result [images, columns, height, width].
-int64_t tile_count(at::IntArrayRef sizes) { return sizes[0] * tiles_along(sizes[2]) * tiles_along(sizes[3]); }
+int64_t tile_count(at::IntArrayRef sizes, at::IntArrayRef dilation) {
+  return sizes[0] * TilesOfSide(sizes[2], dilation[0]).count() * TilesOfSide(sizes[3], dilation[1]).count();
+}
 
 }  // namespace
 
@@ -89,31 +91,39 @@ bool Winograd::has(int64_t channels, int64_t columns) {
   return channels % (panel / 2) == 0 && columns % panel == 0;
 }
 
-bool Winograd::is_worth_it(int64_t channels, int64_t columns, at::IntArrayRef result_sizes) {
+bool Winograd::is_worth_it(int64_t channels, int64_t columns, at::IntArrayRef result_sizes, at::IntArrayRef dilation) {
   // With less to multiply, going from one basis into the other costs more than it saves.
   constexpr int64_t least_products = 32 * 32, least_tiles = 16;
+  // A tile has room for 16. Thin images have fewer, and so do wide dilations, which leave a few results for each convolution
+  // without one.
+  constexpr int64_t least_results_of_a_tile = 8;
   // What a model may grow by.
   constexpr int64_t bytes_worth_a_tile = 48 * 1024;
-  const int64_t tiles = tile_count(result_sizes);
+  const int64_t tiles = tile_count(result_sizes, dilation);
+  const int64_t results = result_sizes[0] * result_sizes[2] * result_sizes[3];
   const auto bytes = static_cast<int64_t>(sizeof(float)) * places_of_a_tile * channels * columns;
-  return channels * columns >= least_products && tiles >= least_tiles && bytes <= bytes_worth_a_tile * tiles;
+  return channels * columns >= least_products && tiles >= least_tiles && results >= least_results_of_a_tile * tiles &&
+         bytes <= bytes_worth_a_tile * tiles;
 }
 
-bool Winograd::convolve(const at::Tensor& image, int64_t padding_top, int64_t padding_left,
+bool Winograd::convolve(const at::Tensor& image, at::IntArrayRef padding, at::IntArrayRef dilation,
                         const ElementwiseSteps& steps, const at::Tensor& result) const {
   const WinogradConvolution work{.image = image.const_data_ptr<float>(),
                                  .height = image.size(2),
                                  .width = image.size(3),
                                  .channels = image.size(1),
-                                 .padding_top = padding_top,
-                                 .padding_left = padding_left,
+                                 .padding_top = padding[0],
+                                 .padding_left = padding[1],
+                                 .dilation_down = dilation[0],
+                                 .dilation_across = dilation[1],
                                  .weights = transformed_.const_data_ptr<float>(),
                                  .steps = steps,
                                  .result = result.data_ptr<float>(),
                                  .result_height = result.size(2),
                                  .result_width = result.size(3)};
   const auto& kernel = kernels().winograd;
-  const int64_t tiles = tile_count(result.sizes()), columns = steps.columns, panels = columns / kernel.panel_columns;
+  const int64_t tiles = tile_count(result.sizes(), dilation);
+  const int64_t columns = steps.columns, panels = columns / kernel.panel_columns;
   const ProductParts parts = winograd_parts(tiles, columns, kernel.panel_columns, thread_count());
   std::atomic<bool> is_finite = true;
   at::parallel_for(0, parts.rows * parts.panels, /*grain_size=*/1, [&](int64_t first, int64_t last) {

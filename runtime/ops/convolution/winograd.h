@@ -19,11 +19,12 @@ class Winograd {
   // Whether the kernel has these numbers of channels.
   static bool has(int64_t channels, int64_t columns);
   // Whether an image of so many results is worth transforming the weight, and keeping it.
-  static bool is_worth_it(int64_t channels, int64_t columns, at::IntArrayRef result_sizes);
+  static bool is_worth_it(int64_t channels, int64_t columns, at::IntArrayRef result_sizes, at::IntArrayRef dilation);
 
-  // For dense channels-last tensors. False when a sum is not finite: then `result` is not what a sum of products gives.
-  bool convolve(const at::Tensor& image, int64_t padding_top, int64_t padding_left, const ElementwiseSteps& steps,
-                const at::Tensor& result) const;
+  // For dense channels-last tensors. `padding` is that of the top and the left. False when a sum is not finite: then `result`
+  // is not what a sum of products gives.
+  bool convolve(const at::Tensor& image, at::IntArrayRef padding, at::IntArrayRef dilation,
+                const ElementwiseSteps& steps, const at::Tensor& result) const;
 
  private:
   at::Tensor transformed_;
