@@ -259,7 +259,7 @@ Tensor ConvolutionContext::run_own_kernel(const Tensor& input, const std::vector
   if (is_product(input)) return run_product(input, operands, may_accumulate, eager_layout, done);
   if (!is_winograds() ||
       !Winograd::is_worth_it(input_channels(), output_channels(), kernel_result_sizes(batched(input).sizes()),
-                             geometry_.dilation)) {
+                             geometry_.dilation, /*is_kept=*/true)) {
     return rounds_windows(input) ? run_rounded(input, operands, eager_layout, done) : Tensor();
   }
   const auto& winograd = weight().derived<Winograd>([&] {

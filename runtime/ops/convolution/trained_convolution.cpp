@@ -40,7 +40,8 @@ bool trained_convolution_pays(const Tensor& image, const Tensor& weight, at::Int
   if (!is_float(image) || !is_float(weight) || image.dim() != 4 || image.size(1) != weight.size(1)) return false;
   const auto sizes = sizes_of(image, weight, padding);
   return image.numel() > 0 && sizes[2] > 0 && sizes[3] > 0 && Winograd::has(sizes[1], weight.size(1)) &&
-         Winograd::has(weight.size(1), sizes[1]) && Winograd::is_worth_it(weight.size(1), sizes[1], sizes, /*dilation=*/{1, 1});
+         Winograd::has(weight.size(1), sizes[1]) && Winograd::is_worth_it(weight.size(1), sizes[1], sizes, /*dilation=*/{1, 1},
+                               /*is_kept=*/false);
 }
 
 Tensor trained_convolution(const Tensor& image, const Tensor& weight, const std::optional<Tensor>& bias,

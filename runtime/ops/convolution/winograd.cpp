@@ -91,15 +91,16 @@ bool Winograd::has(int64_t channels, int64_t columns) {
   return channels % (panel / 2) == 0 && columns % panel == 0;
 }
 
-bool Winograd::is_worth_it(int64_t channels, int64_t columns, at::IntArrayRef result_sizes, at::IntArrayRef dilation) {
+bool Winograd::is_worth_it(int64_t channels, int64_t columns, at::IntArrayRef result_sizes, at::IntArrayRef dilation,
+                           bool is_kept) {
   // With less to multiply, going from one basis into the other costs more than it saves.
   constexpr int64_t least_products = 32 * 32, least_tiles = 16;
   // A tile has room for 16. Thin images have fewer, and so do wide dilations, which leave a few results for each convolution
   // without one.
   constexpr int64_t least_results_of_a_tile = 8;
-  // What a model may grow by.
-  constexpr int64_t bytes_worth_a_tile = 48 * 1024;
   const int64_t tiles = tile_count(result_sizes, dilation);
+  // What a model may grow by. Each tile saves time on each byte, so with twice the tiles a tile is worth twice the bytes.
+  const int64_t bytes_worth_a_tile = 48 * 1024 / least_tiles * (is_kept ? tiles : least_tiles);
   const int64_t results = result_sizes[0] * result_sizes[2] * result_sizes[3];
   const auto bytes = static_cast<int64_t>(sizeof(float)) * places_of_a_tile * channels * columns;
   return channels * columns >= least_products && tiles >= least_tiles && results >= least_results_of_a_tile * tiles &&

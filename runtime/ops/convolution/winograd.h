@@ -18,8 +18,9 @@ class Winograd {
 
   // Whether the kernel has these numbers of channels.
   static bool has(int64_t channels, int64_t columns);
-  // Whether an image of so many results is worth transforming the weight, and keeping it.
-  static bool is_worth_it(int64_t channels, int64_t columns, at::IntArrayRef result_sizes, at::IntArrayRef dilation);
+  // Whether an image of so many results is worth transforming the weight: once, and keeping it, or for each call.
+  static bool is_worth_it(int64_t channels, int64_t columns, at::IntArrayRef result_sizes, at::IntArrayRef dilation,
+                          bool is_kept);
 
   // For dense channels-last tensors. `padding` is that of the top and the left. False when a sum is not finite: then `result`
   // is not what a sum of products gives.

@@ -148,6 +148,12 @@ def test_a_small_image_does_not_pay_for_a_weight():
     assert primitive_count(optimized) == 1  # 9 MiB for 16 tiles
 
 
+def test_with_more_tiles_a_larger_weight_pays():
+    model = convolution(256, 256)
+    optimized = check_against_eager(model, image(256, 29, 32))
+    assert primitive_count(optimized) == 0  # 9 MiB for 64 tiles
+
+
 @pytest.mark.parametrize(("height", "width"), [(1, 200), (5, 5)])
 def test_tiles_that_are_mostly_empty_do_not_pay(height, width):
     optimized = check_against_eager(convolution(), image(height=height, width=width, batch=4))
