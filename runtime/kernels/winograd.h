@@ -11,7 +11,8 @@
 // pixels, lie d rows and columns apart, and nothing else changes.
 //
 //   image    [batch][height][width][channels]
-//   weights  [36][panel][channels][panel_columns]    transformed: see transformed_weight in ops/convolution/winograd.cpp
+//   weights  [36][panel][channels][panel_columns]    transformed
+//   windows  [panel][channels][9][panel_columns]     as they are: a quarter of the memory
 //   result   [batch][result_height][result_width][columns]
 #pragma once
 
@@ -54,7 +55,8 @@ struct WinogradConvolution {
   int64_t height, width, channels;  // channels: a multiple of the register's width
   int64_t padding_top, padding_left;
   int64_t dilation_down, dilation_across;
-  const float* weights;
+  const float* weights;  // or null: then the kernel transforms the windows itself, once for each block of tiles
+  const float* windows;
   ElementwiseSteps steps;  // what becomes of the sums; rows are pixels of the result
   float* result;
   int64_t result_height, result_width;
@@ -62,6 +64,8 @@ struct WinogradConvolution {
 
 struct WinogradKernels {
   int64_t panel_columns;
+  // Windows [lines][9][panel_columns] to [36][lines][panel_columns], with `place_size` floats from one place to the next.
+  void (*transform)(const float* windows, int64_t lines, float* weights, int64_t place_size);
   // The floats that a thread needs beside image and result.
   int64_t (*scratch_size)(const WinogradConvolution&);
   // Some columns, whole panels of them, of the tiles in [first_tile, last_tile), of all images, row by row. False when a

@@ -257,13 +257,16 @@ Tensor ConvolutionContext::run_own_kernel(const Tensor& input, const std::vector
     return with_taps(taps)->run(input, operands, eager_layout);
   }
   if (is_product(input)) return run_product(input, operands, may_accumulate, eager_layout, done);
-  if (!is_winograds() ||
-      !Winograd::is_worth_it(input_channels(), output_channels(), kernel_result_sizes(batched(input).sizes()),
-                             geometry_.dilation, /*is_kept=*/true)) {
+  std::optional<Winograd::Form> form;
+  if (is_winograds()) {
+    form = Winograd::form_for(input_channels(), output_channels(), kernel_result_sizes(batched(input).sizes()),
+                              geometry_.dilation);
+  }
+  if (!form) {
     return rounds_windows(input) ? run_rounded(input, operands, eager_layout, done) : Tensor();
   }
   const auto& winograd = weight().derived<Winograd>([&] {
-    return std::make_unique<const Winograd>([&] { return plain_weight(); }, input_channels(), output_channels(),
+    return std::make_unique<const Winograd>([&] { return plain_weight(); }, input_channels(), output_channels(), *form,
                                             stored_forms());
   });
   const FusedPostOps fused = fuse_into_result(input, operands, eager_layout, KernelSteps::applies);

@@ -151,7 +151,21 @@ def test_a_small_image_does_not_pay_for_a_weight():
 def test_with_more_tiles_a_larger_weight_pays():
     model = convolution(256, 256)
     optimized = check_against_eager(model, image(256, 29, 32))
-    assert primitive_count(optimized) == 0  # 9 MiB for 64 tiles
+    assert primitive_count(optimized) == 0  # 2 MiB for 64 tiles: transformed in each call
+
+
+def test_a_weight_that_each_call_transforms_gives_the_same_bits():
+    model = convolution(256, 256, dilation=2, padding=2)
+    x = image(256, 29, 32, batch=4)
+    kept, in_each_call = (optimized_for(model, x) for _ in range(2))
+    expected = kept(x)  # 9 MiB for 256 tiles
+    with own_thread_count():
+        for threads in (1, 2, 5):
+            torch.set_num_threads(threads)
+            for i in range(4):
+                assert torch.equal(in_each_call(x[i : i + 1]), expected[i : i + 1])
+    assert primitive_count(kept) == primitive_count(in_each_call) == 0
+    assert_same(expected, model(x))
 
 
 @pytest.mark.parametrize(("height", "width"), [(1, 200), (5, 5)])
