@@ -45,6 +45,11 @@ LAYERS = [  # side of the image, channels, columns, and the dilation where there
     (65, 256, 256, 2),
     (65, 256, 256, 4),
     (65, 256, 256, 12),  # not taken: tiles are half empty
+    (28, 256, 256, 2),  # from here on each call transforms the weight
+    (28, 512, 512),
+    (32, 512, 512, 4),
+    (65, 512, 512, 2),
+    (65, 2048, 512),
 ]
 SECONDS_PER_LAYER = 2.0
 
