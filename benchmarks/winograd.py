@@ -10,6 +10,7 @@ The figures of docs/decisions/0012-winograd-convolutions.md come from here.
 
 from __future__ import annotations
 
+import copy
 import statistics
 import sys
 
@@ -21,7 +22,7 @@ import ipex
 from in_turn import median_ratio, times_in_turn
 from ipex.bench.models import MODELS
 
-LAYERS = [  # side of the image, channels, columns
+LAYERS = [  # side of the image, channels, columns, and the dilation where there is one
     (14, 32, 32),
     (14, 64, 64),
     (28, 16, 32),
@@ -37,6 +38,18 @@ LAYERS = [  # side of the image, channels, columns
     (112, 64, 64),
     (112, 128, 128),
     (224, 64, 64),
+    (14, 64, 64, 2),
+    (56, 64, 64, 2),
+    (28, 128, 128, 4),
+    (64, 128, 128, 8),
+    (65, 256, 256, 2),
+    (65, 256, 256, 4),
+    (65, 256, 256, 12),  # not taken: tiles are half empty
+    (28, 256, 256, 2),  # from here on each call transforms the weight
+    (28, 512, 512),
+    (32, 512, 512, 4),
+    (65, 512, 512, 2),
+    (65, 2048, 512),
 ]
 SECONDS_PER_LAYER = 2.0
 
@@ -50,12 +63,12 @@ def layers() -> None:
     """A row per layer."""
     print("| image, channels | aten, ms | ipex, ms | aten / ipex | ipex, direct GFLOP/s | error, aten | error, ipex |")
     print("|---|---:|---:|---:|---:|---:|---:|")
-    for side, channels, columns in LAYERS:
-        convolution = nn.Conv2d(channels, columns, 3, padding=1).eval()
+    for side, channels, columns, *own in LAYERS:
+        (dilation,) = own or (1,)
+        convolution = nn.Conv2d(channels, columns, 3, padding=dilation, dilation=dilation).eval()
         x = torch.randn(1, channels, side, side).relu().to(memory_format=torch.channels_last)
         optimized = ipex.jit_optimize(torch.jit.trace(nn.Sequential(convolution, nn.ReLU()).eval(), x))
-        stock = nn.Conv2d(channels, columns, 3, padding=1).to(memory_format=torch.channels_last)
-        stock.load_state_dict(convolution.state_dict())
+        stock = copy.deepcopy(convolution).to(memory_format=torch.channels_last)
         calls = (lambda stock=stock, x=x: F.relu_(stock(x)), lambda run=optimized, x=x: run(x))
         aten, ours = times_in_turn(SECONDS_PER_LAYER, calls)
         exact = convolution.double()(x.double()).relu()
@@ -63,7 +76,8 @@ def layers() -> None:
         rate = 18e-9 * side * side * channels * columns / statistics.median(ours)
         columns_of_row = [f"{1e3 * statistics.median(own):.3f}" for own in (aten, ours)]
         columns_of_row += [f"{median_ratio(aten, ours):.2f}", f"{rate:.0f}"]
-        print(f"| {side}x{side}, {channels} to {columns} | {' | '.join(columns_of_row + errors)} |", flush=True)
+        name = f"{side}x{side}, {channels} to {columns}" + (f", dilation {dilation}" if dilation > 1 else "")
+        print(f"| {name} | {' | '.join(columns_of_row + errors)} |", flush=True)
 
 
 def models() -> None:

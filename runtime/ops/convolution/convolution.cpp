@@ -257,19 +257,23 @@ Tensor ConvolutionContext::run_own_kernel(const Tensor& input, const std::vector
     return with_taps(taps)->run(input, operands, eager_layout);
   }
   if (is_product(input)) return run_product(input, operands, may_accumulate, eager_layout, done);
-  if (!is_winograds() ||
-      !Winograd::is_worth_it(input_channels(), output_channels(), kernel_result_sizes(batched(input).sizes()))) {
+  std::optional<Winograd::Form> form;
+  if (is_winograds()) {
+    form = Winograd::form_for(input_channels(), output_channels(), kernel_result_sizes(batched(input).sizes()),
+                              geometry_.dilation);
+  }
+  if (!form) {
     return rounds_windows(input) ? run_rounded(input, operands, eager_layout, done) : Tensor();
   }
   const auto& winograd = weight().derived<Winograd>([&] {
-    return std::make_unique<const Winograd>([&] { return plain_weight(); }, input_channels(), output_channels(),
+    return std::make_unique<const Winograd>([&] { return plain_weight(); }, input_channels(), output_channels(), *form,
                                             stored_forms());
   });
   const FusedPostOps fused = fuse_into_result(input, operands, eager_layout, KernelSteps::applies);
   const Tensor source = kernel_view(input), result = allocate(source);
   KernelSteps::Room room;
   const ElementwiseSteps steps = steps_.of_call(fused, bias(), output_channels(), room);
-  if (!winograd.convolve(source, geometry_.begin[0], geometry_.begin[1], steps, result)) return {};
+  if (!winograd.convolve(source, geometry_.begin, geometry_.dilation, steps, result)) return {};
   done = fused.count;
   return user_view(result, input, eager_layout);
 }
@@ -366,8 +370,8 @@ const Panels* ConvolutionContext::panels_for_pixels() const {
 }
 
 bool ConvolutionContext::is_depthwise() const {
-  return is_for_own_kernels() && geometry_.groups == input_channels() && geometry_.groups == output_channels() &&
-         blocked_weight();
+  return is_for_own_kernels() && is_all(geometry_.dilation, 1) && geometry_.groups == input_channels() &&
+         geometry_.groups == output_channels() && blocked_weight();
 }
 
 Tensor ConvolutionContext::depthwise_weight() const {
@@ -407,8 +411,7 @@ bool ConvolutionContext::has_windows_of(int64_t side) const {
 }
 
 bool ConvolutionContext::is_for_own_kernels() const {
-  return geometry_.spatial_rank <= 2 && dtype() == at::kFloat && !geometry_.transposed &&
-         is_all(geometry_.dilation, 1) && steps_.has_all() &&
+  return geometry_.spatial_rank <= 2 && dtype() == at::kFloat && !geometry_.transposed && steps_.has_all() &&
          !(math_mode_now(math_mode()) == FP32MathMode::BF32 && isa::is_in_use(isa::Level::AMX));
 }
 

@@ -40,7 +40,8 @@ bool trained_convolution_pays(const Tensor& image, const Tensor& weight, at::Int
   if (!is_float(image) || !is_float(weight) || image.dim() != 4 || image.size(1) != weight.size(1)) return false;
   const auto sizes = sizes_of(image, weight, padding);
   return image.numel() > 0 && sizes[2] > 0 && sizes[3] > 0 && Winograd::has(sizes[1], weight.size(1)) &&
-         Winograd::has(weight.size(1), sizes[1]) && Winograd::is_worth_it(weight.size(1), sizes[1], sizes);
+         Winograd::has(weight.size(1), sizes[1]) &&
+         Winograd::form_for(weight.size(1), sizes[1], sizes, /*dilation=*/{1, 1}) == Winograd::Form::transformed;
 }
 
 Tensor trained_convolution(const Tensor& image, const Tensor& weight, const std::optional<Tensor>& bias,
@@ -48,14 +49,15 @@ Tensor trained_convolution(const Tensor& image, const Tensor& weight, const std:
   const auto by_aten = [&] { return at::conv2d(image, weight, bias, {1, 1}, padding); };
   if (!trained_convolution_pays(image, weight, padding) || (bias && !is_float(*bias))) return by_aten();
 
-  const Winograd winograd([&] { return weight; }, weight.size(1), weight.size(0), StoredForms());
+  const Winograd winograd([&] { return weight; }, weight.size(1), weight.size(0), Winograd::Form::transformed,
+                          StoredForms());
   const Tensor source = image.contiguous(at::MemoryFormat::ChannelsLast);
   const Tensor result =
       at::empty(sizes_of(image, weight, padding), image.options().memory_format(at::MemoryFormat::ChannelsLast));
   const Tensor added = bias ? bias->contiguous() : Tensor();
   const ElementwiseSteps steps{bias ? added.const_data_ptr<float>() : nullptr, nullptr, 0, weight.size(0)};
   // Not finite: then it is not what a sum of products gives.
-  if (!winograd.convolve(source, padding[0], padding[1], steps, result)) return by_aten();
+  if (!winograd.convolve(source, padding, /*dilation=*/{1, 1}, steps, result)) return by_aten();
   const auto of = [](const Tensor& x) { return x.suggest_memory_format() == at::MemoryFormat::ChannelsLast; };
   return of(image) || of(weight) ? result : result.contiguous();
 }

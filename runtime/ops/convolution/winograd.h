@@ -4,29 +4,38 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
+
 #include "aot/stored_forms.h"
 #include "kernels/elementwise.h"
 
 namespace ipex::runtime {
 
-// A transformed weight, four times as large as the plain one.
 class Winograd {
  public:
+  // How the weight is kept: transformed, four times as large as the plain one; or in the kernel's order, as large as the
+  // plain one, to be transformed in each call.
+  enum class Form { transformed, windows };
+
   // `weight` gives one of [columns, channels, 3, 3] of float32, with numbers of channels that the kernel has. It is asked
-  // where `stored` does not have the transformed one.
-  Winograd(c10::function_ref<at::Tensor()> weight, int64_t channels, int64_t columns, const StoredForms& stored);
+  // where `stored` does not have the form.
+  Winograd(c10::function_ref<at::Tensor()> weight, int64_t channels, int64_t columns, Form form,
+           const StoredForms& stored);
 
   // Whether the kernel has these numbers of channels.
   static bool has(int64_t channels, int64_t columns);
-  // Whether an image of so many results is worth transforming the weight, and keeping it.
-  static bool is_worth_it(int64_t channels, int64_t columns, at::IntArrayRef result_sizes);
+  // What an image of so many results is worth keeping. None where oneDNN's convolution is as fast, or needs less memory.
+  static std::optional<Form> form_for(int64_t channels, int64_t columns, at::IntArrayRef result_sizes,
+                                      at::IntArrayRef dilation);
 
-  // For dense channels-last tensors. False when a sum is not finite: then `result` is not what a sum of products gives.
-  bool convolve(const at::Tensor& image, int64_t padding_top, int64_t padding_left, const ElementwiseSteps& steps,
-                const at::Tensor& result) const;
+  // For dense channels-last tensors. `padding` is that of the top and the left. False when a sum is not finite: then `result`
+  // is not what a sum of products gives.
+  bool convolve(const at::Tensor& image, at::IntArrayRef padding, at::IntArrayRef dilation,
+                const ElementwiseSteps& steps, const at::Tensor& result) const;
 
  private:
-  at::Tensor transformed_;
+  Form form_;
+  at::Tensor weight_;
 };
 
 }  // namespace ipex::runtime

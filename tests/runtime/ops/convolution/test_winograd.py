@@ -43,12 +43,29 @@ def image(channels: int = CHANNELS, height: int = SIDE, width: int = SIDE, batch
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("padding", [0, 1, 2, (0, 1), (2, 0)])
-@pytest.mark.parametrize(("height", "width"), [(16, 16), (17, 16), (18, 21), (19, 23), (15, 40), (3, 200)])
+@pytest.mark.parametrize(("height", "width"), [(16, 16), (17, 16), (18, 21), (19, 23), (15, 40), (5, 200)])
 def test_sizes(height, width, padding, bias):
     x = image(height=height, width=width)
     optimized = check_against_eager(convolution(padding=padding, bias=bias), x)
     assert primitive_count(optimized) == 0
     assert fallback_reasons(optimized) == []
+
+
+@pytest.mark.parametrize("padding", [0, 1, 2, (1, 2), "same"])
+@pytest.mark.parametrize("dilation", [2, 3, 4, (1, 2), (5, 2), (2, 1)])
+@pytest.mark.parametrize(("height", "width"), [(29, 35), (41, 30)])
+def test_dilations(height, width, dilation, padding):
+    x = image(height=height, width=width, batch=2)
+    optimized = check_against_eager(convolution(dilation=dilation, padding=padding), x)
+    assert primitive_count(optimized) == 0
+    assert fallback_reasons(optimized) == []
+
+
+def test_a_dilation_as_wide_as_the_image():
+    """The results without a dilation are the corners of the image, and so on: one of each."""
+    x = image(height=8, width=8, batch=16)
+    for dilation in (2, 3, 5, 8, 9, (1, 8), (9, 1)):
+        check_against_eager(convolution(dilation=dilation, padding=dilation), x)
 
 
 @pytest.mark.parametrize("columns", [32, 64, 96, 160, 256])
@@ -80,9 +97,9 @@ def test_unbatched_and_channels_last_images():
 
 
 class Residual(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, dilation: int = 1) -> None:
         super().__init__()
-        self.convolution = convolution()
+        self.convolution = convolution(dilation=dilation, padding=dilation)
         self.norm = nn.BatchNorm2d(CHANNELS)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -91,8 +108,9 @@ class Residual(nn.Module):
 
 def test_post_ops():
     x = image(batch=2)
-    optimized = check_against_eager(Residual(), x)
-    assert primitive_count(optimized) == 0
+    for dilation in (1, 2):
+        optimized = check_against_eager(Residual(dilation), x)
+        assert primitive_count(optimized) == 0
     for activation in (nn.ReLU6(), nn.Hardswish(), nn.SiLU(), nn.GELU(), nn.LeakyReLU(0.1), nn.Sigmoid()):
         optimized = check_against_eager(nn.Sequential(convolution(), activation), x)
         assert primitive_count(optimized) == 0
@@ -109,7 +127,7 @@ def test_the_caller_keeps_the_image():
     "model",
     [
         convolution(stride=2),
-        convolution(dilation=2),
+        convolution(dilation=8, padding=8),  # 9 or 4 results of a tile
         convolution(groups=2),
         convolution(16, 16),
         nn.Conv2d(CHANNELS, CHANNELS, (3, 1)),
@@ -128,6 +146,32 @@ def test_a_small_image_does_not_pay_for_a_weight():
     model = convolution(256, 256)
     optimized = check_against_eager(model, image(256))
     assert primitive_count(optimized) == 1  # 9 MiB for 16 tiles
+
+
+def test_with_more_tiles_a_larger_weight_pays():
+    model = convolution(256, 256)
+    optimized = check_against_eager(model, image(256, 29, 32))
+    assert primitive_count(optimized) == 0  # 2 MiB for 64 tiles: transformed in each call
+
+
+def test_a_weight_that_each_call_transforms_gives_the_same_bits():
+    model = convolution(256, 256, dilation=2, padding=2)
+    x = image(256, 29, 32, batch=4)
+    kept, in_each_call = (optimized_for(model, x) for _ in range(2))
+    expected = kept(x)  # 9 MiB for 256 tiles
+    with own_thread_count():
+        for threads in (1, 2, 5):
+            torch.set_num_threads(threads)
+            for i in range(4):
+                assert torch.equal(in_each_call(x[i : i + 1]), expected[i : i + 1])
+    assert primitive_count(kept) == primitive_count(in_each_call) == 0
+    assert_same(expected, model(x))
+
+
+@pytest.mark.parametrize(("height", "width"), [(1, 200), (5, 5)])
+def test_tiles_that_are_mostly_empty_do_not_pay(height, width):
+    optimized = check_against_eager(convolution(), image(height=height, width=width, batch=4))
+    assert primitive_count(optimized) == 1
 
 
 @pytest.mark.parametrize("seed", range(3))
