@@ -10,6 +10,9 @@ struct QuantizeKernels {
   // held between 0 and 255. NaN gives 0. `factors` may be null: then all are one.
   void (*quantize)(const float* x, int64_t rows, int64_t columns, const float* factors, float inverse_scale,
                    float zero_point, uint8_t* numbers);
+  // Numbers of one scale as numbers of another: as both of the others, one after the other.
+  void (*requantize)(const uint8_t* numbers, int64_t count, float scale, float zero_point, float inverse_scale,
+                     float result_zero_point, uint8_t* result);
   // (number - zero_point) * scale.
   void (*dequantize)(const uint8_t* numbers, int64_t count, float scale, float zero_point, float* x);
 };
