@@ -84,8 +84,8 @@ void rewrite(Node* pad) {
     Value* image = pad->input(0);
     if (converted != pad) image = graph.insert(converted->kind(), {image, *toIValue(converted->input(1))});
     Node* quantize = graph
-                         .insert(use.user->kind(), {image, *toIValue(use.user->input(1)),
-                                                    *toIValue(use.user->input(2)), torch::jit::IValue()})
+                         .insert(use.user->kind(), {image, *toIValue(use.user->input(1)), *toIValue(use.user->input(2)),
+                                                    torch::jit::IValue()})
                          ->node();
     replace(use.user, quantize);
     if (converted != pad && !converted->hasUses()) converted->destroy();

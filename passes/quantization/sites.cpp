@@ -184,9 +184,8 @@ class Finder {
       const bool is_cut = use.offset == 0 && has_trait(use.user, trait::slices);
       if (is_cut || use.user->kind() == c10::prim::ListUnpack) {
         const auto made = use.user->outputs();
-        return distance < furthest && std::all_of(made.begin(), made.end(), [&](const Value* piece) {
-                 return is_rounded(piece, distance + 1);
-               });
+        return distance < furthest && std::all_of(made.begin(), made.end(),
+                                                  [&](const Value* piece) { return is_rounded(piece, distance + 1); });
       }
       const bool is_step = is_arithmetic(use.user) || (has_trait(use.user, trait::elementwise) && use.offset == 0);
       return is_step && distance < furthest && is_rounded(use.user->output(), distance + 1);
@@ -263,8 +262,7 @@ class Finder {
     if (is_elsewhere || whole->node()->kind() == c10::prim::Param) return value;
     const auto reads_numbers = [&](const Use& use) {
       // aten pools no floats that have gaps without a copy.
-      const bool is_pooled =
-          is_window_average(use.user) && use.offset == 0 && is_rounded_or_joined(use.user->output());
+      const bool is_pooled = is_window_average(use.user) && use.offset == 0 && is_rounded_or_joined(use.user->output());
       const bool takes_numbers = (use.offset == 0 && quantizable_.count(use.user)) ||
                                  (is_made_by_layers(whole) && (is_pooled || is_read_by_others(use)));
       return takes_numbers && use.user->owningBlock() == cut->owningBlock() &&

@@ -71,9 +71,9 @@ def layers_of(module: torch.jit.ScriptModule) -> list[Layer]:
         maker = node.inputsAt(0).node()
         factors = maker.inputsAt(3).toIValue() if maker.kind() == "ipex::quantize" else None
         assert affines[0] is not None
-        found.append(
-            Layer(tensors["weight"], tensors["weight_scales"], affines[0], affines[1], tuple(affines[2:]), tuple(post_ops), factors)
-        )
+        weight, scales = tensors["weight"], tensors["weight_scales"]
+        own = affines[0], affines[1], tuple(affines[2:])
+        found.append(Layer(weight, scales, *own, tuple(post_ops), factors))
     return found
 
 
