@@ -113,7 +113,7 @@ void transpose(const Tables& tables, const T* from, T* to,
 }
 
 bool lies_in_pieces(const Dimensions& dimensions, int64_t element_size) {
-  constexpr int64_t smallest_piece = 8;  // bytes
+  const int64_t smallest_piece = element_size == 1 ? 8 : 64;  // bytes: of bytes aten copies one at a time
   return !dimensions.empty() && dimensions.back().to_stride == 1 && dimensions.back().from_stride == 1 &&
          dimensions.back().size * element_size >= smallest_piece;
 }
