@@ -72,6 +72,7 @@ Pass quantize();
 Pass split_layers();
 Pass pad_bytes();
 Pass carry_bytes();
+Pass read_bytes();
 Pass quantize_linears();
 Pass quantize_recurrent();
 Pass quantize_embeddings();

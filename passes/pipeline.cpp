@@ -94,7 +94,7 @@ const std::vector<Phase>& phases() {
         rewrite_layer_norm()}},
       {{pin_attention(), fuse_cached_attention()}},
       // carry_bytes knows our own max_pool2d, which takes 8-bit numbers.
-      {{pad_bytes(), carry_bytes()}},
+      {{pad_bytes(), carry_bytes(), read_bytes()}},
       // After all that edits the nodes of a layer, its dtype and its math mode included.
       // prepack_grouped_linear as late: its layers have no run op of their own, which passes before would look for.
       {{fold_computed_padding(), chain_linears(), join_linears(), chain_convolutions(), share_embedding_weight(),

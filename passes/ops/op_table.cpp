@@ -363,7 +363,8 @@ std::vector<Op> rows() {
       "ipex::quantized_linear_run ipex::quantized_convolution_run ipex::padded_quantized_convolution_run "
       "ipex::quantize",
       fresh);
-  table.ops("ipex::dequantize", fresh, floating);
+  table.ops("ipex::requantize ipex::elementwise.of_bytes", fresh);
+  table.ops("ipex::dequantize ipex::adaptive_avg_pool2d.of_bytes ipex::mean.of_bytes", fresh, floating);
   table.ops("ipex::observe", itself);
   table.ops("ipex::shape_memo_prepack", no_tensor, makes_context);
   table.ops("ipex::recall ipex::remember", Memory::unknown);

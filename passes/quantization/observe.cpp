@@ -25,11 +25,12 @@ using torch::jit::WithInsertPoint;
 // By key.
 using Magnitudes = std::unordered_map<std::string, at::Tensor>;
 
-Magnitudes magnitudes_of_columns(const std::vector<Site>& sites) {
+Magnitudes magnitudes_of_columns(const Sites& sites) {
   std::unordered_set<const Node*> makers;
-  for (const Site& site : sites) makers.insert(site.anchor.run());
+  for (const Site& site : sites.layers) makers.insert(site.anchor.run());
+  for (const SharedSite& site : sites.shared) makers.insert(site.value->node());
   Magnitudes all;
-  for (const Site& site : sites) {
+  for (const Site& site : sites.layers) {
     const bool is_smoothable =
         site.anchor.spatial_rank() == 0 && !site.reads_piece && !makers.count(site.anchor.input()->node());
     const at::Tensor weight = torch::jit::toIValue(site.anchor.argument("weight"))->toTensor();
@@ -73,13 +74,17 @@ bool run(Context& context) {
   const auto& quantization = context.options.quantization;
   if (!quantization || !quantization->observes) return false;
   const Sites sites = quantizable_sites(context);
-  Observing observing(magnitudes_of_columns(sites.layers));
+  Observing observing(magnitudes_of_columns(sites));
+  for (const SharedSite& site : sites.shared) {
+    observing.see_for_all(site.value, site.key);
+    context.applied(site.value->node(), "what layers and others read of it is observed");
+  }
   for (const Site& site : sites.layers) {
     Node* run = site.anchor.run();
     if (site.reads_piece) {
       observing.see_for_all(site.seen, site.input_key);
     } else {
-      run->replaceInput(0, observing.seen_by(run, site.seen, site.input_key));
+      run->replaceInput(0, observing.seen_by(run, run->input(0), site.input_key));
     }
     Node* operands = run->input(2)->node();
     for (size_t i = 0; i < site.operand_keys.size(); ++i) {

@@ -7,7 +7,8 @@
 //            %y = ipex::padded_quantized_convolution_run(%q, %packed, %operands, %layout, %widths)
 //
 // Zero is a number without error, so numbers are the same before and after padding. Before carry_bytes: whoever makes %x can
-// then give its numbers. Declines when the padding is not zeros; when somebody needs the padded image, in floats or for
+// then give its numbers. The padded image may become channels-last before it is rounded, as the first one of a network does.
+// Declines when the padding is not zeros; when somebody needs the padded image, in floats or for
 // another op; and before transposed convolutions, whose padding cuts off.
 #include <torch/csrc/jit/ir/constants.h>
 
@@ -30,6 +31,22 @@ std::optional<std::string> reason_against_reader(const Node* reader, const Value
   return std::nullopt;
 }
 
+// Those who read the padded image, in whichever layout.
+std::vector<Use> readers_of(const Node* pad) {
+  static const OpName to_channels_last("ipex::to_channels_last");
+  std::vector<Use> readers;
+  for (const Use& use : pad->output()->uses()) {
+    const bool is_converted = use.offset == 0 && to_channels_last.is_of(use.user);
+    const auto& own = use.user->outputs();
+    if (is_converted) {
+      readers.insert(readers.end(), own[0]->uses().begin(), own[0]->uses().end());
+    } else {
+      readers.push_back(use);
+    }
+  }
+  return readers;
+}
+
 std::optional<std::string> reason_against(const Node* pad) {
   static const OpName quantize("ipex::quantize");
   if (pad->hasNamedInput("mode") && toIValue(pad->namedInput("mode")) != torch::jit::IValue("constant")) {
@@ -37,7 +54,7 @@ std::optional<std::string> reason_against(const Node* pad) {
   }
   const Value* value = pad->namedInput("value");
   if (!value->mustBeNone() && number(value) != 0) return "it does not pad with zeros";
-  for (const Use& use : pad->output()->uses()) {
+  for (const Use& use : readers_of(pad)) {
     if (!quantize.is_of(use.user)) return "another reader needs the padded image";
     if (!toIValue(use.user->input(3))->isNone()) return "it is scaled channel by channel before it is rounded";
     for (const Use& reader : use.user->output()->uses()) {
@@ -56,17 +73,22 @@ void pad_at_the_call(Node* run, Value* widths) {
 }
 
 void rewrite(Node* pad) {
-  const auto quantizes = pad->output()->uses();  // as they are now: the readers are replaced
+  const auto quantizes = readers_of(pad);  // as they are now: the readers are replaced
   for (const Use& use : quantizes) {
     const auto readers = use.user->output()->uses();
     for (const Use& reader : readers) pad_at_the_call(reader.user, pad->namedInput("pad"));
     // In the place of %p: something may overwrite %x between there and here.
     const torch::jit::WithInsertPoint guard(pad);
-    Node* quantize = pad->owningGraph()
-                         ->insert(use.user->kind(), {pad->input(0), *toIValue(use.user->input(1)),
-                                                     *toIValue(use.user->input(2)), torch::jit::IValue()})
+    Graph& graph = *pad->owningGraph();
+    Node* converted = use.user->input(0)->node();
+    Value* image = pad->input(0);
+    if (converted != pad) image = graph.insert(converted->kind(), {image, *toIValue(converted->input(1))});
+    Node* quantize = graph
+                         .insert(use.user->kind(), {image, *toIValue(use.user->input(1)), *toIValue(use.user->input(2)),
+                                                    torch::jit::IValue()})
                          ->node();
     replace(use.user, quantize);
+    if (converted != pad && !converted->hasUses()) converted->destroy();
   }
 }
 
@@ -75,7 +97,7 @@ bool run(Context& context) {
   for (const char* kind : {"aten::constant_pad_nd", "aten::pad"}) {
     for_each(context.graph, kind, [&](Node* pad) {
       static const OpName quantize("ipex::quantize");
-      const auto& uses = pad->output()->uses();
+      const std::vector<Use> uses = readers_of(pad);
       if (std::none_of(uses.begin(), uses.end(), [](const Use& use) { return quantize.is_of(use.user); })) return;
       if (const auto reason = reason_against(pad)) return context.declined(pad, *reason);
       context.applied(pad, "computed by the int8 convolutions that read it");

@@ -15,6 +15,12 @@
 //   before   %y = aten::fake_quantize_per_tensor_affine(%x, %scale, %zero_point, 0, 255)
 //   after    %numbers = ipex::quantize(%x, %scale, %zero_point)    %y = ipex::dequantize(%numbers, %scale, %zero_point)
 //
+// What layers make for others too is rounded for all of them. read_bytes then lets these read numbers:
+//
+//   before   %s = aten::add(%y, %other, ..)
+//   after    %numbers = ipex::quantize(%y, %scale, %zero_point)    %floats = ipex::dequantize(%numbers, %scale, %zero_point)
+//            %s = aten::add(%floats, %other, ..)
+//
 // Attention whose query, key and value such layers make becomes one of 8-bit numbers. Views between the layer and the
 // attention move bytes then:
 //
@@ -150,12 +156,35 @@ class Quantizing {
                                    inputs)));
   }
 
-  // All who read the value read numbers instead.
-  void round_for_all(Value* value, const std::string& key) {
-    if (bytes_.count(key)) return;
+  // All who read the value read numbers instead. Whether they had not before.
+  bool round_for_all(Value* value, const std::string& key) {
+    if (bytes_.count(key)) return false;
     Value* bytes = bytes_of(value->node()->next(), value, key);
     value->replaceAllUsesAfterNodeWith(bytes->node(), bytes);
     forget_types(bytes);
+    return true;
+  }
+
+  void quantize(const SharedSite& site) {
+    Value* value = site.value;
+    const auto uses = value->uses();  // as they are now
+    Value* bytes = bytes_of(value->node()->next(), value, site.key);
+    Value* floats = floats_of(bytes, site.key);
+    for (const Use& use : uses) {
+      if (!asks_for_sizes(use.user)) use.user->replaceInput(use.offset, floats);
+    }
+  }
+
+  // Of a tensor that is rounded before it is cut: those who are no layers read floats.
+  void give_floats_of_pieces(const Site& site) {
+    const Node* cut = site.anchor.input()->node()->input()->node();
+    for (Value* piece : cut->output()->uses()[0].user->outputs()) {
+      std::vector<Use> others = piece->uses();
+      std::erase_if(others, [](const Use& use) { return use.offset == 0 && is_run(use.user); });
+      if (others.empty()) continue;
+      Value* floats = floats_of(piece, site.input_key);
+      for (const Use& use : others) use.user->replaceInput(use.offset, floats);
+    }
   }
 
   void quantize(const Site& site, const Bytes& weight) {
@@ -233,6 +262,13 @@ class Quantizing {
     }
   }
 
+  Value* floats_of(Value* bytes, const std::string& key) {
+    const Scale& scale = *scale_of(key);
+    const WithInsertPoint guard(bytes->node()->next());
+    return bytes->owningGraph()->insert(Symbol::fromQualString("ipex::dequantize"),
+                                        {bytes, scale.scale, scale.zero_point});
+  }
+
   // One conversion of a tensor for all of its readers in a block.
   Value* bytes_of(Node* node, Value* value, const std::string& key) {
     Value*& bytes = bytes_[key];
@@ -308,9 +344,17 @@ bool run(Context& context) {
     quantizing.quantize(site);
     changed = true;
   }
+  for (const SharedSite& site : sites.shared) {
+    if (!quantizing.scale_of(site.key)) continue;
+    quantizing.quantize(site);
+    context.applied(site.value->node(), "is rounded for all who read it");
+    changed = true;
+  }
   for (const Site& site : sites.layers) {
     const Scale* scale = quantizing.scale_of(site.input_key);
-    if (site.reads_piece && scale) quantizing.round_for_all(site.seen, site.input_key);
+    if (site.reads_piece && scale && quantizing.round_for_all(site.seen, site.input_key)) {
+      quantizing.give_floats_of_pieces(site);
+    }
   }
   for (const Site& site : sites.layers) {
     if (!quantizing.scale_of(site.input_key)) {

@@ -68,6 +68,30 @@ bool moves(const Node* node) {
           (has_trait(node, trait::reshapes) || has_trait(node, trait::moves_dimensions)));
 }
 
+// What fuse_elementwise makes a chain of, whose kernel reads 8-bit numbers.
+bool is_arithmetic(const Node* node) {
+  static const OpName names[] = {OpName("aten::add.Tensor"), OpName("aten::sub.Tensor"), OpName("aten::mul.Tensor"),
+                                 OpName("ipex::add_like"),   OpName("ipex::mul_like"),   OpName("ipex::sub_like")};
+  return std::any_of(std::begin(names), std::end(names), [&](const OpName& op) { return op.is_of(node); });
+}
+
+bool is_average(const Node* node) {
+  static const OpName names[] = {OpName("aten::adaptive_avg_pool2d"), OpName("aten::mean.dim")};
+  return std::any_of(std::begin(names), std::end(names), [&](const OpName& op) { return op.is_of(node); });
+}
+
+bool is_window_average(const Node* node) {
+  static const OpName pool("aten::avg_pool2d");
+  return pool.is_of(node);
+}
+
+// The concatenation that the list goes to, if nobody else has it.
+const Node* joined_by(const Node* list) {
+  if (list->kind() != c10::prim::ListConstruct || list->output()->uses().size() != 1) return nullptr;
+  const Node* reader = list->output()->uses()[0].user;
+  return has_trait(reader, trait::joins) && reader->outputs().size() == 1 ? reader : nullptr;
+}
+
 class Finder {
  public:
   explicit Finder(Context& context) : context_(context) {}
@@ -89,6 +113,7 @@ class Finder {
     });
     decline_attentions();
     Sites sites;
+    find_shared(sites);
     for (Node* node : nodes_) {
       if (may_write(node)) keys_.clear();  // what was read may be another tensor from here on
       if (quantizable_.count(node)) sites.layers.push_back(site_of(*Anchor::producing(node->output())));
@@ -98,6 +123,75 @@ class Finder {
   }
 
  private:
+  void find_shared(Sites& sites) {
+    if (!context_.options.quantization) return;  // what is rounded is the given model's to say
+    for (Node* node : nodes_) {
+      if (node->outputs().size() != 1 || !is_shared(node->output())) continue;
+      sites.shared.push_back({node->output(), new_key(node)});
+      shared_keys_[node->output()] = sites.shared.back().key;
+    }
+  }
+
+  bool is_shared(const Value* value) const {
+    const auto takes_numbers = [&](const Use& use) { return is_read_in_bytes(use) || is_read_by_others(use); };
+    const auto& uses = value->uses();
+    return is_made_by_layers(value) &&
+           std::any_of(uses.begin(), uses.end(), [&](const Use& use) { return is_read_by_others(use); }) &&
+           std::all_of(uses.begin(), uses.end(), [&](const Use& use) {
+             return asks_for_sizes(use.user) || (takes_numbers(use) && is_in_block_of(value, use.user));
+           });
+  }
+
+  static bool is_in_block_of(const Value* value, const Node* reader) {
+    return reader->owningBlock() == value->node()->owningBlock() && !written_between(value->node(), reader);
+  }
+
+  bool is_made_by_layers(const Value* value) const {
+    const Node* maker = value->node();
+    if (quantizable_.count(const_cast<Node*>(maker))) return true;
+    const Node* list = has_trait(maker, trait::joins) && !maker->inputs().empty() ? maker->input(0)->node() : nullptr;
+    return list && joined_by(list) == maker && !list->inputs().empty() &&
+           std::all_of(list->inputs().begin(), list->inputs().end(), [&](const Value* part) {
+             return quantizable_.count(const_cast<Node*>(part->node())) && part->uses().size() == 1;
+           });
+  }
+
+  // By an op that is no layer and has a form for numbers, or is one of floats that it pays to make of them.
+  bool is_read_by_others(const Use& use) const {
+    static const OpName linear("ipex::linear_run");
+    if (is_in_one_of(use.user, context_.options.quantization->float_layers)) return false;
+    if (is_average(use.user)) return use.offset == 0 && !linear.is_of(use.user->input(0)->node());
+    if (is_arithmetic(use.user)) return use.offset < 2 && is_rounded(use.user->output());
+    const Node* joined = joined_by(use.user);
+    return joined && is_rounded(joined->output());
+  }
+
+  bool is_rounded_or_joined(const Value* value) const {
+    const auto is_joined = [&](const Use& use) {
+      const Node* joined = joined_by(use.user);
+      return joined && is_rounded(joined->output());
+    };
+    return std::all_of(value->uses().begin(), value->uses().end(), is_joined) || is_rounded(value);
+  }
+
+  // Whether layers alone read the value, or pieces of it, or what elementwise ops make of it.
+  bool is_rounded(const Value* value, int distance = 0) const {
+    constexpr int furthest = 16;
+    const auto& uses = value->uses();
+    return !uses.empty() && std::all_of(uses.begin(), uses.end(), [&](const Use& use) {
+      if (asks_for_sizes(use.user)) return true;
+      if (quantizable_.count(use.user)) return use.offset == 0;
+      const bool is_cut = use.offset == 0 && has_trait(use.user, trait::slices);
+      if (is_cut || use.user->kind() == c10::prim::ListUnpack) {
+        const auto made = use.user->outputs();
+        return distance < furthest && std::all_of(made.begin(), made.end(),
+                                                  [&](const Value* piece) { return is_rounded(piece, distance + 1); });
+      }
+      const bool is_step = is_arithmetic(use.user) || (has_trait(use.user, trait::elementwise) && use.offset == 0);
+      return is_step && distance < furthest && is_rounded(use.user->output(), distance + 1);
+    });
+  }
+
   Site site_of(const Anchor& anchor) {
     Value* seen = whole_of(anchor.input());
     Site site{anchor, key_of(anchor.run(), seen), seen, seen != anchor.input(), {}};
@@ -167,7 +261,11 @@ class Finder {
     const bool is_elsewhere = whole->node()->owningBlock() != cut->owningBlock() || !whole->node()->owningBlock();
     if (is_elsewhere || whole->node()->kind() == c10::prim::Param) return value;
     const auto reads_numbers = [&](const Use& use) {
-      return use.offset == 0 && quantizable_.count(use.user) && use.user->owningBlock() == cut->owningBlock() &&
+      // aten pools no floats that have gaps without a copy.
+      const bool is_pooled = is_window_average(use.user) && use.offset == 0 && is_rounded_or_joined(use.user->output());
+      const bool takes_numbers = (use.offset == 0 && quantizable_.count(use.user)) ||
+                                 (is_made_by_layers(whole) && (is_pooled || is_read_by_others(use)));
+      return takes_numbers && use.user->owningBlock() == cut->owningBlock() &&
              !written_between(whole->node(), use.user);
     };
     const bool are_read_in_bytes = std::all_of(
@@ -190,6 +288,7 @@ class Finder {
   }
 
   std::string key_of(Node* node, Value* value) {
+    if (const auto shared = shared_keys_.find(value); shared != shared_keys_.end()) return shared->second;
     std::string& key = keys_[{node->owningBlock(), value}];
     if (key.empty()) key = new_key(node);
     return key;
@@ -202,6 +301,7 @@ class Finder {
   // Whether a site makes the tensor, and only sites read it.
   bool is_carried_in_bytes(const Value* value) const {
     static const OpName max_pool("aten::max_pool2d");
+    if (shared_keys_.count(value)) return true;
     const Node* maker = value->node();
     const bool is_made = quantizable_.count(const_cast<Node*>(maker)) ||
                          (max_pool.is_of(maker) && quantizable_.count(const_cast<Node*>(maker->input(0)->node())));
@@ -223,6 +323,7 @@ class Finder {
   std::unordered_set<const Node*> attentions_;
   std::map<std::pair<Block*, Value*>, std::string> keys_;
   std::map<const Value*, std::string> origin_keys_;  // nobody writes to these
+  std::map<const Value*, std::string> shared_keys_;  // nor to these, before their readers read them
   size_t next_key_ = 0;
 };
 

@@ -25,7 +25,7 @@ struct Site {
   // One key for all sites of a block that read the same tensor.
   std::string input_key;
   // The tensor that has the scale: what the site reads, or what that is a piece of, where such layers read all pieces.
-  // Then it becomes numbers before it is cut, and all pieces have one scale.
+  // Then it becomes numbers before it is cut, and all pieces have one scale. Others may read pieces as they read what is shared.
   Value* seen;
   bool reads_piece;
   // Of operands that are added and are made by other sites, for nobody else, or that the given model rounds. None for
@@ -44,9 +44,17 @@ struct AttentionSite {
   Part parts[3];  // query, key, value
 };
 
+// A tensor that layers make, and that others than layers read too: concatenations, sums, products and means, whose results
+// are rounded in turn. It is rounded for all of them, so that its layer gives 8-bit numbers.
+struct SharedSite {
+  Value* value;
+  std::string key;
+};
+
 struct Sites {
   std::vector<Site> layers;
   std::vector<AttentionSite> attentions;
+  std::vector<SharedSite> shared;
 };
 
 // In the order of the graph. Declines, with the reason, what can't be quantised or was named in float_layers.

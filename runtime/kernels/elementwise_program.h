@@ -65,6 +65,8 @@ struct ProgramInput {
   const void* data;
   InputSpread spread;
   const int64_t* strides;  // per dimension of the program
+  // Of 8-bit numbers, each of which stands for (number - zero_point) * scale. Else 0: elements are of the program's format.
+  float scale = 0, zero_point = 0;
 };
 
 // The result is dense, and its dimensions are given from the outermost to the innermost.

@@ -35,6 +35,10 @@ struct PoolingKernels {
   // The mean over all pixels, of `channels` of them, of the first `count` channels.
   void (*average)(const float* image, int64_t height, int64_t image_width, int64_t channels, int64_t count,
                   float* result);
+  // The same of 8-bit numbers, which stand for (number - zero_point) * scale. Of at most most_pixels, whose sum is an integer.
+  void (*average_bytes)(const uint8_t* image, int64_t pixels, int64_t channels, int64_t count, float scale,
+                        float zero_point, float* result);
+  static constexpr int64_t most_pixels = int64_t{1} << 23;
 };
 
 }  // namespace ipex::runtime

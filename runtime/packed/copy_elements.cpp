@@ -11,6 +11,7 @@
 
 #include "kernels/kernels.h"
 #include "packed/call_conditions.h"
+#include "packed/short_runs.h"
 #include "threads/grain.h"
 
 namespace ipex::runtime {
@@ -112,7 +113,7 @@ void transpose(const Tables& tables, const T* from, T* to,
 }
 
 bool lies_in_pieces(const Dimensions& dimensions, int64_t element_size) {
-  constexpr int64_t smallest_piece = 64;  // bytes
+  const int64_t smallest_piece = element_size == 1 ? 8 : 64;  // bytes: of bytes aten copies one at a time
   return !dimensions.empty() && dimensions.back().to_stride == 1 && dimensions.back().from_stride == 1 &&
          dimensions.back().size * element_size >= smallest_piece;
 }
@@ -121,13 +122,26 @@ void copy_pieces(Dimensions dimensions, int64_t element_size, const char* from, 
   RECORD_FUNCTION("ipex::copy_pieces", {});
   const int64_t size = dimensions.back().size;
   dimensions.pop_back();
+  // Rows of pieces that are equally far apart.
+  const Dimension row = dimensions.empty() ? Dimension{1, 0, 0} : dimensions.back();
+  if (!dimensions.empty()) dimensions.pop_back();
   const Places places(dimensions);
-  const int64_t pieces = places.count();
+  const int64_t pieces = places.count() * row.size, bytes = size * element_size;
+  constexpr int64_t longest_short_piece = 256;  // bytes
   at::parallel_for(0, pieces, grain_of(pieces, pieces * size, elements_worth_waking), [&](int64_t begin, int64_t end) {
-    for (int64_t piece = begin; piece < end; ++piece) {
-      const auto [to_place, from_place] = places.at(piece);
-      std::memcpy(to + to_place * element_size, from + from_place * element_size,
-                  static_cast<size_t>(size * element_size));
+    for (int64_t piece = begin; piece < end;) {
+      const auto [to_place, from_place] = places.at(piece / row.size);
+      const int64_t first = piece % row.size, count = std::min(row.size - first, end - piece);
+      for (int64_t i = first; i < first + count; ++i) {
+        char* const place = to + (to_place + i * row.to_stride) * element_size;
+        const char* const source = from + (from_place + i * row.from_stride) * element_size;
+        if (bytes <= longest_short_piece) {
+          copy_short_run(place, source, bytes);
+        } else {
+          std::memcpy(place, source, static_cast<size_t>(bytes));
+        }
+      }
+      piece += count;
     }
   });
 }

@@ -48,6 +48,7 @@ class Layer(NamedTuple):
     weight: Tensor  # int8, in the layer's own shape
     scales: Tensor
     input: Affine
+    result: Affine | None
     operands: tuple[Affine | None, ...]
     post_ops: tuple[str, ...]
     factors: Tensor | None
@@ -70,9 +71,9 @@ def layers_of(module: torch.jit.ScriptModule) -> list[Layer]:
         maker = node.inputsAt(0).node()
         factors = maker.inputsAt(3).toIValue() if maker.kind() == "ipex::quantize" else None
         assert affines[0] is not None
-        found.append(
-            Layer(tensors["weight"], tensors["weight_scales"], affines[0], tuple(affines[2:]), tuple(post_ops), factors)
-        )
+        weight, scales = tensors["weight"], tensors["weight_scales"]
+        own = affines[0], affines[1], tuple(affines[2:])
+        found.append(Layer(weight, scales, *own, tuple(post_ops), factors))
     return found
 
 
@@ -137,6 +138,8 @@ class Reference:
             self._place(layer)
         # Of what is added in 8 bits: (node, which of its inputs).
         self.added: dict[tuple[int, int], Affine] = {}
+        # What layers give as numbers, for whoever reads it: by the node that their last post-op was.
+        self.given: dict[int, Affine] = {}
         for index, (layer, *_) in self.layers.items():
             self._follow(index, layer)
 
@@ -180,9 +183,9 @@ class Reference:
         raise Mismatch(f"no layer has the weight of one with {layer.weight.shape}, {layer.post_ops}")
 
     def _follow(self, index: int, layer: Layer) -> None:
-        """Find the additions that the layer does in 8 bits, along what only one node reads."""
+        """Find the additions that the layer does in 8 bits, and its result, along what only one node reads."""
         at, operands = index, list(layer.operands)
-        if not any(operands):
+        if not any(operands) and not layer.result:
             return
         for text in layer.post_ops:
             name = text.split("(")[0]
@@ -202,6 +205,8 @@ class Reference:
                 affine = operands.pop(0)
                 if affine is not None:
                     self.added[at, 1 - place] = affine
+        if layer.result:
+            self.given[at] = layer.result
 
     def compute(self, x: Tensor, dtype: torch.dtype) -> tuple[tuple[Tensor, ...], list[Tensor]]:
         """The results, and what was rounded: numbers before rounding."""
@@ -209,7 +214,8 @@ class Reference:
         values = [x.to(dtype).clone(memory_format=torch.preserve_format)]
         with torch.no_grad():
             for index, node in enumerate(self.nodes, 1):
-                values.append(self._node(index, node, [values[i] for i in node.inputs], dtype))
+                made = self._node(index, node, [values[i] for i in node.inputs], dtype)
+                values.append(self._round(made, self.given.get(index)))
         return tuple(values[i] for i in self.network.plan.returned), self.rounded
 
     def _node(self, index: int, node: Node, inputs: list[Tensor], dtype: torch.dtype) -> Tensor:

@@ -116,11 +116,11 @@ def test_a_prepared_model_computes_in_floats_and_leaves_the_model_alone():
 
 def test_numbers_pass_from_layer_to_layer():
     module = quantized("bottleneck")[2]
-    # Numbers: the stem, the first two and the shortcut. Floats: the last one and the head.
-    # The image, and what the head reads: a mean is computed in floats.
+    # Numbers: the stem, the first two, the shortcut and the last one. Floats: the head.
+    # The image, and what the head reads: a mean is floats, of numbers.
     assert kinds(module)["ipex::quantize"] == 2
     described = [context.describe() for context in contexts(module)]
-    assert sum("result=uint8" in text for text in described) == 4
+    assert sum("result=uint8" in text for text in described) == 5
     assert sum("operands=[uint8" in text for text in described) == 2
     module = quantized("inception")[2]
     assert kinds(module)["ipex::quantize"] == 1

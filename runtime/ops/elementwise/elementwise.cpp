@@ -3,6 +3,8 @@
 //   ipex::elementwise(inputs, steps) -> y
 //     inputs = [x, w], steps = ["mul 0 1", "add_number(1.0) 2", "silu 3"]: y = silu(x * w + 1). See steps.h.
 //   ipex::elementwise.bytes(inputs, steps, scale, zero_point) -> ipex::quantize(y, scale, zero_point), in the same pass
+//   ipex::elementwise.of_bytes(inputs, steps, affines, result) -> the same of inputs that are numbers: affines has the scale
+//     and the zero point of each input, a scale of 0 for float32. result is a scale and a zero point, or empty: floats.
 //
 // The kernels take float32, bfloat16 and float16, in any layout and broadcast in any way. Numbers of 16 bits are rounded
 // after each step, as eager rounds them. The result has the strides that eager would give it. All else is computed by aten,
@@ -104,12 +106,45 @@ Tensor elementwise(at::TensorList given, const c10::List<std::string>& texts, co
   if (!reason) reason = follow_layouts(inputs, steps, layouts);
   if (!reason && affine && inputs[0].scalar_type() != at::kFloat) reason = "numbers are made of float32 only";
   if (!reason) {
-    if (Tensor result = run_steps(inputs, steps, layouts, affine); result.defined()) return result;
+    if (Tensor result = run_steps(inputs, steps, layouts, affine, {}); result.defined()) return result;
     reason = "it has many inputs and steps";
   }
   RECORD_FUNCTION(c10::str("ipex::elementwise in aten: ", reason), {});
   const Tensor y = in_aten(given, steps);
   return affine ? quantize(y, *affine) : y;
+}
+
+// Whether kernels take the call: numbers are what the layers before have made, and floats are plain.
+bool has_kernel(at::TensorList inputs, const OptionalAffines& affines, const NamedSteps& steps) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Tensor& input = inputs[i];
+    const at::ScalarType dtype = affines[i] ? at::kByte : at::kFloat;
+    if (input.scalar_type() != dtype || !is_plain_cpu(input) || input.numel() == 0 ||
+        input.dim() > Layout::most_dimensions || wants_gradient(input)) {
+      return false;
+    }
+  }
+  return !at::autocast::is_autocast_enabled(at::kCPU) &&
+         std::all_of(steps.begin(), steps.end(), [](const NamedStep& step) { return step.has_kernel; });
+}
+
+Tensor elementwise_of_bytes(at::TensorList given, const c10::List<std::string>& texts,
+                            const std::vector<double>& numbers, const std::vector<double>& result) {
+  constexpr const char* where = "ipex::elementwise";
+  const OptionalAffines affines = affines_of(where, numbers), results = affines_of(where, result);
+  TORCH_CHECK(affines.size() == given.size() && results.size() <= 1, where, ": expected a scale for each of ",
+              given.size(), " inputs, got ", affines.size(), ". The model file is damaged: save it again.");
+  const std::optional<Affine> affine = results.empty() ? std::nullopt : results[0];
+  const NamedSteps steps = read_steps(texts, static_cast<int64_t>(given.size()));
+  Layouts layouts;
+  if (has_kernel(given, affines, steps) && !follow_layouts(given, steps, layouts)) {
+    if (Tensor y = run_steps(given, steps, layouts, affine, affines); y.defined()) return y;
+  }
+  std::vector<Tensor> floats = given.vec();
+  for (size_t i = 0; i < floats.size(); ++i) {
+    if (affines[i]) floats[i] = dequantize(floats[i], *affines[i]);
+  }
+  return elementwise(floats, texts, affine);
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
@@ -121,6 +156,9 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
         [](at::TensorList inputs, const c10::List<std::string>& steps, double scale, int64_t zero_point) {
           return elementwise(inputs, steps, checked("ipex::elementwise", {scale, zero_point}));
         });
+  m.def("elementwise.of_bytes(Tensor[] inputs, str[] steps, float[] affines, float[] result) -> Tensor",
+        [](at::TensorList inputs, const c10::List<std::string>& steps, const std::vector<double>& affines,
+           const std::vector<double>& result) { return elementwise_of_bytes(inputs, steps, affines, result); });
 }
 
 }  // namespace

@@ -17,7 +17,9 @@ using Steps = c10::SmallVector<ProgramStep, 16>;
 class Call {
  public:
   // `layouts` are those of the inputs.
-  Call(at::TensorList inputs, const Layouts& layouts, const Steps& steps, const Layout& whole) : result_(whole) {
+  Call(at::TensorList inputs, const OptionalAffines& affines, const Layouts& layouts, const Steps& steps,
+       const Layout& whole)
+      : result_(whole) {
     std::array<size_t, Layout::most_dimensions> order;
     size_t dimensions = 0;
     for (int64_t d = 0; d < whole.dimensions; ++d) {
@@ -33,7 +35,11 @@ class Call {
     if (!fits()) return;
     program_.block = block_size();
     for (size_t i = 0; i < inputs.size(); ++i) {
-      inputs_.push_back({inputs[i].const_data_ptr(), spread_of(strides_[i]), strides_[i].data()});
+      ProgramInput& input =
+          inputs_.emplace_back(ProgramInput{inputs[i].const_data_ptr(), spread_of(strides_[i]), strides_[i].data()});
+      if (!affines[i]) continue;
+      input.scale = static_cast<float>(affines[i]->scale);
+      input.zero_point = static_cast<float>(affines[i]->zero_point);
     }
     program_.inputs = inputs_.data();
     program_.input_count = static_cast<int64_t>(inputs_.size());
@@ -168,8 +174,8 @@ class Call {
 
 class Plan {
  public:
-  Plan(at::TensorList inputs, const NamedSteps& steps, const Layouts& layouts)
-      : inputs_(inputs), steps_(steps), layouts_(layouts) {}
+  Plan(at::TensorList inputs, const OptionalAffines& affines, const NamedSteps& steps, const Layouts& layouts)
+      : inputs_(inputs), affines_(affines), steps_(steps), layouts_(layouts) {}
 
   Tensor run(const std::optional<Affine>& affine) const { return value(layouts_.size() - 1, affine); }
 
@@ -189,6 +195,7 @@ class Plan {
       is_needed[static_cast<size_t>(step_of(v).program.other)] = 1;
     }
     c10::SmallVector<Tensor, 8> inputs;
+    OptionalAffines affines;
     Layouts layouts;
     c10::SmallVector<int, 32> numbers(root + 1, 0);
     for (size_t v = 0; v < root; ++v) {
@@ -197,6 +204,7 @@ class Plan {
       if (!input.defined()) return input;
       numbers[v] = static_cast<int>(inputs.size());
       inputs.push_back(std::move(input));
+      affines.push_back(v < affines_.size() ? affines_[v] : std::nullopt);
       layouts.push_back(layouts_[v]);
     }
     Steps steps;
@@ -208,11 +216,13 @@ class Plan {
       step.result = numbers[v] = static_cast<int>(inputs.size() + steps.size());
       steps.push_back(step);
     }
-    Call call(inputs, layouts, steps, layouts_[root]);
-    return call.fits() ? call.run(affine ? at::TensorOptions(at::kByte) : inputs_[0].options(), affine) : Tensor();
+    Call call(inputs, affines, layouts, steps, layouts_[root]);
+    const at::ScalarType dtype = affine ? at::kByte : affines_.empty() ? inputs_[0].scalar_type() : at::kFloat;
+    return call.fits() ? call.run(at::TensorOptions(dtype), affine) : Tensor();
   }
 
   at::TensorList inputs_;
+  const OptionalAffines& affines_;
   const NamedSteps& steps_;
   const Layouts& layouts_;
 };
@@ -220,8 +230,8 @@ class Plan {
 }  // namespace
 
 Tensor run_steps(at::TensorList inputs, const NamedSteps& steps, const Layouts& layouts,
-                 const std::optional<Affine>& affine) {
-  return Plan(inputs, steps, layouts).run(affine);
+                 const std::optional<Affine>& affine, const OptionalAffines& of_inputs) {
+  return Plan(inputs, of_inputs, steps, layouts).run(affine);
 }
 
 }  // namespace ipex::runtime

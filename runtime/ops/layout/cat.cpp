@@ -19,6 +19,7 @@
 #include "memory/result_memory.h"
 #include "packed/call_conditions.h"
 #include "packed/memory_format.h"
+#include "packed/short_runs.h"
 #include "threads/grain.h"
 
 namespace ipex::runtime {
@@ -67,26 +68,6 @@ std::optional<Runs> runs_of(const at::Tensor& tensor, at::IntArrayRef outer, at:
   return Runs{static_cast<const char*>(tensor.const_data_ptr()), run * size, stride * size};
 }
 
-template <typename Part>
-void copy_part(char* to, const char* from) {
-  Part part;
-  std::memcpy(&part, from, sizeof(part));
-  std::memcpy(to, &part, sizeof(part));
-}
-
-// The last part may overlap with the one before: cheaper than the call of memcpy.
-void copy_short_run(char* to, const char* from, int64_t bytes) {
-  struct alignas(1) Sixteen {
-    char bytes[16];
-  };
-  if (bytes < 16) {
-    std::memcpy(to, from, bytes);
-    return;
-  }
-  for (int64_t i = 0; i + 16 < bytes; i += 16) copy_part<Sixteen>(to + i, from + i);
-  copy_part<Sixteen>(to + bytes - 16, from + bytes - 16);
-}
-
 // Into a dense result, whose runs have those of all tensors one after the other.
 void copy_short_runs(at::ArrayRef<Runs> tensors, int64_t runs, char* to) {
   constexpr int64_t bytes_worth_waking = 1 << 16;
@@ -105,7 +86,7 @@ void copy_short_runs(at::ArrayRef<Runs> tensors, int64_t runs, char* to) {
 
 // Whether that was done. Not of large runs, nor of tiny ones.
 bool copied_short_runs(at::TensorList tensors, int64_t dim, const at::Tensor& y) {
-  constexpr int64_t least_bytes = 16, most_bytes = 1024;
+  constexpr int64_t least_bytes = 8, most_bytes = 1024;
   at::DimVector order;  // of memory, the last dimension first
   for (int64_t i = y.dim() - 1; i >= 0; --i) order.push_back(i);
   if (!y.is_contiguous()) {

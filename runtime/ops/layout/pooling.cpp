@@ -5,6 +5,8 @@
 //   avg_pool3d
 //   ipex::adaptive_avg_pool2d(x, output_size) -> Tensor
 //   ipex::mean(x, dim, keepdim) -> Tensor
+//   ipex::adaptive_avg_pool2d.of_bytes(.., scale, zero_point), ipex::mean.of_bytes: the same of ipex::dequantize(x, scale,
+//   zero_point). Sums are integers.
 //
 // The kernels take float32 without gradients, that of max_pool2d quantised images (ops/quantized/) too. Those of max_pool
 // compute no indices, which aten computes and drops; those of avg_pool add in aten's order. The others average whole images
@@ -20,6 +22,7 @@
 
 #include "kernels/kernels.h"
 #include "memory/result_memory.h"
+#include "ops/quantized/affine.h"
 #include "packed/call_conditions.h"
 #include "threads/grain.h"
 
@@ -50,8 +53,8 @@ const char* reason_for_aten(const at::Tensor& x, bool may_be_bytes = false) {
 }
 
 // The same for ops that read channels-last images alone.
-const char* reason_for_images(const at::Tensor& x) {
-  if (const char* reason = reason_for_aten(x)) return reason;
+const char* reason_for_images(const at::Tensor& x, bool may_be_bytes = false) {
+  if (const char* reason = reason_for_aten(x, may_be_bytes)) return reason;
   const bool is_channels_last = x.dim() == 4 && x.suggest_memory_format() == at::MemoryFormat::ChannelsLast &&
                                 x.is_contiguous(at::MemoryFormat::ChannelsLast);
   return is_channels_last ? nullptr : "its input is not channels-last";
@@ -171,47 +174,59 @@ at::Tensor avg_pool(const at::Tensor& x, at::IntArrayRef kernel_size, at::IntArr
   return run(dense, pool, kernels().pooling.mean_pool_row);
 }
 
-// Of each image a pixel with the averages of its channels.
-at::Tensor average(const at::Tensor& x, at::MemoryFormat format, bool keepdim = true) {
+// Of each image a pixel with the averages of its channels. With an affine the image is one of 8-bit numbers.
+at::Tensor average(const at::Tensor& x, at::MemoryFormat format, bool keepdim, const Affine* affine) {
   const int64_t channels = x.size(1), image = x.numel() / x.size(0);
   at::DimVector sizes{x.size(0), channels};
   if (keepdim) sizes.insert(sizes.end(), {1, 1});
-  const at::Tensor y = empty_result(sizes, x.options().memory_format(format));
-  const float* from = x.const_data_ptr<float>();
+  const at::Tensor y = empty_result(sizes, x.options().dtype(at::kFloat).memory_format(format));
   float* to = y.mutable_data_ptr<float>();
+  const PoolingKernels& kernels = runtime::kernels().pooling;
   // In blocks of channels, so that one image is enough for all threads.
   constexpr int64_t channels_of_a_block = 64;
   const int64_t blocks = at::divup(channels, channels_of_a_block), pieces = x.size(0) * blocks;
   at::parallel_for(0, pieces, grain_of(pieces, x.numel(), elements_worth_waking), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t at = i / blocks, first = i % blocks * channels_of_a_block;
-      kernels().pooling.average(from + at * image + first, x.size(2), x.size(3), channels,
-                                std::min(channels_of_a_block, channels - first), to + at * channels + first);
+      const int64_t from = at * image + first, count = std::min(channels_of_a_block, channels - first);
+      float* result = to + at * channels + first;
+      if (affine) {
+        kernels.average_bytes(x.const_data_ptr<uint8_t>() + from, x.size(2) * x.size(3), channels, count,
+                              static_cast<float>(affine->scale), static_cast<float>(affine->zero_point), result);
+      } else {
+        kernels.average(x.const_data_ptr<float>() + from, x.size(2), x.size(3), channels, count, result);
+      }
     }
   });
   return y;
 }
 
-at::Tensor adaptive_avg_pool2d(const at::Tensor& x, at::IntArrayRef output_size) {
-  const char* reason = reason_for_images(x);
+const char* reason_against_average(const at::Tensor& x, const Affine* affine) {
+  if (const char* reason = reason_for_images(x, affine != nullptr)) return reason;
+  const bool is_large = x.size(2) * x.size(3) > PoolingKernels::most_pixels;
+  return affine && is_large ? "the sum of so many 8-bit numbers may not fit" : nullptr;
+}
+
+at::Tensor adaptive_avg_pool2d(const at::Tensor& x, at::IntArrayRef output_size, const Affine* affine) {
+  const char* reason = reason_against_average(x, affine);
   if (!reason && output_size != at::IntArrayRef{1, 1}) reason = "its result is not one pixel";
   if (reason) {
     RECORD_FUNCTION(c10::str("ipex::adaptive_avg_pool2d in aten: ", reason), {});
-    return at::adaptive_avg_pool2d(x, output_size);
+    return at::adaptive_avg_pool2d(affine ? dequantize(x, *affine) : x, output_size);
   }
-  return average(x, at::MemoryFormat::ChannelsLast);
+  return average(x, at::MemoryFormat::ChannelsLast, /*keepdim=*/true, affine);
 }
 
-at::Tensor mean(const at::Tensor& x, at::IntArrayRef dim, bool keepdim) {
-  const char* reason = reason_for_images(x);
+at::Tensor mean(const at::Tensor& x, at::IntArrayRef dim, bool keepdim, const Affine* affine) {
+  const char* reason = reason_against_average(x, affine);
   const bool are_of_images = dim == at::IntArrayRef{2, 3} || dim == at::IntArrayRef{-2, -1} ||
                              dim == at::IntArrayRef{3, 2} || dim == at::IntArrayRef{-1, -2};
   if (!reason && !are_of_images) reason = "it does not average whole images";
   if (reason) {
     RECORD_FUNCTION(c10::str("ipex::mean in aten: ", reason), {});
-    return at::mean(x, dim, keepdim);
+    return at::mean(affine ? dequantize(x, *affine) : x, dim, keepdim);
   }
-  return average(x, at::MemoryFormat::Contiguous, keepdim);  // so it is in eager
+  return average(x, at::MemoryFormat::Contiguous, keepdim, affine);  // so it is in eager
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
@@ -229,8 +244,20 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
       "avg_pool3d(Tensor x, int[] kernel_size, int[] stride, int[] padding, bool ceil_mode, bool count_include_pad, "
       "int? divisor_override) -> Tensor",
       avg_pool<3>);
-  m.def("adaptive_avg_pool2d(Tensor x, int[] output_size) -> Tensor", adaptive_avg_pool2d);
-  m.def("mean(Tensor x, int[] dim, bool keepdim=True) -> Tensor", mean);
+  m.def("adaptive_avg_pool2d(Tensor x, int[] output_size) -> Tensor",
+        [](const at::Tensor& x, at::IntArrayRef output_size) { return adaptive_avg_pool2d(x, output_size, nullptr); });
+  m.def("adaptive_avg_pool2d.of_bytes(Tensor x, int[] output_size, float scale, int zero_point) -> Tensor",
+        [](const at::Tensor& x, at::IntArrayRef output_size, double scale, int64_t zero_point) {
+          const Affine affine = checked("ipex::adaptive_avg_pool2d", {scale, zero_point});
+          return adaptive_avg_pool2d(x, output_size, &affine);
+        });
+  m.def("mean(Tensor x, int[] dim, bool keepdim=True) -> Tensor",
+        [](const at::Tensor& x, at::IntArrayRef dim, bool keepdim) { return mean(x, dim, keepdim, nullptr); });
+  m.def("mean.of_bytes(Tensor x, int[] dim, bool keepdim, float scale, int zero_point) -> Tensor",
+        [](const at::Tensor& x, at::IntArrayRef dim, bool keepdim, double scale, int64_t zero_point) {
+          const Affine affine = checked("ipex::mean", {scale, zero_point});
+          return mean(x, dim, keepdim, &affine);
+        });
 }
 
 }  // namespace

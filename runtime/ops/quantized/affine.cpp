@@ -2,6 +2,7 @@
 //
 //   ipex::quantize(x, scale, zero_point, factors) -> Tensor     float32 to uint8: x * factors / scale + zero_point, rounded
 //   ipex::dequantize(numbers, scale, zero_point) -> Tensor      uint8 to float32: (number - zero_point) * scale
+//   ipex::requantize(numbers, scale, zero_point, to_scale, to_zero_point) -> Tensor     one after the other, in one pass
 //
 // `factors` has one element for each of the last dimension: what SmoothQuant takes from activations and gives to weights.
 // Numbers are held between 0 and 255; NaN becomes 0. Strides stay as they are.
@@ -45,18 +46,16 @@ int64_t pitch_of_slice(const at::Tensor& x) {
   return is_even && pitch > x.size(1) ? pitch : 0;
 }
 
-// Without a copy of the floats.
-at::Tensor quantize_slice(const at::Tensor& x, int64_t pitch, const AffineRounding& by) {
+// Without a copy of what is sliced: `round(from, count, to)` for the channels of each pixel.
+template <typename T>
+at::Tensor round_slice(const at::Tensor& x, int64_t pitch, const auto& round) {
   const at::Tensor result =
       empty_result(x.sizes(), at::TensorOptions(at::kByte).memory_format(at::MemoryFormat::ChannelsLast));
   const int64_t channels = x.size(1), pixels = x.numel() / channels;
-  const float* from = x.const_data_ptr<float>();
+  const T* from = x.const_data_ptr<T>();
   auto* to = result.mutable_data_ptr<uint8_t>();
-  const auto quantize_row = kernels().quantize.quantize;
   at::parallel_for(0, pixels, grain_of(pixels, x.numel(), elements_worth_a_thread), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      quantize_row(from + i * pitch, 1, channels, nullptr, by.inverse_scale, by.zero_point, to + i * channels);
-    }
+    for (int64_t i = begin; i < end; ++i) round(from + i * pitch, channels, to + i * channels);
   });
   return result;
 }
@@ -106,7 +105,10 @@ at::Tensor quantize(const at::Tensor& x, const Affine& affine, const at::Tensor&
               where, ": expected a float32 factor for each element of the last dimension of ", x.sizes(), ", got ",
               factors.defined() ? c10::str(factors.toString(), " ", factors.sizes()) : "none", ".");
   if (const int64_t pitch = factors.defined() ? 0 : pitch_of_slice(x)) {
-    return quantize_slice(x, pitch, AffineRounding(affine));
+    const AffineRounding by(affine);
+    return round_slice<float>(x, pitch, [&](const float* from, int64_t count, uint8_t* to) {
+      kernels().quantize.quantize(from, 1, count, nullptr, by.inverse_scale, by.zero_point, to);
+    });
   }
   const auto [source, result] = factors.defined() ? std::pair(contiguous_result(x), empty_result(x.sizes(), at::kByte))
                                                   : dense_pair(x, at::kByte);
@@ -144,9 +146,33 @@ at::Tensor dequantize(const at::Tensor& numbers, const Affine& affine) {
   return result;
 }
 
+at::Tensor requantize(const at::Tensor& numbers, const Affine& from, const Affine& to) {
+  constexpr const char* where = "ipex::requantize";
+  checked(where, from);
+  checked(where, to);
+  TORCH_CHECK(numbers.scalar_type() == at::kByte && is_plain_cpu(numbers), where, ": expected a uint8 CPU tensor, got ",
+              numbers.toString(), ".");
+  const AffineRounding by(to);
+  const auto round = [&](const uint8_t* source, int64_t count, uint8_t* result) {
+    kernels().quantize.requantize(source, count, static_cast<float>(from.scale), static_cast<float>(from.zero_point),
+                                  by.inverse_scale, by.zero_point, result);
+  };
+  if (const int64_t pitch = pitch_of_slice(numbers)) return round_slice<uint8_t>(numbers, pitch, round);
+  const auto [source, result] = dense_pair(numbers, at::kByte);
+  const auto* first = source.const_data_ptr<uint8_t>();
+  auto* to_first = result.mutable_data_ptr<uint8_t>();
+  at::parallel_for(0, numbers.numel(), elements_worth_a_thread,
+                   [&](int64_t begin, int64_t end) { round(first + begin, end - begin, to_first + begin); });
+  return result;
+}
+
 namespace {
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
+  m.def("requantize(Tensor numbers, float scale, int zero_point, float to_scale, int to_zero_point) -> Tensor",
+        [](const at::Tensor& numbers, double scale, int64_t zero_point, double to_scale, int64_t to_zero_point) {
+          return requantize(numbers, {scale, zero_point}, {to_scale, to_zero_point});
+        });
   m.def("quantize(Tensor x, float scale, int zero_point, Tensor? factors=None) -> Tensor",
         [](const at::Tensor& x, double scale, int64_t zero_point, const std::optional<at::Tensor>& factors) {
           return quantize(x, {scale, zero_point}, factors.value_or(at::Tensor()));

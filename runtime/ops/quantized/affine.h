@@ -33,5 +33,7 @@ struct AffineRounding {
 // float32 to numbers, in the same layout. `factors` multiply the last dimension first; undefined for none.
 at::Tensor quantize(const at::Tensor& x, const Affine& affine, const at::Tensor& factors = {});
 at::Tensor dequantize(const at::Tensor& numbers, const Affine& affine);
+// Numbers that stand for floats by `from` as numbers by `to`.
+at::Tensor requantize(const at::Tensor& numbers, const Affine& from, const Affine& to);
 
 }  // namespace ipex::runtime

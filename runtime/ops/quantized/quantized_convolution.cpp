@@ -158,6 +158,14 @@ class QuantizedConvolutionContext final : public QuantizedOp {
                          batched(input).suggest_memory_format() == channels_last_;
     return is_last ? channels_last_ : at::MemoryFormat::Contiguous;
   }
+  bool multiplies_rows() const override {
+    const auto all_are = [](const Ints& numbers, int64_t number) {
+      return std::all_of(numbers.begin(), numbers.end(), [&](int64_t n) { return n == number; });
+    };
+    const bool has_one_tap = c10::multiply_integers(plain_weight().sizes().slice(2)) == 1;
+    return has_one_tap && geometry_.spatial_rank < 3 && geometry_.groups == 1 && !geometry_.transposed &&
+           all_are(geometry_.stride, 1) && all_are(geometry_.begin, 0) && all_are(geometry_.end, 0);
+  }
   int64_t channel_dimension(int64_t rank) const override { return rank - geometry_.spatial_rank - 1; }
   int64_t kernel_channel_dimension(int64_t) const override { return 1; }
   const char* own_reason_for_floats(const Tensor& input, bool eager_layout) const override {

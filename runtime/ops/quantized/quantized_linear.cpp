@@ -59,6 +59,7 @@ class QuantizedLinearContext final : public QuantizedOp {
   bool laid_out_as_result(const at::Tensor& tensor, const at::Tensor&, bool) const override {
     return tensor.is_contiguous();
   }
+  bool multiplies_rows() const override { return true; }
   int64_t channel_dimension(int64_t rank) const override { return rank - 1; }
   int64_t kernel_channel_dimension(int64_t rank) const override { return rank - 1; }
   // oneDNN multiplies by a [in, out] matrix; aten's weight is its transpose.

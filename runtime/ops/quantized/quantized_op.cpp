@@ -1,9 +1,12 @@
 #include "ops/quantized/quantized_op.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
 #include "isa/isa.h"
+#include "kernels/kernels.h"
 #include "packed/dead_operand.h"
+#include "threads/thread_count.h"
 
 namespace ipex::runtime {
 namespace {
@@ -124,6 +127,9 @@ at::Tensor QuantizedOp::run_primitive(const at::Tensor& input, const std::vector
       return user_view(result, input, eager_layout);
     }
   }
+  if (at::Tensor result = activate_apart(source, fused); result.defined()) {
+    return user_view(result, input, eager_layout);
+  }
   const auto quantizes = [&] { return spec_.result && fused.count == post_ops().size(); };
   std::shared_ptr<const Prepared> prepared = prepare(source, fused, quantizes());
   if (!prepared && fused.count > 0) {
@@ -141,6 +147,55 @@ at::Tensor QuantizedOp::run_primitive(const at::Tensor& input, const std::vector
     return {};
   }
   return finish(user_view(result, input, eager_layout), operands, fused.count, quantizes());
+}
+
+namespace {
+
+std::optional<SlowActivation> slow_activation(const PostOp& post_op) {
+  const std::string_view name = post_op.kind->name;
+  if (name == "silu") return SlowActivation::silu;
+  if (name == "sigmoid") return SlowActivation::sigmoid;
+  return std::nullopt;
+}
+
+// Some rows of what kernel_view gives, as the same kind of tensor.
+at::Tensor rows_of(const at::Tensor& source, int64_t width, int64_t first, int64_t count) {
+  if (source.dim() != 4) return at::as_strided(source, {count, width}, {width, 1}, first * width);
+  return at::as_strided(source, {1, width, 1, count}, {count * width, 1, count * width, width}, first * width);
+}
+
+}  // namespace
+
+at::Tensor QuantizedOp::activate_apart(const at::Tensor& source, FusedPostOps fused) const {
+  const auto kernel = kernels().quantize.activate;
+  if (!kernel || !spec_.result || fused.count == 0 || fused.count != post_ops().size()) return {};
+  const auto activation = slow_activation(post_ops().back());
+  if (!activation) return {};
+  constexpr int64_t least_elements = 4096, elements_of_a_piece = 1 << 16, elements_worth_a_thread = 16384;
+  const at::Tensor result = allocate(source, at::kByte);
+  if (result.numel() < least_elements) return {};
+  --fused.count;
+  // So many rows that their floats fit the second cache.
+  const int64_t columns = output_channels(), rows = result.numel() / columns;
+  const bool cuts = multiplies_rows() && fused.operands.empty();
+  const int64_t most = elements_of_a_piece * thread_count() / columns,
+                pieces = cuts && most > 0 ? at::divup(rows, most) : 1;
+  const int64_t rows_of_a_piece = at::divup(rows, pieces);
+  const AffineRounding rounding(*spec_.result);
+  for (int64_t first = 0; first < rows; first += rows_of_a_piece) {
+    const int64_t count = std::min(rows_of_a_piece, rows - first);
+    const at::Tensor piece = pieces == 1 ? source : rows_of(source, source.numel() / rows, first, count);
+    const std::shared_ptr<const Prepared> prepared = prepare(piece, fused, /*quantizes=*/false);
+    if (!prepared) return {};
+    const at::Tensor floats = allocate(piece, at::kFloat);
+    if (prepared->run(piece, weight_for(*prepared), bias(), floats, fused.operands)) return {};
+    const float* x = floats.const_data_ptr<float>();
+    uint8_t* numbers = result.mutable_data_ptr<uint8_t>() + first * columns;
+    at::parallel_for(0, count * columns, elements_worth_a_thread, [&](int64_t begin, int64_t end) {
+      kernel(*activation, x + begin, end - begin, rounding.inverse_scale, rounding.zero_point, numbers + begin);
+    });
+  }
+  return result;
 }
 
 at::Tensor QuantizedOp::accumulate(const at::Tensor& source, const at::Tensor& dead, FusedPostOps fused) const {

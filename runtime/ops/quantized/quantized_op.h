@@ -72,6 +72,8 @@ class QuantizedOp : public FusedOp {
   virtual int64_t channel_dimension(int64_t rank) const = 0;
   // The same of a result as the primitive has it.
   virtual int64_t kernel_channel_dimension(int64_t rank) const = 0;
+  // Whether each row of the result is made of a row of the input, that kernel_view gives, and of no other.
+  virtual bool multiplies_rows() const { return false; }
   // Why this anchor in particular should compute an input on floats. Null when it should not.
   virtual const char* own_reason_for_floats(const at::Tensor&, bool /*eager_layout*/) const { return nullptr; }
   // One number per output channel, to multiply the plain weight with.
@@ -103,6 +105,9 @@ class QuantizedOp : public FusedOp {
   const char* reason_for_floats(const at::Tensor& input, const std::vector<at::Tensor>& operands,
                                 bool eager_layout) const;
   at::Tensor run_primitive(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const;
+  // The result of a layer that ends in an activation which takes longer here than on a kernel of our own: that one makes numbers
+  // of floats which are still near. Undefined where that can't be done.
+  at::Tensor activate_apart(const at::Tensor& source, FusedPostOps fused) const;
   // The result written over a dead operand, the first that is added. Undefined where that can't be done.
   at::Tensor accumulate(const at::Tensor& source, const at::Tensor& dead, FusedPostOps fused) const;
   at::Tensor weight_for(const Prepared& prepared) const;
