@@ -5,7 +5,7 @@
 
 Kernels are tuned with the sizes of a few models, and fail with others: rows a power of two apart, one channel too
 many, twice the words. So sizes are drawn, powers of two and odd ones alike. Prints Markdown: a row for each kind of
-layer, and the cases in which frozen TorchScript, or OpenVINO where it is asked for, is faster. `--case` draws one again.
+layer, and the cases in which frozen TorchScript, or OpenVINO where it is asked for, is faster. `--case` draws one anew.
 """
 
 from __future__ import annotations
