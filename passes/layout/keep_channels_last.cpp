@@ -163,7 +163,9 @@ class Conversion {
     for (const Use& use : member->uses()) {
       if (!takes_any_layout(stretches_, use)) outside.push_back(use);
     }
-    if (outside.empty()) return;
+    // A cast of nothing is the tensor itself, also where readers of that one get it as eager has it.
+    const bool is_given_out = cast_of(member) && restored_.count(member->node()->input(0));
+    if (outside.empty() && !is_given_out) return;
     // Where there is a contiguous one, `contiguous` gives it itself, as in eager.
     static const OpName contiguous("aten::contiguous");
     for (const Use& use : member->uses()) {

@@ -58,6 +58,24 @@ def test_what_is_contiguous_in_eager_is_returned_itself(script):
     assert a.data_ptr() == b.data_ptr()
 
 
+@pytest.mark.parametrize("script", [False, True])
+def test_a_cast_of_nothing_that_is_made_contiguous_is_the_tensor_itself(script):
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv1d(5, 4, 3, padding=1)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            y = self.conv(x)
+            return y.float().contiguous(), y
+
+    x = torch.randn(3, 5, 6)
+    optimized = check_against_eager(Model(), x, script=script)
+    with torch.no_grad():
+        a, b = optimized(x)
+    assert a.data_ptr() == b.data_ptr()
+
+
 @pytest.mark.parametrize("returns", ["%c", "%t"])
 def test_restores_nothing_for_what_is_made_contiguous(returns):
     lines = (
