@@ -11,10 +11,13 @@ layer, and the cases in which frozen TorchScript, or OpenVINO where it is asked 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import random
 import statistics
 import sys
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -23,6 +26,7 @@ from torch import Tensor, nn
 
 import ipex
 from in_turn import CLOCKS, times_in_turn
+from ipex.bench.backends import Job, find
 
 Call = Callable[..., Any]
 LONGEST = 0.1  # seconds of a call: what takes longer in frozen TorchScript is drawn anew
@@ -255,20 +259,14 @@ def layout_of(x: Tensor) -> str:
     return "contiguous" if x.is_contiguous() else "channels-last"
 
 
-def in_openvino(layer: Layer, threads: int) -> Call | None:
-    """The layer in OpenVINO, or None where it can't convert it."""
-    import openvino
-
-    config = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
-    try:
-        model = openvino.convert_model(
-            layer.model, example_input=layer.inputs, input=[list(x.shape) for x in layer.inputs]
-        )
-        request = openvino.Core().compile_model(model, "CPU", config).create_infer_request()
-    except Exception:
-        return None
-    arrays = [x.contiguous().numpy() for x in layer.inputs]
-    return lambda: request.infer(arrays, share_inputs=True, share_outputs=True)
+def in_openvino(layer: Layer) -> Call | None:
+    """The layer in OpenVINO, as `ipex bench` runs it, or None where that can't convert it."""
+    inputs = tuple(x.contiguous() for x in layer.inputs)
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
+        try:
+            return find("openvino").prepare(Job(lambda: layer.model, inputs, torch.get_num_threads(), Path(folder)))
+        except Exception:
+            return None
 
 
 class Row(NamedTuple):
@@ -298,7 +296,7 @@ def measure(kind: Callable[[Draw], Layer], number: str, options: argparse.Namesp
     if clock() - start > LONGEST:
         return None
     calls: list[Callable[[], object]] = [lambda: optimized(*layer.inputs), lambda: frozen(*layer.inputs)]
-    other = in_openvino(layer, torch.get_num_threads()) if options.openvino else None
+    other = in_openvino(layer) if options.openvino else None
     fastest = [min(times) for times in times_in_turn(options.seconds, calls + ([other] if other else []), clock)]
     return Row(f"{kind.__name__} {number}", layer.text, *fastest[:2], fastest[2] if other else None)
 

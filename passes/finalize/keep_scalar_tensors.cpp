@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "finalize/numbered_attributes.h"
 #include "graph_walk.h"
 
 namespace ipex::passes {
@@ -40,15 +41,11 @@ void ScalarTensors::keep(const std::shared_ptr<Graph>& graph, torch::jit::Module
     const auto& uses = node->output()->uses();
     if (std::any_of(uses.begin(), uses.end(), becomes_a_number)) constants.push_back(node);
   });
-  size_t next = 0;
+  NumberedAttributes scalars(module, "scalar_");
   for (Node* node : constants) {
-    const at::Tensor scalar = torch::jit::toIValue(node->output())->toTensor();
-    const std::string prefix = "scalar_";
-    while (module.hasattr(prefix + std::to_string(next))) ++next;
-    const std::string name = prefix + std::to_string(next);
-    module.register_attribute(name, c10::TensorType::get(), scalar);
     const torch::jit::WithInsertPoint guard(node);
-    node->output()->replaceAllUsesWith(graph->insertGetAttr(graph->inputs().at(0), name));
+    Value* scalar = scalars.insert(*graph, c10::TensorType::get(), *torch::jit::toIValue(node->output()));
+    node->output()->replaceAllUsesWith(scalar);
     node->destroy();
   }
 }

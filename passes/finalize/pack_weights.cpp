@@ -4,6 +4,7 @@
 
 #include <unordered_set>
 
+#include "finalize/numbered_attributes.h"
 #include "graph_walk.h"
 
 namespace ipex::passes {
@@ -85,15 +86,10 @@ void pack(const std::shared_ptr<Graph>& graph, Store&& store) {
 
 void pack_into_attributes(const std::shared_ptr<Graph>& graph, torch::jit::Module& module) {
   static const Symbol shape_memo = Symbol::fromQualString("ipex::shape_memo_prepack");
-  size_t packed = 0, memos = 0;
+  NumberedAttributes packed(module, "packed_"), memos(module, "memo_");
   pack(graph, [&](const Node* prepack, const IValue& context) {
     const bool is_memo = prepack->kind() == shape_memo;  // which packs nothing
-    const std::string prefix = is_memo ? "memo_" : "packed_";
-    size_t& next = is_memo ? memos : packed;
-    while (module.hasattr(prefix + std::to_string(next))) ++next;
-    const std::string name = prefix + std::to_string(next++);
-    module.register_attribute(name, context.type(), context);
-    return graph->insertGetAttr(graph->inputs().at(0), name);
+    return (is_memo ? memos : packed).insert(*graph, context.type(), context);
   });
 }
 

@@ -66,11 +66,8 @@ struct Entry {
 // Puts the conversions where stretches begin and end, in one block.
 class Conversion {
  public:
-  Conversion(const Stretches& stretches, Block* block) : stretches_(stretches), block_(block) {
-    for (Value* member : stretches.members()) {
-      if (member->node()->owningBlock() == block) members_.push_back(member);
-    }
-  }
+  Conversion(const Stretches& stretches, Block* block, const std::vector<Value*>& members)
+      : stretches_(stretches), block_(block), members_(members) {}
 
   void run(Context& context) {
     for (Value* member : members_) {
@@ -212,19 +209,21 @@ class Conversion {
 
   const Stretches& stretches_;
   Block* block_;
-  std::vector<Value*> members_;
+  const std::vector<Value*>& members_;  // of the block
   std::map<Root, Entry> entries_;
   std::map<std::pair<Value*, int64_t>, Value*> converted_;
   Value* no_ = nullptr;
   std::unordered_map<const Value*, Value*> restored_;
 };
 
+using MembersByBlock = std::unordered_map<const Block*, std::vector<Value*>>;
+
 // Inner blocks first: what these ask of an outer member, as eager has it, counts as a reader outside.
-void convert(const Stretches& stretches, Block* block, Context& context) {
+void convert(const Stretches& stretches, Block* block, MembersByBlock& members, Context& context) {
   for (Node* node : block->nodes()) {
-    for (Block* inner : node->blocks()) convert(stretches, inner, context);
+    for (Block* inner : node->blocks()) convert(stretches, inner, members, context);
   }
-  Conversion(stretches, block).run(context);
+  Conversion(stretches, block, members[block]).run(context);
 }
 
 bool run(Context& context) {
@@ -238,7 +237,9 @@ bool run(Context& context) {
       changed = true;
       continue;  // stretches reach further now
     }
-    convert(stretches, context.graph->block(), context);
+    MembersByBlock members;
+    for (Value* member : stretches.members()) members[member->node()->owningBlock()].push_back(member);
+    convert(stretches, context.graph->block(), members, context);
     loosen_views(stretches.members());
     return changed || !stretches.members().empty();
   }

@@ -172,8 +172,8 @@ at::Tensor QuantizedOp::activate_apart(const at::Tensor& source, FusedPostOps fu
   const auto activation = slow_activation(post_ops().back());
   if (!activation) return {};
   constexpr int64_t least_elements = 4096, elements_of_a_piece = 1 << 16, elements_worth_a_thread = 16384;
+  if (c10::multiply_integers(kernel_result_sizes(kernel_sizes(source))) < least_elements) return {};
   const at::Tensor result = allocate(source, at::kByte);
-  if (result.numel() < least_elements) return {};
   --fused.count;
   // So many rows that their floats fit the second cache.
   const int64_t columns = output_channels(), rows = result.numel() / columns;
