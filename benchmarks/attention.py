@@ -1,17 +1,20 @@
 """Times attention as aten and as ipex compute it, called in turn. Prints Markdown:
 
 OMP_NUM_THREADS=1 python benchmarks/attention.py
+OMP_NUM_THREADS=1 python benchmarks/attention.py --dtype bfloat16
+OMP_NUM_THREADS=1 python benchmarks/attention.py --fp32-math-mode BF32
 """
 
 from __future__ import annotations
 
+import argparse
 import functools
 import statistics
 
 import torch
 import torch.nn.functional as F
 
-import ipex  # noqa: F401
+import ipex
 from in_turn import median_ratio, times_in_turn
 
 CASES = {  # batch, heads, queries, keys, width, causal, masked
@@ -35,16 +38,22 @@ SECONDS_PER_CASE = 2.0
 
 def main() -> None:
     """Print a row for each case."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32")
+    parser.add_argument("--fp32-math-mode", choices=["FP32", "BF32"], default="FP32")
+    options = parser.parse_args()
+    random = functools.partial(torch.randn, dtype=getattr(torch, options.dtype))
     torch.manual_seed(0)
+    ipex.set_fp32_math_mode(ipex.FP32MathMode[options.fp32_math_mode])
     print("| | aten, us | ipex, us | ratio |\n|---|---|---|---|")
     for name, (batch, heads, queries, keys, width, causal, masked) in CASES.items():
         if name.endswith("of one product"):  # rows of which lie three times as far apart
-            query, key, value = torch.randn(batch, queries, 3, heads, width).permute(2, 0, 3, 1, 4).unbind(0)
+            query, key, value = random(batch, queries, 3, heads, width).permute(2, 0, 3, 1, 4).unbind(0)
         else:
             query, key, value = (
-                torch.randn(batch, length, heads, width).transpose(1, 2) for length in (queries, keys, keys)
+                random(batch, length, heads, width).transpose(1, 2) for length in (queries, keys, keys)
             )
-        mask = torch.randn(batch, 1, queries, keys) if masked else None
+        mask = random(batch, 1, queries, keys) if masked else None
         own = torch.ops.ipex.scaled_dot_product_attention
         arguments = (query, key, value, mask, 0.0, causal)
         calls = [

@@ -1,6 +1,5 @@
 // What the CPU has, and the operating system allows: a register that is not saved when threads are switched must not be
-// used. Asks only. The use of AMX has to be requested from Linux, for the whole process, which oneDNN does when it first
-// needs it.
+// used. Asks only, but for may_use_tiles.
 #include <cpuid.h>
 #include <ipex/isa_choice.h>
 #include <sys/syscall.h>
@@ -9,6 +8,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+
+#include "isa/isa.h"
 
 namespace ipex::isa {
 namespace {
@@ -81,6 +82,15 @@ std::vector<std::string> cpu_features() {
   const bool has_pairs = std::find(names.begin(), names.end(), "avx512_bf16") != names.end();
   if (has_pairs && has_slow_pairs()) names.emplace_back("slow_avx512_bf16");
   return names;
+}
+
+bool may_use_tiles() {
+#ifdef __linux__
+  constexpr int arch_req_xcomp_perm = 0x1023, tile_data = 18;
+  return syscall(SYS_arch_prctl, arch_req_xcomp_perm, tile_data) == 0;
+#else
+  return true;
+#endif
 }
 
 }  // namespace ipex::isa

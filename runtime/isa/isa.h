@@ -11,6 +11,9 @@ Level level_in_use();
 // Whether the instructions of this level may be used.
 bool is_in_use(Level level);
 
+// Asks Linux for the tiles of AMX, which a process has to before it uses them. Where it is refused, they must not be.
+bool may_use_tiles();
+
 // Tells oneDNN what it may use. To be called before anything else of oneDNN.
 void prepare_onednn();
 

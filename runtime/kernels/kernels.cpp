@@ -37,9 +37,13 @@ const Family families[] = {{Level::AVX2_VNNI, Level::AVX512,
                               kernels.bytes_product = avx512_vnni::bytes_product;
                               kernels.byte_attention = avx512_vnni::byte_attention;
                             }},
-                           {Level::AVX512_BF16, std::nullopt, [](Kernels& kernels) {
+                           {Level::AVX512_BF16, std::nullopt,
+                            [](Kernels& kernels) {
                               kernels.optional.pairs_product = &avx512_bf16::pairs_product;
                               kernels.optional.attention_of_pairs = &avx512_bf16::attention;
+                            }},
+                           {Level::AMX, std::nullopt, [](Kernels& kernels) {
+                              if (isa::may_use_tiles()) kernels.optional.tile_attention = &amx::tile_attention;
                             }}};
 
 Kernels best_kernels() {

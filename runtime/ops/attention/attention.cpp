@@ -216,8 +216,7 @@ class Fused {
     if (query.size(-1) != key_transposed.size(-2) || key_transposed.size(-1) != value.size(-2)) {
       return "the sizes do not fit";
     }
-    return is_bytes ? reason_against_bytes(query, key_transposed.transpose(-2, -1))
-                    : reason_against_halves(query.scalar_type(), query.size(-2));
+    return is_bytes ? reason_against_bytes(query, key_transposed.transpose(-2, -1)) : nullptr;
   }
 
   const char* add_step(const std::string& step, Arguments& arguments) {

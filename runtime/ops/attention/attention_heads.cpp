@@ -19,7 +19,7 @@ namespace ipex::runtime {
 namespace {
 
 // The first element of a head.
-template <typename T = float>
+template <typename T>
 const T* head_of(const at::Tensor& tensor, int64_t batch, int64_t head) {
   return static_cast<const T*>(tensor.const_data_ptr()) + batch * tensor.stride(0) + head * tensor.stride(1);
 }
@@ -194,6 +194,127 @@ class HalvesAttention {
   AttentionKernels::AttendHalves attend_few_;
 };
 
+// The heads of a call, numbered through its batches.
+class HeadsOfCall {
+ public:
+  HeadsOfCall(const AttentionHeads& attention, const at::Tensor& result)
+      : attention_(attention), result_(result), heads_(attention.query.size(1)) {
+    TORCH_INTERNAL_ASSERT(attention.masks.size() <= most_masks);
+    const at::Tensor& query = attention.query;
+    for (const HeadMask& mask : attention.masks) added_.emplace_back(mask, query.size(2), attention.key.size(2));
+    if (attention.head_scales.defined()) scales_ = attention.head_scales.expand({query.size(0), heads_, 1, 1});
+  }
+
+  // What heads of all kinds have in common.
+  template <typename Head>
+  Head head(int64_t index) const {
+    Head head{};
+    head.query_stride = attention_.query.stride(2);
+    head.key_stride = attention_.key.stride(2);
+    head.value_stride = attention_.value.stride(2);
+    head.queries = attention_.query.size(2);
+    head.keys = attention_.key.size(2);
+    head.width = attention_.query.size(3);
+    head.value_width = attention_.value.size(3);
+    head.scale = attention_.scale;
+    if (scales_.defined()) head.scale *= *head_of<float>(scales_, index / heads_, index % heads_);
+    head.mask = added_.empty() ? nullptr : added_[0].of(index);
+    head.mask_stride = added_.empty() ? 0 : added_[0].row_stride();
+    head.second_mask = added_.size() < 2 ? nullptr : added_[1].of(index);
+    head.second_mask_stride = added_.size() < 2 ? 0 : added_[1].row_stride();
+    head.is_causal = attention_.is_causal;
+    head.result_stride = result_.stride(2);
+    return head;
+  }
+
+  template <typename T>
+  const T* query(int64_t index) const {
+    return head_of<T>(attention_.query, index / heads_, index % heads_);
+  }
+  template <typename T>
+  const T* key(int64_t index) const {
+    return shared_head_of<T>(attention_.key, index);
+  }
+  template <typename T>
+  const T* value(int64_t index) const {
+    return shared_head_of<T>(attention_.value, index);
+  }
+  template <typename T>
+  T* result(int64_t index) const {
+    return static_cast<T*>(result_.mutable_data_ptr()) + index / heads_ * result_.stride(0) +
+           index % heads_ * result_.stride(1);
+  }
+
+  template <typename Kernels, typename Describe>
+  bool attend_all(const Kernels& kernel, const Describe& describe) const {
+    return runtime::attend_all(kernel, attention_, describe);
+  }
+
+ private:
+  template <typename T>
+  const T* shared_head_of(const at::Tensor& tensor, int64_t index) const {
+    return head_of<T>(tensor, index / heads_, index % heads_ * tensor.size(1) / heads_);
+  }
+
+  const AttentionHeads& attention_;
+  const at::Tensor& result_;
+  int64_t heads_;
+  std::vector<ExpandedMask> added_;
+  at::Tensor scales_;
+};
+
+bool attend_floats(const HeadsOfCall& heads, const AttentionKernels& kernel) {
+  return heads.attend_all(kernel, [&](int64_t i) {
+    auto head = heads.head<AttentionHead>(i);
+    head.query = heads.query<float>(i);
+    head.key = heads.key<float>(i);
+    head.value = heads.value<float>(i);
+    head.result = heads.result<float>(i);
+    return head;
+  });
+}
+
+bool attend_halves(const HeadsOfCall& heads, const HalvesAttention& kernel) {
+  return heads.attend_all(kernel, [&](int64_t i) {
+    return HalvesHead{.floats = heads.head<AttentionHead>(i),
+                      .query = heads.query<uint16_t>(i),
+                      .key = heads.key<uint16_t>(i),
+                      .value = heads.value<uint16_t>(i),
+                      .result = heads.result<uint16_t>(i)};
+  });
+}
+
+template <typename T>
+bool attend_by_tiles(const HeadsOfCall& heads, const TileAttentionKernels& kernel) {
+  return heads.attend_all(kernel, [&](int64_t i) {
+    return TileAttentionHead{.shape = heads.head<AttentionHead>(i),
+                             .query = heads.query<T>(i),
+                             .key = heads.key<T>(i),
+                             .value = heads.value<T>(i),
+                             .result = heads.result<T>(i)};
+  });
+}
+
+bool attend_bytes(const HeadsOfCall& heads, const AttentionAffines& affines) {
+  const AffineRounding rounding(affines.result.value_or(Affine{1, 0}));
+  const auto unit = static_cast<float>(affines.query.scale * affines.key.scale);
+  return heads.attend_all(kernels().byte_attention, [&](int64_t i) {
+    auto head = heads.head<ByteAttentionHead>(i);
+    head.scale *= unit;
+    head.query = heads.query<uint8_t>(i);
+    head.key = heads.key<uint8_t>(i);
+    head.value = heads.value<uint8_t>(i);
+    head.query_zero = static_cast<int32_t>(affines.query.zero_point);
+    head.value_zero = static_cast<int32_t>(affines.value.zero_point);
+    head.value_scale = static_cast<float>(affines.value.scale);
+    head.floats = affines.result ? nullptr : heads.result<float>(i);
+    head.numbers = affines.result ? heads.result<uint8_t>(i) : nullptr;
+    head.inverse_scale = rounding.inverse_scale;
+    head.zero_point = rounding.zero_point;
+    return head;
+  });
+}
+
 }  // namespace
 
 void check_bytes(const char* where, at::TensorList inputs) {
@@ -226,84 +347,19 @@ at::Tensor shrunk(at::Tensor mask) {
   return mask;
 }
 
-const char* reason_against_halves(at::ScalarType dtype, int64_t queries) {
-  return dtype != at::kFloat && queries > most_few_queries && isa::has_amx() ? "aten multiplies 16 bits with AMX"
-                                                                             : nullptr;
-}
-
 bool attend(const AttentionHeads& attention, const at::Tensor& result) {
-  const auto& [query, key, value, masks, scale, is_causal, head_scales, rounds, affines, joined] = attention;
-  const int64_t batch = query.size(0), heads = query.size(1), queries = query.size(2), keys = key.size(2);
-  TORCH_INTERNAL_ASSERT(masks.size() <= most_masks);
-  std::vector<ExpandedMask> added;
-  for (const HeadMask& mask : masks) added.emplace_back(mask, queries, keys);
-  const at::Tensor scales = head_scales.defined() ? head_scales.expand({batch, heads, 1, 1}) : head_scales;
-  // What heads of floats and of bytes have in common.
-  const auto complete = [&](auto head, int64_t index) {
-    head.query_stride = query.stride(2);
-    head.key_stride = key.stride(2);
-    head.value_stride = value.stride(2);
-    head.queries = queries;
-    head.keys = keys;
-    head.width = query.size(3);
-    head.value_width = value.size(3);
-    head.scale = scales.defined() ? scale * *head_of(scales, index / heads, index % heads) : scale;
-    head.mask = added.empty() ? nullptr : added[0].of(index);
-    head.mask_stride = added.empty() ? 0 : added[0].row_stride();
-    head.second_mask = added.size() < 2 ? nullptr : added[1].of(index);
-    head.second_mask_stride = added.size() < 2 ? 0 : added[1].row_stride();
-    head.is_causal = is_causal;
-    head.result_stride = result.stride(2);
-    return head;
-  };
-  const auto place_of = [&](int64_t index) {
-    return index / heads * result.stride(0) + index % heads * result.stride(1);
-  };
-  const auto shared = [&](int64_t index) { return index % heads * key.size(1) / heads; };
-  if (!affines) {
-    const bool rounds_anyway = query.scalar_type() == at::kBFloat16;
-    const AttentionKernels* of_pairs =
-        (rounds || rounds_anyway) && isa::has_fast_avx512_bf16() ? kernels().optional.attention_of_pairs : nullptr;
-    const AttentionKernels& kernel = of_pairs ? *of_pairs : kernels().attention;
-    if (halves_of(query.scalar_type())) {
-      return attend_all(HalvesAttention(kernel, query.scalar_type()), attention, [&](int64_t i) {
-        return HalvesHead{.floats = complete(AttentionHead{}, i),
-                          .query = head_of<uint16_t>(query, i / heads, i % heads),
-                          .key = head_of<uint16_t>(key, i / heads, shared(i)),
-                          .value = head_of<uint16_t>(value, i / heads, shared(i)),
-                          .result = static_cast<uint16_t*>(result.mutable_data_ptr()) + place_of(i)};
-      });
-    }
-    auto* const results = result.mutable_data_ptr<float>();
-    return attend_all(kernel, attention, [&](int64_t i) {
-      AttentionHead head{};
-      head.query = head_of(query, i / heads, i % heads);
-      head.key = head_of(key, i / heads, shared(i));
-      head.value = head_of(value, i / heads, shared(i));
-      head.result = results + place_of(i);
-      return complete(head, i);
-    });
+  const HeadsOfCall heads(attention, result);
+  if (attention.affines) return attend_bytes(heads, *attention.affines);
+  const at::ScalarType dtype = attention.query.scalar_type();
+  const bool is_of_pairs = dtype == at::kBFloat16 || (dtype == at::kFloat && attention.rounds);
+  const OptionalKernels& optional = kernels().optional;
+  if (is_of_pairs && optional.tile_attention && attention.query.size(2) > most_few_queries) {
+    return dtype == at::kFloat ? attend_by_tiles<float>(heads, optional.tile_attention->floats)
+                               : attend_by_tiles<uint16_t>(heads, optional.tile_attention->bfloat16);
   }
-  auto* const floats = affines->result ? nullptr : result.mutable_data_ptr<float>();
-  auto* const numbers = affines->result ? result.mutable_data_ptr<uint8_t>() : nullptr;
-  const AffineRounding rounding(affines->result.value_or(Affine{1, 0}));
-  const auto unit = static_cast<float>(affines->query.scale * affines->key.scale);
-  return attend_all(kernels().byte_attention, attention, [&](int64_t i) {
-    ByteAttentionHead head{};
-    head.query = head_of<uint8_t>(query, i / heads, i % heads);
-    head.key = head_of<uint8_t>(key, i / heads, shared(i));
-    head.value = head_of<uint8_t>(value, i / heads, shared(i));
-    head.query_zero = static_cast<int32_t>(affines->query.zero_point);
-    head.value_zero = static_cast<int32_t>(affines->value.zero_point);
-    head.value_scale = static_cast<float>(affines->value.scale);
-    head.floats = floats ? floats + place_of(i) : nullptr;
-    head.numbers = numbers ? numbers + place_of(i) : nullptr;
-    head.inverse_scale = rounding.inverse_scale;
-    head.zero_point = rounding.zero_point;
-    head = complete(head, i);
-    head.scale *= unit;
-    return head;
-  });
+  const bool multiplies_pairs = is_of_pairs && isa::has_fast_avx512_bf16() && optional.attention_of_pairs;
+  const AttentionKernels& kernel = multiplies_pairs ? *optional.attention_of_pairs : kernels().attention;
+  return dtype == at::kFloat ? attend_floats(heads, kernel) : attend_halves(heads, HalvesAttention(kernel, dtype));
 }
 
 }  // namespace ipex::runtime

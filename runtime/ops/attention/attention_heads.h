@@ -49,9 +49,6 @@ constexpr size_t most_masks = 2;
 // Why these sizes can't be computed with in 8 bits. Null where they can.
 const char* reason_against_bytes(const at::Tensor& query, const at::Tensor& key);
 
-// Why heads of 16 bits had better be left to aten. Null where our kernels compute them, as floats.
-const char* reason_against_halves(at::ScalarType dtype, int64_t queries);
-
 // Writes [batch, heads, length, width of a value] into `result`, whose last dimension is dense. False where aten has to
 // compute it: a number is not finite or very large, or a query sees no key.
 [[nodiscard]] bool attend(const AttentionHeads& attention, const at::Tensor& result);

@@ -59,7 +59,7 @@ const char* reason_for_aten(const Tensor& query, const Tensor& key, const Tensor
     if (query.dim() > 4 && mask->dim() > 3) return "its mask has more dimensions than heads of a batch";
   }
   if (scale && !(std::abs(*scale) < 1e6)) return "its scale is very large";
-  return is_bytes ? reason_against_bytes(query, key) : reason_against_halves(query.scalar_type(), query.size(-2));
+  return is_bytes ? reason_against_bytes(query, key) : nullptr;
 }
 
 // Heads of a batch: what is before them is one dimension. A view where strides allow.

@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import Tensor
 
-import ipex
 from low_precision import assert_no_worse, both_dtypes
 from support import assert_same, why_aten
 
@@ -155,8 +154,6 @@ def check_16_bits(steps, operands, numbers, eager, queries: int, dtype: torch.dt
     assert (actual.dtype, actual.stride()) == (stock.dtype, stock.stride())
     assert_no_worse(actual, stock, exact, dtype, times=1)
     said = why_aten(lambda: torch.ops.ipex.attention(*arguments))
-    if why is None and ipex.isa.has_amx() and queries > 3:
-        why = "aten multiplies 16 bits with AMX"
     assert (said is None) == (why is None), said
     assert why is None or why in str(said)
 

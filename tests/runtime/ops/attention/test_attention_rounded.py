@@ -15,7 +15,8 @@ from support import BF32_TOLERANCE, assert_round_trip, assert_same, kinds, own_t
 
 BF32 = ipex.FP32MathMode.BF32.value
 FP32 = ipex.FP32MathMode.FP32.value
-needs_instructions = pytest.mark.skipif(not ipex.isa.has_fast_avx512_bf16(), reason="no fast bfloat16 products")
+multiplies_pairs = ipex.isa.has_fast_avx512_bf16() or ipex.isa.has_amx()
+needs_instructions = pytest.mark.skipif(not multiplies_pairs, reason="no fast bfloat16 products")
 
 
 def heads(batch: int, count: int, length: int, width: int) -> Tensor:
@@ -78,6 +79,18 @@ def test_numbers_that_are_not_finite_are_atens(bad, place):
     tensors[place][0, 1, 7, 3] = bad
     expected = F.scaled_dot_product_attention(*tensors)
     torch.testing.assert_close(ours(*tensors).isnan(), expected.isnan())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("bits", [0x7FC00000, 0x7FC00155, 0x7F800001])
+def test_every_nan_of_a_mask_is_seen(dtype, bits):
+    tensors = [heads(1, 2, 40, 32).to(dtype) for _ in range(3)]
+    mask = torch.zeros(40, 40)
+    mask.view(torch.int32)[5, 7] = bits
+    if dtype == torch.bfloat16:
+        mask = (mask.view(torch.int32) >> 16).to(torch.int16).view(dtype)  # the last one is an infinity then
+    expected = F.scaled_dot_product_attention(*tensors, mask)
+    torch.testing.assert_close(ours(*tensors, mask).isnan(), expected.isnan())
 
 
 def test_threads_give_equal_results():

@@ -1,0 +1,21 @@
+// The kernels that AMX adds to those of AVX512_BF16.
+#define IPEX_ISA amx
+#define IPEX_WIDTH 16
+#define IPEX_ROWS_OF_3_VECTORS 8
+#define IPEX_ROWS_OF_2_VECTORS 8
+#include "kernels/basics.inc"
+#include "kernels/halves.inc"
+
+#include "kernels/attention_parts.inc"
+#include "kernels/many_rows.inc"
+#include "kernels/pairs_product.inc"
+#include "kernels/tiles.inc"
+// Divides as it does.
+#include "kernels/attention.inc"
+#include "kernels/tile_attention.inc"
+
+namespace ipex::runtime::amx {
+
+const TileAttentionFormats tile_attention{tile_attention_kernels<TileFloat32>, tile_attention_kernels<TileBfloat16>};
+
+}  // namespace ipex::runtime::amx
