@@ -125,7 +125,7 @@ def _with(**options: Any) -> Callable[[nn.Module, Tensor], torch.jit.ScriptModul
 
 
 # Where the CPU rounds faster than it multiplies.
-ROUNDS = ipex.isa.has_fast_avx512_bf16() and not ipex.isa.has_amx()
+ROUNDS = ipex.isa.has_fast_avx512_bf16() or ipex.isa.has_amx()
 PAIRS_OF_PIXELS = (PAIRS,) if ROUNDS else ()
 ROUNDED = (BLOCKED, "bfloat16 of") if ROUNDS else (BLOCKED,)
 # Where the CPU does not compute in a format, its weights stay plain, and there is nothing to store.

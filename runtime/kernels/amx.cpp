@@ -10,12 +10,14 @@
 #include "kernels/many_rows.inc"
 #include "kernels/pairs_product.inc"
 #include "kernels/tiles.inc"
-// Divides as it does.
-#include "kernels/attention.inc"
+// These need it.
 #include "kernels/tile_attention.inc"
+#include "kernels/tile_product.inc"
 
 namespace ipex::runtime::amx {
 
+const PairsProductKernels pairs_product{rows_of_a_tile, words_of_a_row, tile_product_columns, round_to_tiles,
+                                        multiply_by_tiles};
 const TileAttentionFormats tile_attention{tile_attention_kernels<TileFloat32>, tile_attention_kernels<TileBfloat16>};
 
 }  // namespace ipex::runtime::amx

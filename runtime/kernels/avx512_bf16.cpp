@@ -14,7 +14,8 @@
 
 namespace ipex::runtime::avx512_bf16 {
 
-const PairsProductKernels pairs_product{round_to_pairs, multiply_many_rows<DotProducts>};
+const PairsProductKernels pairs_product{1, 1, most_vectors_of_a_panel* width, round_to_pairs,
+                                        multiply_many_rows<DotProducts>};
 const AttentionKernels attention = attention_kernels<DotProducts>;
 
 }  // namespace ipex::runtime::avx512_bf16

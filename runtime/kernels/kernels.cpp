@@ -39,11 +39,14 @@ const Family families[] = {{Level::AVX2_VNNI, Level::AVX512,
                             }},
                            {Level::AVX512_BF16, std::nullopt,
                             [](Kernels& kernels) {
+                              if (!isa::has_fast_avx512_bf16()) return;
                               kernels.optional.pairs_product = &avx512_bf16::pairs_product;
                               kernels.optional.attention_of_pairs = &avx512_bf16::attention;
                             }},
                            {Level::AMX, std::nullopt, [](Kernels& kernels) {
-                              if (isa::may_use_tiles()) kernels.optional.tile_attention = &amx::tile_attention;
+                              if (!isa::may_use_tiles()) return;
+                              kernels.optional.pairs_product = &amx::pairs_product;
+                              kernels.optional.tile_attention = &amx::tile_attention;
                             }}};
 
 Kernels best_kernels() {

@@ -29,7 +29,7 @@
 namespace ipex::runtime {
 
 // Families of kernels that only some of the CPUs of an instruction set have. Null where the CPU lacks the instructions, or
-// a cap forbids them.
+// is slow at them, or a cap forbids them.
 struct OptionalKernels {
   const PairsProductKernels* pairs_product = nullptr;
   // With factors rounded to bfloat16.
@@ -87,8 +87,9 @@ extern const PairsProductKernels pairs_product;
 extern const AttentionKernels attention;
 }  // namespace avx512_bf16
 namespace amx {
+extern const PairsProductKernels pairs_product;
 extern const TileAttentionFormats tile_attention;
-}
+}  // namespace amx
 
 // The kernels for the CPU at hand, or for what it is limited to (ipex/isa.h). The first call fixes the choice, and throws
 // where there are none.

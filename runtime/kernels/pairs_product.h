@@ -10,7 +10,12 @@ namespace ipex::runtime {
 using PairsProduct = RowsProductOf<uint32_t>;
 
 struct PairsProductKernels {
-  // A row of `count` floats as pairs: to nearest even, NaN and infinity stay.
+  // What is read of rows and of columns goes beyond their ends up to multiples of these: of rows anything, of the words of a
+  // row and of a column zeros.
+  int64_t whole_rows, whole_words;
+  // The widest panels that it takes.
+  int64_t most_columns;
+  // A row of `count` floats as pairs, filled up to whole words: to nearest even, NaN and infinity stay.
   void (*round)(const float* from, int64_t count, uint32_t* to);
   // As ManyRowsKernels::multiply.
   void (*multiply)(const PairsProduct&, int64_t first_row, int64_t last_row, int64_t first_panel, int64_t last_panel);

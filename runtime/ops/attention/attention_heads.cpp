@@ -7,7 +7,6 @@
 #include <atomic>
 #include <numeric>
 
-#include "isa/isa.h"
 #include "kernels/kernels.h"
 #include "memory/scratch.h"
 #include "packed/call_conditions.h"
@@ -357,7 +356,7 @@ bool attend(const AttentionHeads& attention, const at::Tensor& result) {
     return dtype == at::kFloat ? attend_by_tiles<float>(heads, optional.tile_attention->floats)
                                : attend_by_tiles<uint16_t>(heads, optional.tile_attention->bfloat16);
   }
-  const bool multiplies_pairs = is_of_pairs && isa::has_fast_avx512_bf16() && optional.attention_of_pairs;
+  const bool multiplies_pairs = is_of_pairs && optional.attention_of_pairs;
   const AttentionKernels& kernel = multiplies_pairs ? *optional.attention_of_pairs : kernels().attention;
   return dtype == at::kFloat ? attend_floats(heads, kernel) : attend_halves(heads, HalvesAttention(kernel, dtype));
 }

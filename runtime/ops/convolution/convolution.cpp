@@ -257,13 +257,14 @@ Tensor ConvolutionContext::run_own_kernel(const Tensor& input, const std::vector
     return with_taps(taps)->run(input, operands, eager_layout);
   }
   if (is_product(input)) return run_product(input, operands, may_accumulate, eager_layout, done);
+  const bool rounds = rounds_windows(input);
   std::optional<Winograd::Form> form;
-  if (is_winograds()) {
+  if (is_winograds() && !(rounds && isa::is_in_use(isa::Level::AMX))) {  // which multiplies faster than this saves
     form = Winograd::form_for(input_channels(), output_channels(), kernel_result_sizes(batched(input).sizes()),
                               geometry_.dilation);
   }
   if (!form) {
-    return rounds_windows(input) ? run_rounded(input, operands, eager_layout, done) : Tensor();
+    return rounds ? run_rounded(input, operands, eager_layout, done) : Tensor();
   }
   const auto& winograd = weight().derived<Winograd>([&] {
     return std::make_unique<const Winograd>([&] { return plain_weight(); }, input_channels(), output_channels(), *form,
@@ -282,9 +283,11 @@ bool ConvolutionContext::rounds_windows(const Tensor& input) const {
   constexpr int64_t least_channels = 16, least_products = 1 << 21;
   const Ints result = kernel_result_sizes(batched(input).sizes());
   const int64_t pixels = c10::multiply_integers(result) / output_channels();
-  return dtype() == at::kFloat && math_mode_now(math_mode()) == FP32MathMode::BF32 && isa::has_fast_avx512_bf16() &&
-         !isa::is_in_use(isa::Level::AMX) && !geometry_.transposed && geometry_.groups == 1 &&
-         input_channels() % 2 == 0 && std::min(input_channels(), output_channels()) >= least_channels &&
+  const bool has_tiles = isa::is_in_use(isa::Level::AMX);
+  return dtype() == at::kFloat && math_mode_now(math_mode()) == FP32MathMode::BF32 &&
+         (has_tiles ? are_whole_tiles(input_channels()) : isa::has_fast_avx512_bf16()) && !geometry_.transposed &&
+         geometry_.groups == 1 && input_channels() % 2 == 0 &&
+         std::min(input_channels(), output_channels()) >= least_channels &&
          pixels * c10::multiply_integers(weight_sizes()) >= least_products;
 }
 
@@ -411,8 +414,7 @@ bool ConvolutionContext::has_windows_of(int64_t side) const {
 }
 
 bool ConvolutionContext::is_for_own_kernels() const {
-  return geometry_.spatial_rank <= 2 && dtype() == at::kFloat && !geometry_.transposed && steps_.has_all() &&
-         !(math_mode_now(math_mode()) == FP32MathMode::BF32 && isa::is_in_use(isa::Level::AMX));
+  return geometry_.spatial_rank <= 2 && dtype() == at::kFloat && !geometry_.transposed && steps_.has_all();
 }
 
 bool ConvolutionContext::is_all(const Ints& values, int64_t wanted) {

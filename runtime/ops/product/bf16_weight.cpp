@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "isa/isa.h"
 #include "kernels/kernels.h"
 #include "memory/weight_memory.h"
 #include "ops/product/pairs.h"
@@ -15,8 +14,16 @@ namespace {
 
 // As few panels as the kernels allow, and as narrow as that leaves them: then little is padding.
 int64_t panel_columns_for(int64_t outputs) {
+  const PairsProductKernels* of_many_rows = kernels().optional.pairs_product;
   const int64_t width = kernels().few_rows.width, vectors = at::divup(outputs, width);
-  return width * at::divup(vectors, at::divup(vectors, most_vectors_of_a_panel));
+  const int64_t most = of_many_rows ? of_many_rows->most_columns / width : most_vectors_of_a_panel;
+  return width * at::divup(vectors, at::divup(vectors, most));
+}
+
+int64_t panel_words_for(int64_t inputs) {
+  const PairsProductKernels* of_many_rows = kernels().optional.pairs_product;
+  const int64_t whole = of_many_rows ? of_many_rows->whole_words : 1;
+  return at::divup(at::divup(inputs, 2), whole) * whole;
 }
 
 }  // namespace
@@ -24,7 +31,7 @@ int64_t panel_columns_for(int64_t outputs) {
 Bf16Weight::Bf16Weight(c10::function_ref<Panels()> weight, int64_t outputs, int64_t inputs, const StoredForms& stored)
     : inputs_(inputs),
       panel_columns_(panel_columns_for(outputs)),
-      panel_size_(at::divup(inputs, 2) * panel_columns_),
+      panel_size_(panel_words_for(inputs) * panel_columns_),
       panels_(at::divup(outputs, panel_columns_)),
       words_(stored.get(c10::str("bfloat16 pairs, ", panel_columns_, " columns"), {at::kInt, {panels_ * panel_size_}},
                         [&] { return rounded(weight(), outputs); })) {}
@@ -54,10 +61,10 @@ at::Tensor Bf16Weight::rounded(const Panels& weight, int64_t outputs) const {
 
 bool Bf16Weight::is_worth_it(int64_t rows, int64_t elements, size_t post_ops) {
   if (rows > most_few_rows) {
-    // Arithmetic counts, and is done at twice the speed. With AMX, oneDNN is faster still.
+    // Arithmetic counts, and is done at twice the speed, or by tiles.
     constexpr int64_t least_elements = 1 << 12, least_products = 1 << 17;
-    return kernels().optional.pairs_product && isa::has_fast_avx512_bf16() && !isa::is_in_use(isa::Level::AMX) &&
-           post_ops == 0 && elements >= least_elements && rows * elements >= least_products;
+    return kernels().optional.pairs_product && post_ops == 0 && elements >= least_elements &&
+           rows * elements >= least_products;
   }
   // The weight is read at twice the speed. A smaller one stays in the second cache, and a call to aten costs more.
   constexpr int64_t elements_of_a_call = 1 << 17;

@@ -188,12 +188,7 @@ at::Tensor LinearContext::run_own_kernel(const at::Tensor& input, const std::vec
   const bool may_round = math_mode_now(math_mode()) == FP32MathMode::BF32;
   const size_t left_to_aten = steps_.has_all() ? 0 : post_ops().size();
   const bool rounds = may_round && Bf16Weight::is_worth_it(rows, elements, left_to_aten);
-  // From so many on oneDNN rounds too, with AMX, and that is faster than anything in float32.
-  constexpr int64_t rows_for_amx = 16, elements_for_amx = 1 << 16;
-  const bool is_for_amx =
-      may_round && (rows > most_rows_of_a_small_product || (rows >= rows_for_amx && elements >= elements_for_amx)) &&
-      isa::is_in_use(isa::Level::AMX);
-  if (!rounds && (is_for_amx || !has_own_kernels())) return {};
+  if (!rounds && !has_own_kernels()) return {};
 
   const std::optional<InputRows> strided = rows_of(input);
   const at::Tensor dense = strided ? at::Tensor() : contiguous_result(input);

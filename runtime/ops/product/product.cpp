@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "isa/isa.h"
 #include "kernels/kernels.h"
 #include "memory/scratch.h"
 #include "ops/product/share_product.h"
@@ -72,9 +71,10 @@ void multiply_floats(std::span<const RowsProduct> works) {
 // where no thread is ever held up at its end.
 void multiply_pairs(const RowsProduct& work) {
   const PairsProductKernels& kernel = *kernels().optional.pairs_product;
-  const int64_t depth = work.matrix.depth, words = at::divup(depth, 2);
+  const int64_t depth = work.matrix.depth;
+  const int64_t words = at::divup(at::divup(depth, 2), kernel.whole_words) * kernel.whole_words;
   share_rows_and_panels(size_of(work), [&](int64_t first_row, int64_t last_row) {
-    const at::Tensor memory = scratch(sizeof(uint32_t) * work.row_count * words);
+    const at::Tensor memory = scratch(sizeof(uint32_t) * (work.row_count + kernel.whole_rows - 1) * words);
     auto* rounded = static_cast<uint32_t*>(memory.data_ptr());
     for (int64_t row = first_row; row < last_row; ++row) {
       kernel.round(work.rows + row * work.row_stride, depth, rounded + row * words);
@@ -156,7 +156,7 @@ void multiply_side_by_side(std::span<const RowsProduct> works) {
 void multiply(const RowsProduct& work) {
   if (work.row_count <= most_few_rows) return share_columns({&work, 1});
   if (work.matrix.format == NumberFormat::floats) return multiply_floats({&work, 1});
-  return isa::has_fast_avx512_bf16() ? multiply_pairs(work) : multiply_widened(work);
+  return kernels().optional.pairs_product ? multiply_pairs(work) : multiply_widened(work);
 }
 
 }  // namespace ipex::runtime

@@ -21,10 +21,8 @@ from support import BF32_TOLERANCE, FP32_TOLERANCE, assert_same, fallback_reason
 
 INPUTS, OUTPUTS = 1100, 1001  # the last panel is not full
 MOST_ROWS = 6 if isa.has_avx512() else 4  # of few
-HAS_DOT_PRODUCTS = isa.has_fast_avx512_bf16() and not isa.has_amx()
-needs_dot_products = pytest.mark.skipif(
-    not HAS_DOT_PRODUCTS, reason="no fast products of AVX512_BF16, or AMX: these are oneDNN's or in float32"
-)
+HAS_DOT_PRODUCTS = isa.has_fast_avx512_bf16() or isa.has_amx()
+needs_dot_products = pytest.mark.skipif(not HAS_DOT_PRODUCTS, reason="no fast products of bfloat16: these are in float32")
 
 
 def linear(bias: bool = True) -> nn.Linear:
@@ -273,6 +271,4 @@ def test_rows_apart_from_each_other(rows, mode):
         expected = optimized(x.contiguous())
         with profile(activities=[ProfilerActivity.CPU]) as profiled:
             assert torch.equal(optimized(x), expected)
-        if isa.has_amx() and mode == FP32MathMode.BF32 and rows > MOST_ROWS:
-            continue  # oneDNN's, which wants them side by side
         assert not [event.name for event in profiled.events() if event.name in ("aten::contiguous", "aten::copy_")]
