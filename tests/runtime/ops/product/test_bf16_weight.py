@@ -22,7 +22,7 @@ from support import BF32_TOLERANCE, FP32_TOLERANCE, assert_same, fallback_reason
 INPUTS, OUTPUTS = 1100, 1001  # the last panel is not full
 MOST_ROWS = 6 if isa.has_avx512() else 4  # of few
 HAS_DOT_PRODUCTS = isa.has_fast_avx512_bf16() or isa.has_amx()
-needs_dot_products = pytest.mark.skipif(not HAS_DOT_PRODUCTS, reason="no fast products of bfloat16: these are in float32")
+needs_dot_products = pytest.mark.skipif(not HAS_DOT_PRODUCTS, reason="no fast bfloat16 products")
 
 
 def linear(bias: bool = True) -> nn.Linear:
