@@ -30,6 +30,8 @@ struct PoolingKernels {
   // The largest element of each window, or NaN where it has one.
   PoolRow<float> max_pool_row;
   PoolRow<uint8_t> max_pool_row_of_bytes;
+  // Of as many channels as fill a register, or more.
+  PoolRow<uint16_t> max_pool_row_of_bfloat16, max_pool_row_of_float16;
   // The sum of each window by the number of its pixels.
   PoolRow<float> mean_pool_row;
   // The mean over all pixels, of `channels` of them, of the first `count` channels.

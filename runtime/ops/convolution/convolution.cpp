@@ -24,6 +24,7 @@
 #include "onednn/row_width.h"
 #include "ops/product/product.h"
 #include "packed/dead_operand.h"
+#include "packed/pad_rows.h"
 
 namespace ipex::runtime {
 namespace {
@@ -436,8 +437,13 @@ Tensor ConvolutionContext::divided(const Tensor& weight, const Tensor& divisor) 
 }
 
 Tensor ConvolutionContext::kernel_source(const Tensor& input) const {
-  if (extra_channels() == 0) return kernel_view(input);
-  return contiguous_result(with_extra_channels(batched(input), 1, geometry_.groups).flatten(1, 2), channels_last_);
+  const Tensor image = kernel_view(input);
+  if (extra_channels() == 0) return image;
+  Ints sizes = image.sizes().vec();
+  sizes[1] += geometry_.groups * extra_channels();
+  const Tensor padded = empty_result(sizes, image.options().memory_format(channels_last_));
+  pad_rows(image, input_channels() / geometry_.groups, padded, sizes[1] / geometry_.groups);
+  return padded;
 }
 
 int64_t ConvolutionContext::extra_channels() const {

@@ -8,7 +8,8 @@
 //   ipex::adaptive_avg_pool2d.of_bytes(.., scale, zero_point), ipex::mean.of_bytes: the same of ipex::dequantize(x, scale,
 //   zero_point). Sums are integers.
 //
-// The kernels take float32 without gradients, that of max_pool2d quantised images (ops/quantized/) too. Those of max_pool
+// The kernels take float32 without gradients, that of max_pool2d quantised images (ops/quantized/) too, and those of max_pool
+// channels-last images of 16 bits. Those of max_pool
 // compute no indices, which aten computes and drops; those of avg_pool add in aten's order. The others average whole images
 // that are channels-last. All else is left to aten, also what aten refuses; a profiler shows it, with the reason, under the
 // name of the op.
@@ -44,10 +45,11 @@ int64_t count_of(const Windows& w, bool ceil_mode) {
   return ceil_mode && (count - 1) * w.stride >= w.pixels + w.padding ? count - 1 : count;
 }
 
-const char* reason_for_aten(const at::Tensor& x, bool may_be_bytes = false) {
+const char* reason_for_aten(const at::Tensor& x, bool may_be_bytes = false, bool may_be_halves = false) {
   if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
   const bool is_byte = may_be_bytes && x.scalar_type() == at::kByte && is_plain_cpu(x);
-  if (!is_byte && !is_plain_cpu_float(x)) return "its input is not a float32 CPU tensor";
+  const bool is_half = may_be_halves && at::isReducedFloatingType(x.scalar_type()) && is_plain_cpu(x);
+  if (!is_byte && !is_half && !is_plain_cpu_float(x)) return "its input is not a float32 CPU tensor";
   if (wants_gradient(x)) return "its input requires a gradient";
   return x.numel() == 0 ? "its input is empty" : nullptr;
 }
@@ -80,7 +82,9 @@ const char* plan(const at::Tensor& x, size_t rank, const Geometry& geometry, Poo
   pool.format = x.suggest_memory_format();
   if (!x.is_contiguous(pool.format)) return "its input is neither contiguous nor channels-last";
   const bool is_contiguous = pool.format == at::MemoryFormat::Contiguous;
-  if (is_contiguous && x.scalar_type() == at::kByte) return "its input is not channels-last";
+  if (is_contiguous && x.scalar_type() != at::kFloat) return "its input is not channels-last";
+  const bool is_half = at::isReducedFloatingType(x.scalar_type());
+  if (is_half && x.size(1) < kernels().few_rows.width) return "its channels fill no register";
   const auto fits = [&](at::IntArrayRef list) { return list.size() == 1 || list.size() == rank; };
   if (!fits(geometry.kernel_size) || !(geometry.stride.empty() || fits(geometry.stride)) || !fits(geometry.padding) ||
       !fits(geometry.dilation)) {
@@ -113,8 +117,8 @@ const char* plan(const at::Tensor& x, size_t rank, const Geometry& geometry, Poo
 template <typename T>
 at::Tensor run(const at::Tensor& x, const Pool& pool, PoolRow<T> pool_row) {
   const at::Tensor y = empty_result(pool.sizes, x.options().memory_format(pool.format));
-  const T* from = x.const_data_ptr<T>();
-  T* to = y.mutable_data_ptr<T>();
+  const T* from = static_cast<const T*>(x.const_data_ptr());
+  T* to = static_cast<T*>(y.mutable_data_ptr());
   const Pooling& pooling = pool.pooling;
   const int64_t image = x.numel() / pool.images, row = pooling.result_width * pooling.channels;
   const int64_t rows_of_image = pool.slices * pool.height, rows = pool.images * rows_of_image;
@@ -132,7 +136,7 @@ template <size_t rank>
 at::Tensor max_pool(const at::Tensor& x, at::IntArrayRef kernel_size, at::IntArrayRef stride, at::IntArrayRef padding,
                     at::IntArrayRef dilation, bool ceil_mode) {
   Pool pool;
-  const char* reason = reason_for_aten(x, /*may_be_bytes=*/rank == 2);
+  const char* reason = reason_for_aten(x, /*may_be_bytes=*/rank == 2, /*may_be_halves=*/true);
   if (!reason) reason = plan(x, rank, {kernel_size, stride, padding, dilation, ceil_mode}, pool);
   if (reason) {
     RECORD_FUNCTION(c10::str("ipex::max_pool", rank, "d in aten: ", reason), {});
@@ -143,8 +147,17 @@ at::Tensor max_pool(const at::Tensor& x, at::IntArrayRef kernel_size, at::IntArr
         at::max_pool2d(is_byte ? x.to(at::kFloat) : x, kernel_size, stride, padding, dilation, ceil_mode);
     return is_byte ? y.to(at::kByte) : y;
   }
-  return x.scalar_type() == at::kByte ? run(x, pool, kernels().pooling.max_pool_row_of_bytes)
-                                      : run(x, pool, kernels().pooling.max_pool_row);
+  const PoolingKernels& kernels = runtime::kernels().pooling;
+  switch (x.scalar_type()) {
+    case at::kByte:
+      return run(x, pool, kernels.max_pool_row_of_bytes);
+    case at::kBFloat16:
+      return run(x, pool, kernels.max_pool_row_of_bfloat16);
+    case at::kHalf:
+      return run(x, pool, kernels.max_pool_row_of_float16);
+    default:
+      return run(x, pool, kernels.max_pool_row);
+  }
 }
 
 // Without padding: means of such volumes aten refuses.

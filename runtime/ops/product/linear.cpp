@@ -21,6 +21,7 @@
 #include "onednn/row_width.h"
 #include "ops/product/product.h"
 #include "packed/dead_operand.h"
+#include "packed/pad_rows.h"
 
 namespace ipex::runtime {
 namespace {
@@ -63,8 +64,13 @@ int64_t LinearContext::kernel_width() const {
 }
 
 at::Tensor LinearContext::kernel_source(const at::Tensor& input) const {
-  const int64_t more = kernel_width() - input_width();
-  return more == 0 ? kernel_view(input) : at::constant_pad_nd(input, {0, more}).contiguous();
+  const at::Tensor rows = kernel_view(input);
+  if (kernel_width() == input_width()) return rows;
+  at::DimVector sizes(rows.sizes());
+  sizes.back() = kernel_width();
+  const at::Tensor padded = empty_result(sizes, rows.options());
+  pad_rows(rows, input_width(), padded, kernel_width());
+  return padded;
 }
 
 at::Tensor LinearContext::allocate(const at::Tensor& source) const {

@@ -63,15 +63,35 @@ def test_matches_aten_bit_by_bit(windows, channels, make):
         assert_same(pool(x, *windows), expected, tolerance=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("windows", WINDOWS.values(), ids=WINDOWS.keys())
+@pytest.mark.parametrize("channels", [16, 17, 67, 200])
+def test_16_bits_match_aten_bit_by_bit(dtype, windows, channels):
+    x = image(2, channels, 14, 13).to(dtype)
+    assert in_aten(x, *windows) is None
+    assert_same(pool(x, *windows), F.max_pool2d(x, windows[0], windows[1] or None, *windows[2:]), tolerance=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_16_bits_that_aten_pools(dtype):
+    windows = WINDOWS["2x2"]
+    for x, why in ((contiguous(1, 64, 9, 9), "channels-last"), (image(1, 3, 9, 9), "fill no register")):
+        x = x.to(dtype)
+        assert why in str(in_aten(x, *windows))
+        assert_same(pool(x, *windows), F.max_pool2d(x, *windows), tolerance=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("channels", [5, 16, 64])
 @pytest.mark.parametrize("memory_format", [torch.channels_last, torch.contiguous_format])
-def test_nan_infinity_and_zeros(channels, memory_format):
+def test_nan_infinity_and_zeros(channels, memory_format, dtype):
     special = torch.tensor([torch.nan, torch.inf, -torch.inf, 0.0, -0.0, 1.0])
     x = special[torch.randint(0, 6, (2, channels, 13, 14))].contiguous(memory_format=memory_format)
     for probability in (0.02, 0.5):
         sparse = torch.where(torch.rand(x.shape) < probability, x, torch.randn(x.shape))
         for y in (x, sparse.contiguous(memory_format=memory_format), torch.full_like(x, -torch.inf)):
             for windows in WINDOWS.values():
+                y = y.to(dtype)
                 ours = pool(y, *windows)
                 expected = F.max_pool2d(y, windows[0], windows[1] or None, *windows[2:])
                 assert_same(ours, expected, tolerance=0)
@@ -85,10 +105,10 @@ LEFT_TO_ATEN = {
     "no batch": (torch.randn(4, 8, 8), "not channels-last", "no batch"),
     "no images": (image(0, 4, 8, 8), "is empty", "is empty"),
     "double": (image(2, 4, 8, 8).double(), "not a float32 CPU tensor", "not a float32 CPU tensor"),
-    "bfloat16": (image(2, 4, 8, 8).bfloat16(), "not a float32 CPU tensor", "not a float32 CPU tensor"),
     "gradient": (image(2, 4, 8, 8).requires_grad_(), "requires a gradient", "requires a gradient"),
 }
 AVERAGES_LEFT_TO_ATEN = LEFT_TO_ATEN | {
+    "bfloat16": (image(2, 4, 8, 8).bfloat16(), "not a float32 CPU tensor", "not a float32 CPU tensor"),
     "contiguous": (torch.randn(2, 4, 8, 8), "not channels-last", ""),
     "one channel": (torch.randn(2, 1, 8, 8), "not channels-last", ""),
 }
