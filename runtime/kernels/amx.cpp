@@ -11,13 +11,17 @@
 #include "kernels/pairs_product.inc"
 #include "kernels/tiles.inc"
 // These need it.
+#include "kernels/bytes_product.inc"
 #include "kernels/tile_attention.inc"
 #include "kernels/tile_product.inc"
+// This one needs bytes_product.inc.
+#include "kernels/byte_attention.inc"
 
 namespace ipex::runtime::amx {
 
 const PairsProductKernels pairs_product{rows_of_a_tile, words_of_a_row, tile_product_columns, round_to_tiles,
                                         multiply_by_tiles};
+const ByteAttentionKernels byte_attention = byte_attention_kernels;
 const TileAttentionFormats tile_attention{tile_attention_kernels<TileFloat32>, tile_attention_kernels<TileBfloat16>};
 
 }  // namespace ipex::runtime::amx

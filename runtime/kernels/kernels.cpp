@@ -47,6 +47,7 @@ const Family families[] = {{Level::AVX2_VNNI, Level::AVX512,
                               if (!isa::may_use_tiles()) return;
                               kernels.optional.pairs_product = &amx::pairs_product;
                               kernels.optional.tile_attention = &amx::tile_attention;
+                              kernels.byte_attention = amx::byte_attention;
                             }}};
 
 Kernels best_kernels() {

@@ -89,6 +89,7 @@ extern const AttentionKernels attention;
 namespace amx {
 extern const PairsProductKernels pairs_product;
 extern const TileAttentionFormats tile_attention;
+extern const ByteAttentionKernels byte_attention;
 }  // namespace amx
 
 // The kernels for the CPU at hand, or for what it is limited to (ipex/isa.h). The first call fixes the choice, and throws
