@@ -54,6 +54,17 @@ std::optional<Panels> panels_of(const memory::desc& desc, const at::Tensor& byte
   return std::nullopt;
 }
 
+std::optional<PairPanels> pair_panels_of(const memory::desc& desc, const at::Tensor& bytes) {
+  using dims = memory::dims;
+  if (desc.get_data_type() != memory::data_type::bf16 || desc.get_submemory_offset() != 0) return std::nullopt;
+  const dims block = desc.get_inner_blks(), strides = desc.get_strides(), padded = desc.get_padded_dims();
+  if (desc.get_ndims() != 2 || desc.get_inner_idxs() != dims{0, 1, 0} || block[2] != 2) return std::nullopt;
+  const int64_t depth = block[0] * block[2];
+  const bool is_one_below_the_other = strides[0] == depth * block[1] || padded[0] == depth;
+  if (!is_one_below_the_other || strides[1] != padded[0] * block[1]) return std::nullopt;
+  return PairPanels{static_cast<const uint32_t*>(bytes.const_data_ptr()), block[1], strides[1] / 2};
+}
+
 }  // namespace
 
 at::Tensor stored_in_layout(const StoredForms& stored, const std::string& kind, const memory::desc& layout,
@@ -75,7 +86,8 @@ BlockedWeight::BlockedWeight(at::Tensor& plain, memory::desc plain_desc, const m
       stored_(std::move(stored)),
       kind_(std::move(kind)),
       bytes_(stored_in_layout(stored_, kind_, desc_, [&] { return pack(plain); })),
-      panels_(panels_of(desc_, bytes_)) {}
+      panels_(panels_of(desc_, bytes_)),
+      pair_panels_(pair_panels_of(desc_, bytes_)) {}
 
 at::Tensor BlockedWeight::pack(at::Tensor& plain) const {
   at::Tensor packed = bytes(desc_.get_size());

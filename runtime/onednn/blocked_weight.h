@@ -22,6 +22,13 @@ struct Panels {
   int64_t size;  // elements from one panel to the next
 };
 
+// The same of bfloat16: a word is two numbers of a column, neighbours in depth, as in kernels/numbers.h.
+struct PairPanels {
+  const uint32_t* words;
+  int64_t columns;
+  int64_t size;  // words from one panel to the next
+};
+
 // The form `kind` of a weight in one of oneDNN's layouts: that of `stored`, or else what `make` gives.
 at::Tensor stored_in_layout(const StoredForms& stored, const std::string& kind, const dnnl::memory::desc& layout,
                             StoredForms::Make make);
@@ -43,6 +50,7 @@ class BlockedWeight {
   const dnnl::memory::desc& desc() const { return desc_; }
   // None for weights that are laid out otherwise.
   const std::optional<Panels>& panels() const { return panels_; }
+  const std::optional<PairPanels>& pair_panels() const { return pair_panels_; }
   // Writes the plain weight into `plain`, which is dense, in the order of the one packed.
   void unpack_into(const at::Tensor& plain) const;
   // The weight in the layout `wanted`, for a primitive that can't take this one: a second copy, of which there is never
@@ -60,6 +68,7 @@ class BlockedWeight {
   std::string kind_;
   at::Tensor bytes_;
   std::optional<Panels> panels_;
+  std::optional<PairPanels> pair_panels_;
   mutable LruCache<dnnl::memory::desc, at::Tensor> other_layout_{1};
 };
 

@@ -17,6 +17,7 @@
 #include <torch/library.h>
 
 #include "isa/isa.h"
+#include "kernels/kernels.h"
 #include "memory/result_memory.h"
 #include "onednn/row_width.h"
 #include "ops/product/product.h"
@@ -165,9 +166,36 @@ at::Tensor LinearContext::run_in_float(const at::Tensor& input, const std::vecto
   const at::Tensor bias = this->bias().defined() ? this->bias().to(at::kFloat) : this->bias();
   const at::Tensor sums = empty_result(result_sizes(input), at::kFloat);
   KernelSteps::Room room;
-  rounded_weight().multiply(*rows_of(rows), steps_.of_call(fused, bias, output_width(), room), sums.data_ptr<float>());
+  const ElementwiseSteps steps = steps_.of_call(fused, bias, output_width(), room);
+  if (const PairPanels* pairs = pairs_for(row_count(input))) {
+    const auto [first, count, stride] = *rows_of(rows);
+    runtime::multiply({.rows = first,
+                       .row_stride = stride,
+                       .row_count = count,
+                       .matrix = {NumberFormat::pairs, pairs->words, input_width()},
+                       .panel_columns = pairs->columns,
+                       .panel_size = pairs->size,
+                       .steps = steps,
+                       .result = sums.data_ptr<float>(),
+                       .result_stride = output_width()});
+  } else {
+    rounded_weight().multiply(*rows_of(rows), steps, sums.data_ptr<float>());
+  }
   done = fused.count;
   return converted(sums, dtype());
+}
+
+const PairPanels* LinearContext::pairs_for(int64_t rows) const {
+  // More rows are worth tiles. A small weight is multiplied before threads have woken up, and aten's calls around it cost more.
+  constexpr int64_t most_rows = 2, least_elements = 1 << 17;
+  const BlockedWeight* packed = blocked_weight();
+  if (rows > most_rows || input_width() * output_width() < least_elements || !packed || !packed->pair_panels() ||
+      !steps_.has_all()) {
+    return nullptr;
+  }
+  const PairPanels& pairs = *packed->pair_panels();
+  const int64_t width = kernels().few_rows.width;
+  return pairs.columns % width == 0 && pairs.columns / width <= most_vectors_of_a_panel ? &pairs : nullptr;
 }
 
 const Bf16Weight& LinearContext::rounded_weight() const {
@@ -189,8 +217,10 @@ std::string LinearContext::describe_copies() const {
 
 at::Tensor LinearContext::run_own_kernel(const at::Tensor& input, const std::vector<at::Tensor>& operands,
                                          bool may_accumulate, bool eager_layout, size_t& done) const {
-  if (dtype() != at::kFloat) return {};
   const int64_t rows = row_count(input), elements = input_width() * output_width();
+  if (dtype() != at::kFloat) {
+    return pairs_for(rows) ? run_in_float(input, operands, eager_layout, done) : at::Tensor();
+  }
   const bool may_round = math_mode_now(math_mode()) == FP32MathMode::BF32;
   const size_t left_to_aten = steps_.has_all() ? 0 : post_ops().size();
   const bool rounds = may_round && Bf16Weight::is_worth_it(rows, elements, left_to_aten);

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 import ipex
 from ipex import FP32MathMode
+from low_precision import assert_no_worse
 from support import (
     BF32_TOLERANCE,
     FP32_TOLERANCE,
@@ -274,6 +275,30 @@ def test_math_mode_bf32(rows, outputs):
 def test_16_bit_weights_are_not_for_it(dtype):
     model, x = nn.Linear(64, 40).to(dtype), torch.randn(2, 64).to(dtype)
     assert optimized_for(model, x)(x).dtype == dtype
+
+
+@pytest.mark.parametrize("sizes", [(1, 512, 512), (2, 1100, 1001), (1, 1101, 520), (3, 512, 512), (2, 64, 40)], ids=str)
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_row_or_two_of_bfloat16(sizes, bias):
+    """Large weights are read as oneDNN packed them. Post-ops come before the one rounding."""
+    rows, inputs, outputs = sizes
+    model = nn.Sequential(nn.Linear(inputs, outputs, bias), nn.GELU()).eval().bfloat16()
+    x = torch.randn(rows, inputs).bfloat16()
+    optimized = ipex.jit_optimize(torch.jit.trace(model, x))
+    actual, expected = optimized(x), model(x)
+    assert (actual.dtype, actual.stride()) == (expected.dtype, expected.stride())
+    assert_no_worse(actual, expected, copy.deepcopy(model).double()(x.double()), torch.bfloat16)
+    if ipex.isa.has_amx():
+        assert primitive_count(optimized) == (rows > 2 or inputs * outputs < 2**17)
+
+
+@pytest.mark.parametrize("inputs", [512, 513])
+def test_a_nan_of_a_row_of_bfloat16_stays_in_it(inputs):
+    model, x = nn.Linear(inputs, 512).eval().bfloat16(), torch.randn(2, inputs).bfloat16()
+    x[0, inputs - 1] = float("nan")
+    y = ipex.jit_optimize(torch.jit.trace(model, x))(x)
+    assert y[0].isnan().all()
+    assert y[1].isfinite().all()
 
 
 def test_saved_and_copied(tmp_path):
