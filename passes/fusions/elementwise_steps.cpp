@@ -153,10 +153,10 @@ std::optional<NodeAsPostOp> ElementwiseSteps::as_step(Node* node) {
   const Op& op = *op_of(node);
   const bool is_activation = op.has(trait::elementwise | trait::keeps_dtype) && !op.has(trait::chooses);
   const bool has_fraction = found->post_op.find('.') != std::string::npos;
-  const bool is_step = is_logic(found->post_op)
-                           ? reads(*found, [&](const Value* value) { return bools_.count(value) > 0; })
-                           : is_activation || has_fraction ||
-                                 reads(*found, [&](const Value* value) { return floats(value); });
+  const bool is_step =
+      is_logic(found->post_op)
+          ? reads(*found, [&](const Value* value) { return bools_.count(value) > 0; })
+          : is_activation || has_fraction || reads(*found, [&](const Value* value) { return floats(value); });
   return is_step ? found : std::nullopt;
 }
 
