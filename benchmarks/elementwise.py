@@ -1,11 +1,12 @@
 """Times chains of elementwise ops as one op of ipex and as aten's ops, in turn, in TorchScript. Prints Markdown:
 
-OMP_NUM_THREADS=1 python benchmarks/elementwise.py
+OMP_NUM_THREADS=1 python benchmarks/elementwise.py [NAMES OF CHAINS]
 """
 
 from __future__ import annotations
 
 import statistics
+import sys
 
 import torch
 import torch.nn.functional as F
@@ -48,7 +49,18 @@ def excite(x: Tensor, y: Tensor, w: Tensor) -> Tensor:
     return x + y * torch.sigmoid(w * 0.5)
 
 
-CHAINS = (scaled_residual, gate, gelu_by_hand, rotary, decay, excite)
+def branches(x: Tensor, y: Tensor, w: Tensor) -> Tensor:
+    """An activation of two branches."""
+    x = x * 1.0
+    return torch.where(x > 0, x * x * w + y, (torch.expm1(x.clamp(max=-1e-6)) - x) * w + y)
+
+
+def mask(x: Tensor, y: Tensor, w: Tensor) -> Tensor:
+    """Scores of which some are left out."""
+    return (x * 0.125).masked_fill(y > w, -torch.inf)
+
+
+CHAINS = (scaled_residual, gate, gelu_by_hand, rotary, decay, excite, branches, mask)
 CASES = [  # x and y, w
     ((1, 16), (16,)),
     ((1, 16, 64), (64,)),
@@ -83,12 +95,12 @@ def show(chain: object, shape: tuple[int, ...], width: tuple[int, ...], dtype: t
     print(f"| {chain.__name__} | {'x'.join(map(str, shape))} | {name} | {' | '.join(columns)} |", flush=True)
 
 
-def main() -> None:
+def main(chains: list[str]) -> None:
     """A row per case."""
     print("| chain | of | dtype | aten, us | ipex, us | aten / ipex |")
     print("|---|---|---|---:|---:|---:|")
     for dtype in (torch.float32, torch.bfloat16):
-        for chain in CHAINS:
+        for chain in (c for c in CHAINS if not chains or c.__name__ in chains):
             for shape, width in CASES:
                 show(chain, shape, width, dtype)
 
@@ -97,4 +109,4 @@ if __name__ == "__main__":
     # As long as there is a packed op, memory of results is kept.
     packed = ipex.jit_optimize(torch.jit.trace(nn.Linear(8, 8).eval(), torch.randn(1, 8)))
     with torch.inference_mode():
-        main()
+        main(sys.argv[1:])

@@ -94,10 +94,10 @@ def _post_ops() -> list[tuple[str, ...]]:
     text = (ROOT / "runtime" / "packed" / "post_ops.inc").read_text()
     rows = []
     for kind, name, numbers, rest in re.findall(
-        r"^IPEX_(UNARY|BINARY)_POST_OP\((\w+), (\d+), (.*)\)$", text, re.MULTILINE
+        r"^IPEX_(UNARY|BINARY|TERNARY)_POST_OP\((\w+), (\d+), (.*)\)$", text, re.MULTILINE
     ):
         by = "oneDNN, for some numbers" if "if_(" in rest else "oneDNN" if "{" in rest else "aten"
-        rows.append((f"`{name}`", numbers, "yes" if kind == "BINARY" else "", by))
+        rows.append((f"`{name}`", numbers, {"UNARY": "", "BINARY": "yes", "TERNARY": "two"}[kind], by))
     return rows
 
 

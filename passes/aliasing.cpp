@@ -44,31 +44,51 @@ bool may_hand_on(const Op& op) {
   return op.has(trait::carries) || (op.memory != Memory::fresh && op.memory != Memory::no_tensor);
 }
 
-bool overwrites(const Use& use, std::unordered_set<const Node*>& seen);
-
-// Whether somebody overwrites what the node gives. A node seen before has answered already.
-bool results_are_overwritten(const Node* node, std::unordered_set<const Node*>& seen) {
-  if (!seen.insert(node).second) return false;
-  return std::any_of(node->outputs().begin(), node->outputs().end(), [&](const Value* result) {
-    return std::any_of(result->uses().begin(), result->uses().end(),
-                       [&](const Use& next) { return overwrites(next, seen); });
-  });
+// Whether it can be a tensor, or hold one. A constant 0 may be read by slices whose memory is written to.
+bool may_hold_tensors(const c10::TypePtr& type) {
+  if (const auto list = type->cast<c10::ListType>()) return may_hold_tensors(list->getElementType());
+  const c10::TypePtr plain[] = {c10::NumberType::get(), c10::BoolType::get(), c10::StringType::get(),
+                                c10::NoneType::get()};
+  return std::none_of(std::begin(plain), std::end(plain), [&](const auto& t) { return type->isSubtypeOf(*t); });
 }
 
-bool overwrites(const Use& use, std::unordered_set<const Node*>& seen) {
-  const Node* reader = use.user;
-  if (reader->kind() == c10::prim::Return) {
-    // Out of an inner block, into what the node of the block gives. What a caller does is not the graph's to know.
-    const Node* owner = reader->owningBlock()->owningNode();
-    return owner && results_are_overwritten(owner, seen);
+// Looks for a write to what a reader is given. One that comes before `node`, if there is one, in its block is over.
+class WriteAfter {
+ public:
+  explicit WriteAfter(const Node* node) : node_(node) {}
+
+  bool is_made_by(const Use& use) {
+    const Node* reader = use.user;
+    if (!may_hold_tensors(reader->input(use.offset)->type())) return false;
+    if (reader->kind() == c10::prim::Return) {
+      // Out of an inner block, into what the node of the block gives. What a caller does is not the graph's to know.
+      const Node* owner = reader->owningBlock()->owningNode();
+      return owner && reaches_results_of(owner);
+    }
+    const Op* op = op_of(reader);
+    const auto* schema = reader->maybeSchema();
+    if (!op && (!schema || !has_true_schema(reader))) return true;
+    const bool is_over = node_ && reader->owningBlock() == node_->owningBlock() && reader->isBefore(node_);
+    if (!is_over && schema && use.offset < schema->arguments().size() &&
+        writes_elements(schema->arguments()[use.offset])) {
+      return true;
+    }
+    return (!op || may_hand_on(*op)) && reaches_results_of(reader);
   }
-  const Op* op = op_of(reader);
-  const auto* schema = reader->maybeSchema();
-  if (!op && (!schema || !has_true_schema(reader))) return true;
-  if (schema && use.offset < schema->arguments().size() && writes_elements(schema->arguments()[use.offset]))
-    return true;
-  return (!op || may_hand_on(*op)) && results_are_overwritten(reader, seen);
-}
+
+ private:
+  // Whether somebody overwrites what the node gives. A node seen before has answered already.
+  bool reaches_results_of(const Node* node) {
+    if (!seen_.insert(node).second) return false;
+    return std::any_of(node->outputs().begin(), node->outputs().end(), [&](const Value* result) {
+      return std::any_of(result->uses().begin(), result->uses().end(),
+                         [&](const Use& next) { return is_made_by(next); });
+    });
+  }
+
+  const Node* node_;
+  std::unordered_set<const Node*> seen_;
+};
 
 // The tensor in whose memory this one lies: what it is a view of, or the same tensor before it was overwritten. Ops that
 // change a tensor's shape may change its memory, too: set_.
@@ -108,10 +128,13 @@ bool may_write_to(const Node* node, const std::vector<Value*>& values) {
   return std::any_of(values.begin(), values.end(), [&](const Value* value) { return overwritten.contain(value); });
 }
 
-bool overwrites(const Use& use) {
-  std::unordered_set<const Node*> seen;
-  return overwrites(use, seen);
+bool overwrites_after(const Use& use, const Node* node) {
+  // In a loop, what comes from outside of it is overwritten again.
+  const bool is_of_block = use.user->input(use.offset)->node()->owningBlock() == node->owningBlock();
+  return WriteAfter(is_of_block ? node : nullptr).is_made_by(use);
 }
+
+bool overwrites(const Use& use) { return WriteAfter(nullptr).is_made_by(use); }
 
 bool written_between(const Node* first, const Node* second) {
   for (const Node* between = first->next(); between != second; between = between->next()) {

@@ -22,6 +22,9 @@ bool may_write(const Node* node);
 // Whether this reader overwrites the tensor, or hands it, or a view of it, to somebody in the graph who does.
 bool overwrites(const Use& use);
 
+// The same, but for writes that are over when `node` runs.
+bool overwrites_after(const Use& use, const Node* node);
+
 // Whether anything between two nodes of a block may write: then the second may see other values than the first.
 bool written_between(const Node* first, const Node* second);
 

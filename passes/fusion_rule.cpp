@@ -30,7 +30,7 @@ constexpr size_t most_post_ops = 10;
 }  // namespace
 
 FusionRule FusionRule::match(const std::string& ir) && {
-  forms_.push_back({PatternLine(ir), {}, "", ""});
+  forms_.push_back({PatternLine(ir), {}, "", {}});
   return std::move(*this);
 }
 
@@ -43,9 +43,9 @@ FusionRule FusionRule::declines_unless(const std::string& value, Condition condi
   return std::move(*this);
 }
 
-FusionRule FusionRule::append(const std::string& post_op, const std::string& operand) && {
+FusionRule FusionRule::append(const std::string& post_op, std::vector<std::string> operands) && {
   forms_.back().post_op = post_op;
-  forms_.back().operand = operand;
+  forms_.back().operands = std::move(operands);
   return std::move(*this);
 }
 
@@ -72,8 +72,9 @@ std::optional<NodeAsPostOp> FusionRule::as_post_op(Node* node) const {
                                        [&](const auto& r) { return r.condition(line.input(node, r.value)); });
     const auto post_op = meets_all ? fill_in(form.post_op, line, node) : std::nullopt;
     if (!post_op) continue;
-    return NodeAsPostOp{*post_op, line.input(node, "y"),
-                        form.operand.empty() ? nullptr : line.input(node, form.operand)};
+    NodeAsPostOp found{*post_op, line.input(node, "y"), {}};
+    for (const std::string& operand : form.operands) found.operands.push_back(line.input(node, operand));
+    return found;
   }
   return std::nullopt;
 }
@@ -82,7 +83,7 @@ bool FusionRule::apply(const Form& form, Node* node, Context& context) {
   const PatternLine& line = form.line;
   if (!line.fits(node)) return false;
   const Value* y = line.input(node, "y");
-  Value* operand = form.operand.empty() ? nullptr : line.input(node, form.operand);
+  Value* operand = form.operands.empty() ? nullptr : line.input(node, form.operands[0]);
   const auto anchor = Anchor::taking_post_ops(y);
   if (!anchor || anchor->run()->owningBlock() != node->owningBlock()) return false;
   if (operand && !anchor->takes_operands()) return false;

@@ -26,7 +26,7 @@ namespace ipex::passes {
 struct NodeAsPostOp {
   std::string post_op;
   Value* y;
-  Value* operand;  // null where it has none
+  std::vector<Value*> operands;
 };
 
 class FusionRule {
@@ -42,9 +42,9 @@ class FusionRule {
   FusionRule only_if(const std::string& value, Condition condition) &&;
   // Where the condition does not hold, the node is declined for this reason.
   FusionRule declines_unless(const std::string& value, Condition condition, const std::string& reason) &&;
-  // The post-op to append, as "leaky_relu(%slope)", where "-%slope" would be its negative, and the name of the value
-  // that is its operand.
-  FusionRule append(const std::string& post_op, const std::string& operand = "") &&;
+  // The post-op to append, as "leaky_relu(%slope)", where "-%slope" would be its negative, and the names of the values
+  // that are its operands. A packed op takes one at most.
+  FusionRule append(const std::string& post_op, std::vector<std::string> operands = {}) &&;
 
   const std::string& name() const { return name_; }
   bool run(Context& context) const;
@@ -62,7 +62,7 @@ class FusionRule {
     PatternLine line;
     std::vector<Requirement> requirements;
     std::string post_op;
-    std::string operand;
+    std::vector<std::string> operands;
   };
 
   // Whether the node was fused.

@@ -13,6 +13,7 @@ Pass share_subexpressions();
 Pass simplify_sizes();
 Pass split_ternary();
 Pass rewrite_as_linear();
+Pass flatten_before_linear();
 Pass remove_in_place_activations();
 Pass simplify_embedding_bag();
 Pass rewrite_activation_spellings();

@@ -48,6 +48,7 @@ const std::vector<Phase>& phases() {
           remove_idle_slices(),
           remove_idle_conversions(),
           rewrite_as_linear(),
+          flatten_before_linear(),
           simplify_embedding_bag(),
           // After dropout is gone, which may stand inside a spelling; before the fusions, which know the ops only.
           rewrite_activation_spellings(),

@@ -120,7 +120,8 @@ std::vector<Match> Spelling::matches(const std::string& name, Value* value, cons
 std::optional<std::string> Spelling::reason_against_writers(const Match& match) const {
   for (const auto& [name, value] : match.values) {
     for (const Use& use : value->uses()) {
-      if (!contains(match.nodes, use.user) && overwrites(use)) return name + " is overwritten";
+      if (!contains(match.nodes, use.user) && overwrites_after(use, match.nodes.front()))
+        return name + " is overwritten";
     }
   }
   return std::nullopt;

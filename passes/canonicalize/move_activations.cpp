@@ -23,10 +23,12 @@ bool is_activation(const Node* node) { return has_trait(node, trait::elementwise
 
 bool is_view(const Node* node) { return has_trait(node, trait::reshapes) || has_trait(node, trait::moves_dimensions); }
 
-// Whether a linear or a convolution computes `value`, with views, and activations that were moved to it.
+// Whether a linear or a convolution computes `value`, with views, and a batch_norm and activations that were moved to it.
 bool comes_from_product(const Value* value) {
-  while (is_activation(value->node()) || is_view(value->node())) value = value->node()->input(0);
-  static const OpName linear("aten::linear");
+  static const OpName linear("aten::linear"), batch_norm("aten::batch_norm");
+  while (is_activation(value->node()) || is_view(value->node()) || batch_norm.is_of(value->node())) {
+    value = value->node()->input(0);
+  }
   return linear.is_of(value->node()) || has_trait(value->node(), trait::convolves);
 }
 

@@ -34,7 +34,7 @@ const FusionRule rule =
         .match("%z = aten::leaky_relu_?(%y, %slope)")
         .append("leaky_relu(%slope)")
         .match("%z = aten::prelu(%y, %weight)")
-        .append("prelu", "weight")
+        .append("prelu", {"weight"})
         .match("%z = aten::elu_?(%y, %alpha, %scale, %input_scale)")
         .append("elu(%alpha,%scale,%input_scale)")
         .match("%z = aten::selu_?(%y)")

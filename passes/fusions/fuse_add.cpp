@@ -18,21 +18,21 @@ const FusionRule rule = FusionRule("fuse_add")
                             .match("%z = aten::add(%y, %other, %alpha)")
                             .only_if("other", is_tensor)
                             .only_if("alpha", is_one)
-                            .append("add", "other")
+                            .append("add", {"other"})
                             .match("%z = aten::add(%y, %other, %alpha)")
                             .only_if("other", is_tensor)
-                            .append("add_scaled(%alpha)", "other")
+                            .append("add_scaled(%alpha)", {"other"})
                             .match("%z = aten::add_(%y, %other, %alpha)")
                             .only_if("other", is_tensor)
                             .only_if("alpha", is_one)
-                            .append("add_", "other")
+                            .append("add_", {"other"})
                             .match("%z = aten::add_(%y, %other, %alpha)")
                             .only_if("other", is_tensor)
-                            .append("add_scaled_(%alpha)", "other")
+                            .append("add_scaled_(%alpha)", {"other"})
                             .match("%z = aten::add(%other, %y, %alpha)")
                             .only_if("other", is_tensor)
                             .declines_unless("alpha", is_one, "alpha is not 1")
-                            .append("radd", "other");
+                            .append("radd", {"other"});
 IPEX_REGISTER_FUSION(rule);
 
 }  // namespace

@@ -8,14 +8,13 @@
 //
 // A group is a tree of ops that ends in the one whose result others need; values in between have no readers outside. The
 // steps are data: post-ops, as packed ops have them, with the numbers of what they read (runtime/ops/elementwise/steps.h).
-// The rules of the fusions say which op is which post-op, and the lines below what only this pass takes.
+// elementwise_steps.cpp says which ops can be steps. Bools, which comparisons give, stay inside: a group ends in floats.
 //
 // A norm that is expanded to the shape of what it was taken of, as in F.normalize, is read as it is before: a step broadcasts
 // by itself.
 //
 // Runs after all fusions and the layout passes. Declines an op that stands alone, unless ours is the faster one; what may
 // be integers (arithmetic on sizes is traced as tensors too); and leaves out what memory is overwritten after.
-#include <ipex/post_ops.h>
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
@@ -23,9 +22,7 @@
 #include <unordered_set>
 
 #include "aliasing.h"
-#include "constants.h"
-#include "floating.h"
-#include "fusion_rule.h"
+#include "fusions/elementwise_steps.h"
 #include "graph_walk.h"
 #include "passes.h"
 #include "single_pixel.h"
@@ -37,105 +34,9 @@ namespace {
 // The kernel holds the values of a block in the first cache.
 constexpr size_t most_steps = 32, most_inputs = 12;
 
-bool has_fused_power(const Value* exponent) {
-  const auto found = number(exponent);
-  return found == 3 || found == -1 || found == -.5;
-}
-
-const FusionRule& rule_of_our_own() {
-  static const FusionRule rule = FusionRule("fuse_elementwise")
-                                     .match("%z = aten::rsqrt(%y)")
-                                     .append("rsqrt")
-                                     .match("%z = aten::reciprocal(%y)")
-                                     .append("reciprocal")
-                                     .match("%z = aten::pow.Tensor_Scalar(%y, %exponent)")
-                                     .only_if("exponent", has_fused_power)
-                                     .append("pow(%exponent)")
-                                     .match("%z = aten::sub(%y, %other, %alpha)")
-                                     .only_if("other", is_tensor)
-                                     .append("sub_scaled(%alpha)", "other")
-                                     .match("%z = aten::rsub(%y, %other, %alpha)")
-                                     .only_if("other", is_tensor)
-                                     .only_if("alpha", is_one)
-                                     .append("rsub", "other")
-                                     .match("%z = ipex::add_like(%y, %other, %alpha)")
-                                     .only_if("alpha", is_one)
-                                     .append("add_", "other")
-                                     .match("%z = ipex::sub_like(%y, %other, %alpha)")
-                                     .only_if("alpha", is_one)
-                                     .append("sub_", "other")
-                                     .match("%z = ipex::mul_like(%y, %other)")
-                                     .append("mul_", "other")
-                                     .match("%z = ipex::div_like(%y, %other)")
-                                     .append("div_", "other");
-  return rule;
-}
-
-// An op that can be a step.
-struct Step {
-  NodeAsPostOp op;
-  int writes_before;  // how many nodes of its block before it may write
-};
-
-// What the pass knows of a graph before it changes anything.
-class Steps {
- public:
-  explicit Steps(const std::shared_ptr<Graph>& graph) { look_at(graph->block()); }
-
-  const Step* of(const Node* node) const {
-    const auto found = steps_.find(node);
-    return found == steps_.end() ? nullptr : &found->second;
-  }
-
- private:
-  void look_at(Block* block) {
-    int writes = 0;
-    for (Node* node : block->nodes()) {
-      for (Block* inner : node->blocks()) look_at(inner);
-      const Op* op = op_of(node);
-      if (op && op->memory == Memory::fresh && node->outputs().size() == 1) {
-        if (auto post_op = as_step(node, *op)) steps_.emplace(node, Step{std::move(*post_op), writes});
-      }
-      // What is made of floats is taken for floats too.
-      const auto inputs = node->inputs();
-      const bool gives_tensors = op && (op->memory != Memory::no_tensor || op->has(trait::carries));
-      if (gives_tensors &&
-          std::any_of(inputs.begin(), inputs.end(), [&](const Value* input) { return floats(input); })) {
-        floating_.insert(node->outputs().begin(), node->outputs().end());
-      }
-      writes += may_write(node);
-    }
-  }
-
-  std::optional<NodeAsPostOp> as_step(Node* node, const Op& op) {
-    std::optional<NodeAsPostOp> found;
-    for (const FusionRule& rule : fusion_rules()) {
-      if (!found) found = rule.as_post_op(node);
-    }
-    if (!found) found = rule_of_our_own().as_post_op(node);
-    if (!found || !has_tensor_type(found->y) || (found->operand && !has_tensor_type(found->operand)) ||
-        !ipex::has_elementwise_kernel(found->post_op)) {
-      return std::nullopt;
-    }
-    const bool is_activation = op.has(trait::elementwise | trait::keeps_dtype) && !op.has(trait::chooses);
-    const bool has_fraction = found->post_op.find('.') != std::string::npos;
-    if (!is_activation && !has_fraction && !floats(found->y) && !(found->operand && floats(found->operand))) {
-      return std::nullopt;
-    }
-    floating_.insert(node->output());
-    return found;
-  }
-
-  // Whether it is likely that the value is of a floating dtype. Integers are right too, as aten computes them, but not fast.
-  bool floats(const Value* value) const { return floating_.count(value) || is_floating(value); }
-
-  std::unordered_map<const Node*, Step> steps_;
-  std::unordered_set<const Value*> floating_;
-};
-
 class Group {
  public:
-  Group(const Steps& steps, Node* root) : steps_(steps), root_(root) {
+  Group(const ElementwiseSteps& steps, Node* root) : steps_(steps), root_(root) {
     add(root);
     // A producer may have to wait until its other readers are in.
     for (bool grows = true; grows;) {
@@ -155,9 +56,10 @@ class Group {
   size_t size() const { return nodes_.size(); }
 
   // One op alone is, where ours is the faster one and aten would not work in place, and where ours can give the 8-bit
-  // numbers that are made of its result.
+  // numbers that are made of its result. In aten a mask costs a jump for each element, in place too.
   bool is_worth_it() const {
-    return nodes_.size() > 1 || is_read_as_bytes() || (is_faster(steps_.of(root_)->op) && !separated_op(root_));
+    const NodeAsPostOp& op = steps_.of(root_)->op;
+    return nodes_.size() > 1 || is_read_as_bytes() || is_choice(op) || (is_faster(op) && !separated_op(root_));
   }
 
   const std::vector<Node*>& nodes() const { return nodes_; }
@@ -175,7 +77,7 @@ class Group {
     for (Node* node : nodes_) {
       const NodeAsPostOp& op = steps_.of(node)->op;
       std::string text = op.post_op + ' ' + std::to_string(numbers.at(op.y));
-      if (op.operand) text += ' ' + std::to_string(numbers.at(op.operand));
+      for (const Value* operand : op.operands) text += ' ' + std::to_string(numbers.at(operand));
       texts.push_back(text);
       numbers.emplace(node->output(), numbers.size());
     }
@@ -189,11 +91,15 @@ class Group {
   }
 
  private:
+  static bool is_choice(const NodeAsPostOp& op) {
+    return op.post_op.starts_with("where") || op.post_op.starts_with("masked_fill");
+  }
+
   static bool is_faster(const NodeAsPostOp& op) {
-    static const std::unordered_set<std::string> faster{"tanh", "gelu_tanh", "exp",  "log",     "mish",
-                                                        "elu",  "selu",      "celu", "softplus"};
+    static const std::unordered_set<std::string> faster{"tanh", "gelu_tanh", "exp",  "log",      "expm1", "log1p",
+                                                        "mish", "elu",       "selu", "softplus", "celu"};
     // The gated image lies in memory that is kept between calls.
-    if (op.operand) return is_single_pixel(op.y) != is_single_pixel(op.operand);
+    if (op.operands.size() == 1) return is_single_pixel(op.y) != is_single_pixel(op.operands[0]);
     return faster.count(op.post_op.substr(0, op.post_op.find('('))) > 0;
   }
 
@@ -206,8 +112,11 @@ class Group {
 
   std::vector<Value*> values_read(const Node* node) const {
     const NodeAsPostOp& op = steps_.of(node)->op;
-    if (op.operand && op.operand != op.y) return {op.y, op.operand};
-    return {op.y};
+    std::vector<Value*> values{op.y};
+    for (Value* operand : op.operands) {
+      if (std::find(values.begin(), values.end(), operand) == values.end()) values.push_back(operand);
+    }
+    return values;
   }
 
   void add(Node* node) {
@@ -216,7 +125,7 @@ class Group {
   }
 
   bool can_join(const Node* node) const {
-    const Step* step = steps_.of(node);
+    const ElementwiseStep* step = steps_.of(node);
     if (!step || members_.count(node) || node->owningBlock() != root_->owningBlock() ||
         step->writes_before != steps_.of(root_)->writes_before) {
       return false;
@@ -247,14 +156,14 @@ class Group {
     return count;
   }
 
-  const Steps& steps_;
+  const ElementwiseSteps& steps_;
   Node* root_;
   std::vector<Node*> nodes_;  // in the order of the graph, when all are in
   std::unordered_set<const Node*> members_;
 };
 
 // From the end, so that a group is as large as it can be.
-bool run_in(Context& context, const Steps& steps, Block* block) {
+bool run_in(Context& context, const ElementwiseSteps& steps, Block* block) {
   std::vector<Node*> nodes(block->nodes().begin(), block->nodes().end());
   std::unordered_set<const Node*> taken;
   bool changed = false;
@@ -262,7 +171,12 @@ bool run_in(Context& context, const Steps& steps, Block* block) {
     Node* node = *it;
     if (taken.count(node)) continue;
     for (Block* inner : node->blocks()) changed |= run_in(context, steps, inner);
-    if (!steps.of(node)) continue;
+    const ElementwiseStep* step = steps.of(node);
+    if (!step) continue;
+    if (step->gives_bools) {
+      context.declined(node, "others read its bools");
+      continue;
+    }
     Group group(steps, node);
     if (!group.is_worth_it()) {
       context.declined(node, "no elementwise op stands before it that it could share a pass over memory with");
@@ -316,7 +230,7 @@ bool remove_expansions(Block* block) {
 
 bool run(Context& context) {
   const bool changed = remove_expansions(context.graph->block());
-  const Steps steps(context.graph);
+  const ElementwiseSteps steps(context.graph);
   return run_in(context, steps, context.graph->block()) || changed;
 }
 

@@ -1,4 +1,5 @@
-// separate_arithmetic: arithmetic that overwrites its first operand gives a tensor of its own, where nobody can tell.
+// separate_arithmetic: arithmetic that overwrites its first operand, and a mask that does, give a tensor of their own, where
+// nobody can tell.
 //
 //   before   %p = aten::slice(%joined, ..)    %z = aten::add_(%p, %other, %alpha)
 //   after    %p = aten::slice(%joined, ..)    %z = ipex::add_like(%p, %other, %alpha)
@@ -17,7 +18,8 @@ namespace {
 const std::pair<const char*, const char*> ops[] = {{"aten::add_.Tensor", "ipex::add_like"},
                                                    {"aten::sub_.Tensor", "ipex::sub_like"},
                                                    {"aten::mul_.Tensor", "ipex::mul_like"},
-                                                   {"aten::div_.Tensor", "ipex::div_like"}};
+                                                   {"aten::div_.Tensor", "ipex::div_like"},
+                                                   {"aten::masked_fill_.Scalar", "ipex::masked_fill_like"}};
 
 bool run(Context& context) {
   bool changed = false;

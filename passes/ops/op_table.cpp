@@ -18,7 +18,7 @@ constexpr const char* not_foldable = "left to aten: its statistics can't be fold
 constexpr const char* alone = "left to aten: nothing to fuse it with";
 
 // What a dtype, a layout and the like say of a fresh result, an op in place has no use for.
-constexpr Traits of_fresh_results = elementwise | chooses | promotes | any_layout;
+constexpr Traits of_fresh_results = elementwise | chooses | promotes | any_layout | gives_bools;
 
 // Where run ops have what passes edit.
 constexpr PackedForm with_operands{}, of_a_chain{.operands = -1, .eager_layout = -1},
@@ -120,9 +120,10 @@ std::vector<Op> rows() {
   table.with_in_place("clamp", fresh, elementwise | any_layout).left(not_taken);
   table.with_in_place(
       "reciprocal sin cos tan floor ceil trunc frac sign log2 log10 log1p expm1 exp2 erfc sinh cosh asin acos atan "
-      "logical_not bitwise_not nan_to_num threshold",
+      "bitwise_not nan_to_num threshold",
       fresh, elementwise);
-  table.ops("isnan isinf isfinite", fresh, elementwise);
+  table.with_in_place("logical_not", fresh, elementwise | gives_bools);
+  table.ops("isnan isinf isfinite", fresh, elementwise | gives_bools);
   table.ops("prelu", fresh, keeps_dtype | any_layout).left(not_taken);
   table.ops("glu", fresh, keeps_dtype);
 
@@ -145,9 +146,11 @@ std::vector<Op> rows() {
   table.ops("where.self where.ScalarOther where.ScalarSelf where.Scalar", fresh).left(not_taken);
   table.with_in_place(
       "eq.Tensor eq.Scalar ne.Tensor ne.Scalar lt.Tensor lt.Scalar le.Tensor le.Scalar gt.Tensor gt.Scalar ge.Tensor "
-      "ge.Scalar logical_and logical_or logical_xor bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor "
-      "bitwise_and.Scalar bitwise_or.Scalar remainder.Tensor remainder.Scalar atan2 "
-      "lerp.Scalar lerp.Tensor addcmul addcdiv fmod.Tensor fmod.Scalar",
+      "ge.Scalar logical_and logical_or logical_xor",
+      fresh, gives_bools);
+  table.with_in_place(
+      "bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor bitwise_and.Scalar bitwise_or.Scalar remainder.Tensor "
+      "remainder.Scalar atan2 lerp.Scalar lerp.Tensor addcmul addcdiv fmod.Tensor fmod.Scalar",
       fresh);
 
   table.ops("floor_divide floor_divide.Scalar __and__.Tensor __or__.Tensor __xor__.Tensor", fresh);
@@ -327,6 +330,7 @@ std::vector<Op> rows() {
   table.ops("ipex::cat_batch_norm", fresh, any_layout | rounds);
   table.ops("ipex::group_norm ipex::native_group_norm", fresh, keeps_dtype | any_layout | trait::takes_post_ops);
   table.ops("ipex::instance_norm", fresh, keeps_dtype | contiguous_in_eager | trait::takes_post_ops);
+  table.ops("ipex::masked_fill_like", fresh, keeps_dtype).left(not_taken);
   table.ops("ipex::add_like ipex::sub_like ipex::mul_like ipex::div_like", fresh, keeps_dtype | any_layout)
       .left(not_taken);
   table.ops("ipex::elementwise", fresh, rounds);

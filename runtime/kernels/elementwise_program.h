@@ -8,7 +8,7 @@
 
 namespace ipex::runtime {
 
-// Of y, and of `other` where it has a second operand; a, b and c are numbers.
+// Of y, and of `other` and `third` where it has more operands; a, b and c are numbers. What is true is 1, what is false 0.
 enum class Operation {
   relu,
   leaky_relu,  // a
@@ -24,14 +24,23 @@ enum class Operation {
   gelu_erf,
   gelu_tanh,
   exp,
+  expm1,
   log,
+  log1p,
   abs,
   neg,
   sqrt,
   rsqrt,
   reciprocal,
+  floor,
+  ceil,
+  trunc,
+  round,
+  sign,
   square,
   cube,
+  fourth_power,
+  reciprocal_of_square,
   add_number,  // a, as below
   rsub_number,
   mul_number,
@@ -43,13 +52,36 @@ enum class Operation {
   mul,
   div,
   maximum,
-  minimum
+  minimum,
+  // Of floats, with other or with a.
+  equal,
+  not_equal,
+  less,
+  less_or_equal,
+  greater,
+  greater_or_equal,
+  equal_number,
+  not_equal_number,
+  less_number,
+  less_or_equal_number,
+  greater_number,
+  greater_or_equal_number,
+  // Of what is true or false.
+  logical_and,
+  logical_or,
+  logical_xor,
+  logical_not,
+  // Some operand of these is true or false.
+  where,            // y ? other : third
+  where_or_number,  // y ? other : a
+  where_number_or,  // y ? a : other
+  masked_fill       // other ? a : y
 };
 
 // Values are numbered: the inputs first, then places for what steps give.
 struct ProgramStep {
   Operation operation;
-  int y, other;  // other is y where there is none
+  int y, other, third;  // y where there is none
   int result;
   float a, b, c;
 };
@@ -65,7 +97,7 @@ struct ProgramInput {
   const void* data;
   InputSpread spread;
   const int64_t* strides;  // per dimension of the program
-  // Of 8-bit numbers, each of which stands for (number - zero_point) * scale. Else 0: elements are of the program's format.
+  // Of bytes, each of which stands for (byte - zero_point) * scale. Else 0: elements are of the program's format.
   float scale = 0, zero_point = 0;
 };
 

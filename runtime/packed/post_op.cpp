@@ -23,11 +23,19 @@ Steps if_(bool condition, Steps steps, Steps otherwise = {}) { return condition 
 const PostOpKind table[] = {
 #define IPEX_UNARY_POST_OP(name, count, expression, ...)                                                      \
   {#name, count, false, []([[maybe_unused]] const std::vector<double>& a) -> Steps { return {__VA_ARGS__}; }, \
-   [](Tensor y, const Tensor&, [[maybe_unused]] const PostOpArguments& a) -> Tensor { return expression; }},
-#define IPEX_BINARY_POST_OP(name, count, expression, ...)                                 \
-  {#name, count, true, [](const std::vector<double>&) -> Steps { return {__VA_ARGS__}; }, \
-   [](Tensor y, const Tensor& other, [[maybe_unused]] const PostOpArguments& a) -> Tensor { return expression; }},
+   [](Tensor y, const Tensor&, const Tensor&, [[maybe_unused]] const PostOpArguments& a) -> Tensor {          \
+     return expression;                                                                                       \
+   }},
+#define IPEX_BINARY_POST_OP(name, count, expression, ...)                                                  \
+  {#name, count, true, [](const std::vector<double>&) -> Steps { return {__VA_ARGS__}; },                  \
+   [](Tensor y, const Tensor& other, const Tensor&, [[maybe_unused]] const PostOpArguments& a) -> Tensor { \
+     return expression;                                                                                    \
+   }},
+#define IPEX_TERNARY_POST_OP(name, count, expression)                      \
+  {#name, count, true, [](const std::vector<double>&) { return Steps(); }, \
+   [](Tensor y, const Tensor& other, const Tensor& third, const PostOpArguments&) -> Tensor { return expression; }},
 #include "packed/post_ops.inc"
+#undef IPEX_TERNARY_POST_OP
 #undef IPEX_UNARY_POST_OP
 #undef IPEX_BINARY_POST_OP
 };

@@ -29,8 +29,9 @@ struct PostOpKind {
   size_t argument_count;
   bool takes_operand;
   Steps (*steps)(const std::vector<double>& a);
-  // The same thing in aten, for what oneDNN can't do exactly. `other` is undefined for a unary op.
-  at::Tensor (*reference)(at::Tensor y, const at::Tensor& other, const PostOpArguments& a);
+  // The same thing in aten, for what oneDNN can't do exactly. `other` is undefined for a unary op, `third` where it has no
+  // third operand.
+  at::Tensor (*reference)(at::Tensor y, const at::Tensor& other, const at::Tensor& third, const PostOpArguments& a);
 };
 
 struct PostOp {
@@ -39,7 +40,9 @@ struct PostOp {
   // Empty when it is left to aten.
   Steps steps;
 
-  at::Tensor apply(const at::Tensor& y, const at::Tensor& other) const { return kind->reference(y, other, arguments); }
+  at::Tensor apply(const at::Tensor& y, const at::Tensor& other, const at::Tensor& third = {}) const {
+    return kind->reference(y, other, third, arguments);
+  }
 };
 
 using PostOps = std::vector<PostOp>;

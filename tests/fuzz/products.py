@@ -48,6 +48,17 @@ def query_key_value(p: Program, v: Value) -> Value | None:
     return p.let(joined, made[0].shape) if p.choose.chance(50) else made[-1]
 
 
+@anchor(2)
+def normalized_rows(p: Program, v: Value) -> Value | None:
+    """A linear and a batch_norm of its flattened rows."""
+    if len(v.shape) not in (3, 4) or v.dtype != "float32":
+        return None
+    features, out = v.shape[-1], p.choose.pick(CHANNELS)
+    y = p.let(f"F.linear({v.name}, {p.parameter((out, features), features)})", (*v.shape[:-1], out))
+    norm = p.member("m", f"nn.BatchNorm1d({(*v.shape[2:-1], out)[0]})")
+    return p.let(f"{norm}({y.name}.flatten(0, 1)).reshape_as({y.name})", y.shape)
+
+
 @anchor(12)
 def matrix_product(p: Program, v: Value) -> Value | None:
     if len(v.shape) < 2 or v.dtype != "float32":

@@ -148,6 +148,19 @@ def split(p: Program, v: Value) -> Value | None:
     return second
 
 
+@other(2)
+def put_together(p: Program, v: Value) -> Value | None:
+    """Two pieces that are copied into new memory, as the keys of some attention are."""
+    if not v.shape or v.shape[-1] < 2:
+        return None
+    cut, made = v.shape[-1] // 2, Value(p.fresh("v"), v.shape, v.dtype)
+    p.line(f"{made.name} = {v.name}.new_empty({v.name}.size())")
+    p.line(f"{made.name}[..., :{cut}] = {v.name}[..., :{cut}]")
+    p.line(f"{made.name}[..., {cut}:] = {v.name}[..., {cut}:] * 2")
+    p.values.append(made)
+    return made
+
+
 @other(6)
 def normalize(p: Program, v: Value) -> Value | None:
     if not v.shape or v.dtype != "float32":

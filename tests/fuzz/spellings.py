@@ -49,6 +49,19 @@ ACTIVATIONS = (
         "torch.pow(2.0, {v})",
         "torch.reciprocal({v})",
     ),
+    ("torch.pow({v}, 4)", "torch.pow({v}, -2)", "torch.ceil({v})", "torch.trunc({v})", "torch.log1p(torch.abs({v}))"),
+    (
+        "torch.where({v} > 0, {v}, 0.1 * {v})",
+        "torch.where({v} > 0, {v} * {v}, torch.expm1({v}))",
+        "torch.where({v} < 0.3, 0.5, {v})",
+        "torch.where(({v} > -1) & ~({v} >= 1) | ({v} == 0), {v} * {v}, 0.0)",
+        "torch.where(torch.logical_xor({v} > -0.5, {v} <= 0.5), {v}, {v}.new_tensor(0.25))",
+    ),
+    (
+        "{v}.masked_fill({v} <= -1, -2.0)",
+        "{v}.masked_fill_({v} > 1, float('inf'))",
+        "{v}.masked_fill(torch.logical_not({v} != 0), 1)",
+    ),
     ("-{v}", "{v}.neg_()", "torch.sin({v})", "torch.pow({v}, 0)", "torch.pow({v}, 1)"),
     (
         "0.5 * {v} * (1.0 + torch.tanh(0.7978845608028654 * ({v} + 0.044715 * {v} * {v} * {v})))",
@@ -116,6 +129,7 @@ BINARY = (
         "torch.where({a} > 0, {a}, {b})",
         "torch.clamp({a}, {b})",
     ),
+    *("torch.where({a} >= {b}, {b}, {a})", "torch.where(({a} > {b}) | ({b} < {s}), {a}, {b})"),
     *("torch.addcmul({a}, {a}, {b}, value={s})", "torch.lerp({a}, {b}, {s})"),
 )
 AUGMENTED = ("+=", "*=", "-=", "/=")

@@ -86,9 +86,8 @@ struct Rotary {
       stride *= joined.sizes[static_cast<size_t>(i)];
     }
     Layout first, second, sum;
-    const bool fits = result_layout(of_x, &of_cos, /*is_binary=*/true, first) &&
-                      result_layout(joined, &of_sin, /*is_binary=*/true, second) &&
-                      result_layout(first, &second, /*is_binary=*/true, sum);
+    const bool fits = result_layout({&of_x, &of_cos}, first) && result_layout({&joined, &of_sin}, second) &&
+                      result_layout({&first, &second}, sum);
     TORCH_INTERNAL_ASSERT(fits);
     return sum;
   }

@@ -50,11 +50,11 @@ Order strides_in(const Layout& result, const Layout& operand) {
 }
 
 // The order that TensorIterator gives to dimensions: by the strides of the first operand that tells two apart.
-Order order_by_strides(const Layout& result, const Order* operands, size_t count) {
+Order order_by_strides(const Layout& result, at::ArrayRef<Order> operands) {
   const auto compare = [&](int64_t inner, int64_t outer) {
     const auto i = static_cast<size_t>(inner), o = static_cast<size_t>(outer);
-    for (size_t operand = 0; operand < count; ++operand) {
-      const int64_t first = operands[operand][i], second = operands[operand][o];
+    for (const Order& operand : operands) {
+      const int64_t first = operand[i], second = operand[o];
       if (first == 0 || second == 0) continue;
       if (first != second) return first < second ? -1 : 1;
       if (result.sizes[i] > result.sizes[o]) return 1;
@@ -115,6 +115,8 @@ bool Layout::is_as_new() const {
   return true;
 }
 
+void Layout::lay_out_as_new() { lay_out(*this, order_of_new(dimensions)); }
+
 bool Layout::is_dense() const {
   Order order;
   std::iota(order.begin(), order.begin() + dimensions, 0);
@@ -123,22 +125,23 @@ bool Layout::is_dense() const {
   return lies_in_order(*this, order);
 }
 
-bool result_layout(const Layout& a, const Layout* b, bool is_binary, Layout& result) {
-  // A number is a tensor without dimensions.
-  const bool same_shape = b ? a.all_sizes() == b->all_sizes() : !is_binary || a.dimensions == 0;
-  if (!b || same_shape) {
-    result.dimensions = a.dimensions;
-    result.sizes = a.sizes;
-  } else if (!broadcast_sizes(a, *b, result)) {
-    return false;
+bool result_layout(at::ArrayRef<const Layout*> operands, Layout& result) {
+  const Layout& first = *operands[0];
+  const auto all = [&](const auto& holds) {
+    return std::all_of(operands.begin(), operands.end(), [&](const Layout* operand) { return holds(*operand); });
+  };
+  const bool same_shape = all([&](const Layout& operand) { return operand.all_sizes() == first.all_sizes(); });
+  result.dimensions = first.dimensions;
+  result.sizes = first.sizes;
+  for (size_t i = 1; i < operands.size() && !same_shape; ++i) {
+    if (const Layout so_far = result; !broadcast_sizes(so_far, *operands[i], result)) return false;
   }
-  if (a.is_as_new() && (!b || b->is_as_new())) {
-    lay_out(result, order_of_new(result.dimensions));
+  const Order as_new = order_of_new(result.dimensions);
+  if (all([](const Layout& operand) { return operand.is_as_new(); })) {
+    lay_out(result, as_new);
     return true;
   }
   if (same_shape) {
-    const auto all = [&](const auto& holds) { return holds(a) && (!b || holds(*b)); };
-    const Order as_new = order_of_new(result.dimensions);
     if (all([&](const Layout& operand) { return lies_in_order(operand, as_new); })) {
       lay_out(result, as_new);
       return true;
@@ -147,13 +150,14 @@ bool result_layout(const Layout& a, const Layout* b, bool is_binary, Layout& res
       lay_out(result, channels_last);
       return true;
     }
-    if (a.is_dense() && (!b || a.all_strides() == b->all_strides())) {
-      result.strides = a.strides;
+    if (first.is_dense() && all([&](const Layout& operand) { return operand.all_strides() == first.all_strides(); })) {
+      result.strides = first.strides;
       return true;
     }
   }
-  const Order operands[2] = {strides_in(result, a), b ? strides_in(result, *b) : Order{}};
-  lay_out(result, order_by_strides(result, operands, b ? 2 : 1));
+  c10::SmallVector<Order, 3> strides;
+  for (const Layout* operand : operands) strides.push_back(strides_in(result, *operand));
+  lay_out(result, order_by_strides(result, strides));
   return true;
 }
 

@@ -21,11 +21,12 @@ struct Layout {
   int64_t elements() const;
   // With exactly the strides of a new contiguous tensor, dimensions of size 1 included.
   bool is_as_new() const;
+  void lay_out_as_new();
   // Without gaps, and no element twice.
   bool is_dense() const;
 };
 
-// Of an op with one tensor, one tensor and a number (is_binary), or two. False where the shapes don't go together.
-bool result_layout(const Layout& a, const Layout* b, bool is_binary, Layout& result);
+// Of an op with up to three operands; a number is one without dimensions. False where the shapes don't go together.
+bool result_layout(at::ArrayRef<const Layout*> operands, Layout& result);
 
 }  // namespace ipex::runtime

@@ -6,12 +6,13 @@
 //   ipex::elementwise.of_bytes(inputs, steps, affines, result) -> the same of inputs that are numbers: affines has the scale
 //     and the zero point of each input, a scale of 0 for float32. result is a scale and a zero point, or empty: floats.
 //
-// The kernels take float32, bfloat16 and float16, in any layout and broadcast in any way. Numbers of 16 bits are rounded
-// after each step, as eager rounds them. The result has the strides that eager would give it. All else is computed by aten,
-// step by step; a profiler shows that, with the reason, under the name of the op.
+// The kernels take float32, bfloat16 and float16, and bool for what chooses among them, in any layout and broadcast in any
+// way. Numbers of 16 bits are rounded after each step, as eager rounds them. The result has the strides that eager would give
+// it. All else is computed by aten, step by step; a profiler shows that, with the reason, under the name of the op.
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
+#include <c10/util/overflows.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -25,12 +26,39 @@ namespace {
 
 using at::Tensor;
 
+// That of the inputs that are no bools. Undefined where all are.
+at::ScalarType dtype_of(at::TensorList inputs) {
+  for (const Tensor& input : inputs) {
+    if (input.scalar_type() != at::kBool) return input.scalar_type();
+  }
+  return at::ScalarType::Undefined;
+}
+
+// Whether steps of this dtype get bools where they take them, and floats elsewhere.
+const char* reason_for_dtypes(at::TensorList inputs, const NamedSteps& steps) {
+  c10::SmallVector<bool, 32> is_bool;
+  for (const Tensor& input : inputs) is_bool.push_back(input.scalar_type() == at::kBool);
+  for (const NamedStep& step : steps) {
+    const auto gives = gives_bool(step.program.operation,
+                                  {is_bool[step.operand(0)], is_bool[step.operand(1)], is_bool[step.operand(2)]});
+    if (!gives) return "a step takes other dtypes";
+    is_bool.push_back(*gives);
+  }
+  return is_bool.back() ? "its result is of bools" : nullptr;
+}
+
+// Whether aten refuses the number, which a float holds, as one of the dtype.
+bool overflows(float number, at::ScalarType dtype) {
+  return (dtype == at::kHalf && c10::overflows<at::Half>(number)) ||
+         (dtype == at::kBFloat16 && c10::overflows<at::BFloat16>(number));
+}
+
 const char* reason_for_aten(at::TensorList inputs, const NamedSteps& steps) {
   if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
-  const at::ScalarType dtype = inputs[0].scalar_type();
+  const at::ScalarType dtype = dtype_of(inputs);
   if (dtype != at::kFloat && dtype != at::kBFloat16 && dtype != at::kHalf) return "its inputs are of another dtype";
   for (const Tensor& input : inputs) {
-    if (input.scalar_type() != dtype) return "its inputs are of several dtypes";
+    if (input.scalar_type() != dtype && input.scalar_type() != at::kBool) return "its inputs are of several dtypes";
     if (!is_plain_cpu(input)) return "an input is not a plain CPU tensor";
     if (input.numel() == 0 || input.dim() > Layout::most_dimensions) return "an input is empty, or has many dimensions";
     if (wants_gradient(input)) return "an input requires a gradient";
@@ -44,7 +72,11 @@ const char* reason_for_aten(at::TensorList inputs, const NamedSteps& steps) {
   if (dtype == at::kHalf && std::any_of(steps.begin(), steps.end(), is_root_as_power)) {
     return "no kernel has one of its steps for float16";
   }
-  return nullptr;
+  const auto is_refused = [&](const NamedStep& step) {
+    return step.program.operation == Operation::masked_fill && overflows(step.program.a, dtype);
+  };
+  if (std::any_of(steps.begin(), steps.end(), is_refused)) return "its dtype has no such number";
+  return reason_for_dtypes(inputs, steps);
 }
 
 // The inputs, with integers that have no dimensions, as sizes in a trace, in float32: beside a tensor of float32 they count
@@ -56,9 +88,14 @@ std::vector<Tensor> with_numbers_in_float(at::TensorList inputs, const NamedStep
     const Tensor& input = inputs[static_cast<size_t>(value)];
     return input.dim() == 0 && at::isIntegralType(input.scalar_type(), /*includeBool=*/false) && is_plain_cpu(input);
   };
-  if (inputs[0].scalar_type() != at::kFloat) return changed;
+  if (dtype_of(inputs) != at::kFloat) return changed;
   for (const NamedStep& step : steps) {
     if (is_integer(step.program.y) && (step.form != StepForm::binary || is_integer(step.program.other))) return changed;
+    const bool has_third = step.operands == 3;
+    if (step.form == StepForm::ternary && is_integer(step.program.other) &&
+        (!has_third || is_integer(step.program.third))) {
+      return changed;
+    }
   }
   for (size_t i = 1; i < inputs.size(); ++i) {
     if (is_integer(static_cast<int>(i))) changed[i] = inputs[i].to(at::kFloat);
@@ -69,44 +106,56 @@ std::vector<Tensor> with_numbers_in_float(at::TensorList inputs, const NamedStep
 // The layouts of the inputs and then of the steps' results, as eager would have them. Why that is not known, or null.
 const char* follow_layouts(at::TensorList inputs, const NamedSteps& steps, Layouts& layouts) {
   for (const Tensor& input : inputs) layouts.push_back(Layout::of(input));
+  const Layout number{};  // without dimensions
   for (const NamedStep& step : steps) {
-    const Layout& y = layouts[static_cast<size_t>(step.program.y)];
-    const Layout& other = layouts[static_cast<size_t>(step.program.other)];
-    const bool has_other = step.takes_other;
+    c10::SmallVector<const Layout*, 3> operands;
+    for (int i = 0; i < step.operands; ++i) operands.push_back(&layouts[step.operand(i)]);
+    const size_t all = step.form == StepForm::ternary ? 3 : step.form == StepForm::binary ? 2 : 1;
+    while (operands.size() < all) operands.push_back(&number);
     Layout result;
-    if (!result_layout(y, has_other ? &other : nullptr, step.form == StepForm::binary, result)) {
-      return "the shapes do not fit";
-    }
+    if (!result_layout(operands, result)) return "the shapes do not fit";
     if (step.form == StepForm::in_place) {
+      const Layout& y = *operands[0];
       if (result.all_sizes() != y.all_sizes() || !y.is_dense()) return "an operation in place has another shape";
-      result_layout(y, nullptr, /*is_binary=*/false, result);
+      result_layout(&y, result);
     }
+    if (step.form == StepForm::contiguous) result.lay_out_as_new();
     layouts.push_back(result);
   }
   return nullptr;
+}
+
+// What elements are compared with has their dtype.
+void round_as(at::ScalarType dtype, NamedStep& step) {
+  if (!compares_with_number(step.program.operation)) return;
+  float& number = step.program.a;
+  if (dtype == at::kBFloat16) number = at::BFloat16(number);
+  if (dtype == at::kHalf) number = at::Half(number);
 }
 
 Tensor in_aten(at::TensorList inputs, const NamedSteps& steps) {
   std::vector<Tensor> values = inputs.vec();
   for (const NamedStep& step : steps) {
     const PostOps post_op = parse_post_ops("ipex::elementwise", {std::string(step.post_op)});
-    const Tensor y = values[static_cast<size_t>(step.program.y)];
-    const Tensor other = step.takes_other ? values[static_cast<size_t>(step.program.other)] : Tensor();
-    values.push_back(post_op[0].apply(step.form == StepForm::in_place ? y.clone() : y, other));
+    const auto operand = [&](int i) { return i < step.operands ? values[step.operand(i)] : Tensor(); };
+    const Tensor y = operand(0);
+    values.push_back(post_op[0].apply(step.form == StepForm::in_place ? y.clone() : y, operand(1), operand(2)));
   }
   return values.back();
 }
 
 // Numbers where there is an affine.
 Tensor elementwise(at::TensorList given, const c10::List<std::string>& texts, const std::optional<Affine>& affine) {
-  const NamedSteps steps = read_steps(texts, static_cast<int64_t>(given.size()));
+  NamedSteps steps = read_steps(texts, static_cast<int64_t>(given.size()));
   const std::vector<Tensor> inputs = with_numbers_in_float(given, steps);
   const char* reason = reason_for_aten(inputs, steps);
   Layouts layouts;
   if (!reason) reason = follow_layouts(inputs, steps, layouts);
-  if (!reason && affine && inputs[0].scalar_type() != at::kFloat) reason = "numbers are made of float32 only";
+  const at::ScalarType dtype = dtype_of(inputs);
+  if (!reason && affine && dtype != at::kFloat) reason = "numbers are made of float32 only";
   if (!reason) {
-    if (Tensor result = run_steps(inputs, steps, layouts, affine, {}); result.defined()) return result;
+    for (NamedStep& step : steps) round_as(dtype, step);
+    if (Tensor result = run_steps(inputs, dtype, steps, layouts, affine, {}); result.defined()) return result;
     reason = "it has many inputs and steps";
   }
   RECORD_FUNCTION(c10::str("ipex::elementwise in aten: ", reason), {});
@@ -114,18 +163,20 @@ Tensor elementwise(at::TensorList given, const c10::List<std::string>& texts, co
   return affine ? quantize(y, *affine) : y;
 }
 
-// Whether kernels take the call: numbers are what the layers before have made, and floats are plain.
+// Whether kernels take the call: numbers are what the layers before have made, and floats and bools are plain.
 bool has_kernel(at::TensorList inputs, const OptionalAffines& affines, const NamedSteps& steps) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Tensor& input = inputs[i];
     const at::ScalarType dtype = affines[i] ? at::kByte : at::kFloat;
-    if (input.scalar_type() != dtype || !is_plain_cpu(input) || input.numel() == 0 ||
+    const bool is_bool = !affines[i] && input.scalar_type() == at::kBool;
+    if ((input.scalar_type() != dtype && !is_bool) || !is_plain_cpu(input) || input.numel() == 0 ||
         input.dim() > Layout::most_dimensions || wants_gradient(input)) {
       return false;
     }
   }
   return !at::autocast::is_autocast_enabled(at::kCPU) &&
-         std::all_of(steps.begin(), steps.end(), [](const NamedStep& step) { return step.has_kernel; });
+         std::all_of(steps.begin(), steps.end(), [](const NamedStep& step) { return step.has_kernel; }) &&
+         !reason_for_dtypes(inputs, steps);
 }
 
 Tensor elementwise_of_bytes(at::TensorList given, const c10::List<std::string>& texts,
@@ -138,7 +189,7 @@ Tensor elementwise_of_bytes(at::TensorList given, const c10::List<std::string>& 
   const NamedSteps steps = read_steps(texts, static_cast<int64_t>(given.size()));
   Layouts layouts;
   if (has_kernel(given, affines, steps) && !follow_layouts(given, steps, layouts)) {
-    if (Tensor y = run_steps(given, steps, layouts, affine, affines); y.defined()) return y;
+    if (Tensor y = run_steps(given, at::kFloat, steps, layouts, affine, affines); y.defined()) return y;
   }
   std::vector<Tensor> floats = given.vec();
   for (size_t i = 0; i < floats.size(); ++i) {

@@ -37,6 +37,7 @@ class Call {
     for (size_t i = 0; i < inputs.size(); ++i) {
       ProgramInput& input =
           inputs_.emplace_back(ProgramInput{inputs[i].const_data_ptr(), spread_of(strides_[i]), strides_[i].data()});
+      if (inputs[i].scalar_type() == at::kBool) input.scale = 1;
       if (!affines[i]) continue;
       input.scale = static_cast<float>(affines[i]->scale);
       input.zero_point = static_cast<float>(affines[i]->zero_point);
@@ -112,7 +113,7 @@ class Call {
     const size_t count = steps.size(), first = static_cast<size_t>(inputs);
     c10::SmallVector<size_t, 16> last_reader(count, 0);
     for (size_t i = 0; i < count; ++i) {
-      for (const int value : {steps[i].y, steps[i].other}) {
+      for (const int value : {steps[i].y, steps[i].other, steps[i].third}) {
         if (value >= inputs) last_reader[static_cast<size_t>(value) - first] = i;
       }
     }
@@ -121,15 +122,17 @@ class Call {
     int next = static_cast<int>(inputs);
     for (size_t i = 0; i < count; ++i) {
       ProgramStep step = steps[i];
-      const int own[2] = {step.y, step.other};
+      const int own[3] = {step.y, step.other, step.third};
       const auto place_of = [&](int value) {
         return value < inputs ? value : place[static_cast<size_t>(value) - first];
       };
       step.y = place_of(step.y);
       step.other = place_of(step.other);
+      step.third = place_of(step.third);
       // A step may write where it reads: it does so element by element.
-      for (size_t v = 0; v < (own[0] == own[1] ? 1 : 2); ++v) {
-        if (own[v] >= inputs && last_reader[static_cast<size_t>(own[v]) - first] == i)
+      for (size_t v = 0; v < 3; ++v) {
+        const bool is_new = std::find(own, own + v, own[v]) == own + v;
+        if (is_new && own[v] >= inputs && last_reader[static_cast<size_t>(own[v]) - first] == i)
           unused.push_back(place_of(own[v]));
       }
       place[i] = unused.empty() ? next++ : unused.pop_back_val();
@@ -174,8 +177,9 @@ class Call {
 
 class Plan {
  public:
-  Plan(at::TensorList inputs, const OptionalAffines& affines, const NamedSteps& steps, const Layouts& layouts)
-      : inputs_(inputs), affines_(affines), steps_(steps), layouts_(layouts) {}
+  Plan(at::TensorList inputs, at::ScalarType dtype, const OptionalAffines& affines, const NamedSteps& steps,
+       const Layouts& layouts)
+      : inputs_(inputs), dtype_(dtype), affines_(affines), steps_(steps), layouts_(layouts) {}
 
   Tensor run(const std::optional<Affine>& affine) const { return value(layouts_.size() - 1, affine); }
 
@@ -191,8 +195,7 @@ class Plan {
     for (size_t v = root; v >= inputs_.size(); --v) {
       if (!is_needed[v] || layouts_[v].elements() != elements) continue;
       is_step[v] = 1;
-      is_needed[static_cast<size_t>(step_of(v).program.y)] = 1;
-      is_needed[static_cast<size_t>(step_of(v).program.other)] = 1;
+      for (int i = 0; i < 3; ++i) is_needed[step_of(v).operand(i)] = 1;
     }
     c10::SmallVector<Tensor, 8> inputs;
     OptionalAffines affines;
@@ -213,15 +216,16 @@ class Plan {
       ProgramStep step = step_of(v).program;
       step.y = numbers[static_cast<size_t>(step.y)];
       step.other = numbers[static_cast<size_t>(step.other)];
+      step.third = numbers[static_cast<size_t>(step.third)];
       step.result = numbers[v] = static_cast<int>(inputs.size() + steps.size());
       steps.push_back(step);
     }
     Call call(inputs, affines, layouts, steps, layouts_[root]);
-    const at::ScalarType dtype = affine ? at::kByte : affines_.empty() ? inputs_[0].scalar_type() : at::kFloat;
-    return call.fits() ? call.run(at::TensorOptions(dtype), affine) : Tensor();
+    return call.fits() ? call.run(at::TensorOptions(affine ? at::kByte : dtype_), affine) : Tensor();
   }
 
   at::TensorList inputs_;
+  at::ScalarType dtype_;
   const OptionalAffines& affines_;
   const NamedSteps& steps_;
   const Layouts& layouts_;
@@ -229,9 +233,9 @@ class Plan {
 
 }  // namespace
 
-Tensor run_steps(at::TensorList inputs, const NamedSteps& steps, const Layouts& layouts,
+Tensor run_steps(at::TensorList inputs, at::ScalarType dtype, const NamedSteps& steps, const Layouts& layouts,
                  const std::optional<Affine>& affine, const OptionalAffines& of_inputs) {
-  return Plan(inputs, of_inputs, steps, layouts).run(affine);
+  return Plan(inputs, dtype, of_inputs, steps, layouts).run(affine);
 }
 
 }  // namespace ipex::runtime

@@ -41,9 +41,11 @@ std::optional<Computation> elu_of(double negative, double positive, double expon
 std::optional<Computation> power(double exponent) {
   if (exponent == 2) return Computation{Operation::square};
   if (exponent == 3) return Computation{Operation::cube};
+  if (exponent == 4) return Computation{Operation::fourth_power};
   if (exponent == .5) return Computation{Operation::sqrt};
   if (exponent == -.5) return Computation{Operation::rsqrt};
   if (exponent == -1) return Computation{Operation::reciprocal};
+  if (exponent == -2) return Computation{Operation::reciprocal_of_square};
   return std::nullopt;
 }
 
@@ -67,6 +69,11 @@ constexpr Row rows[] = {
     IPEX_STEP(add_, in_place, 0, Computation{Operation::add}),
     IPEX_STEP(add_number, binary, 1, Computation{Operation::add_number, n[0]}),
     IPEX_STEP(add_scaled, binary, 1, Computation{Operation::add_scaled, n[0]}),
+    IPEX_STEP(bitwise_and, binary, 0, Computation{Operation::logical_and}),
+    IPEX_STEP(bitwise_not, unary, 0, Computation{Operation::logical_not}),
+    IPEX_STEP(bitwise_or, binary, 0, Computation{Operation::logical_or}),
+    IPEX_STEP(bitwise_xor, binary, 0, Computation{Operation::logical_xor}),
+    IPEX_STEP(ceil, unary, 0, Computation{Operation::ceil}),
     IPEX_STEP(celu, unary, 1, elu_of(n[0], 1, 1 / n[0])),
     IPEX_STEP(clamp, unary, 2, Computation{Operation::clip, n[0], n[1]}),
     IPEX_STEP(clamp_max, unary, 1, Computation{Operation::clip, -infinity, n[0]}),
@@ -75,31 +82,54 @@ constexpr Row rows[] = {
     IPEX_STEP(div_, in_place, 0, Computation{Operation::div}),
     IPEX_STEP(div_number, binary, 1, quotient(n[0])),
     IPEX_STEP(elu, unary, 3, elu_of(n[0] * n[1], n[1], n[2])),
+    IPEX_STEP(eq, binary, 0, Computation{Operation::equal}),
+    IPEX_STEP(eq_number, binary, 1, Computation{Operation::equal_number, n[0]}),
     IPEX_STEP(erf_gelu, unary, 0, Computation{Operation::gelu_erf}),
     IPEX_STEP(exp, unary, 0, Computation{Operation::exp}),
+    IPEX_STEP(expm1, unary, 0, Computation{Operation::expm1}),
+    IPEX_STEP(floor, unary, 0, Computation{Operation::floor}),
+    IPEX_STEP(ge, binary, 0, Computation{Operation::greater_or_equal}),
+    IPEX_STEP(ge_number, binary, 1, Computation{Operation::greater_or_equal_number, n[0]}),
     IPEX_STEP(gelu, unary, 0, Computation{Operation::gelu_erf}),
     IPEX_STEP(gelu_tanh, unary, 0, Computation{Operation::gelu_tanh}),
+    IPEX_STEP(gt, binary, 0, Computation{Operation::greater}),
+    IPEX_STEP(gt_number, binary, 1, Computation{Operation::greater_number, n[0]}),
     IPEX_STEP(hardsigmoid, unary, 0, Computation{Operation::hardsigmoid}),
     IPEX_STEP(hardswish, unary, 0, Computation{Operation::hardswish}),
     IPEX_STEP(hardtanh, unary, 2, Computation{Operation::clip, n[0], n[1]}),
+    IPEX_STEP(le, binary, 0, Computation{Operation::less_or_equal}),
+    IPEX_STEP(le_number, binary, 1, Computation{Operation::less_or_equal_number, n[0]}),
     IPEX_STEP(leaky_relu, unary, 1, Computation{Operation::leaky_relu, n[0]}),
     IPEX_STEP(log, unary, 0, Computation{Operation::log}),
+    IPEX_STEP(log1p, unary, 0, Computation{Operation::log1p}),
+    IPEX_STEP(logical_and, binary, 0, Computation{Operation::logical_and}),
+    IPEX_STEP(logical_not, unary, 0, Computation{Operation::logical_not}),
+    IPEX_STEP(logical_or, binary, 0, Computation{Operation::logical_or}),
+    IPEX_STEP(logical_xor, binary, 0, Computation{Operation::logical_xor}),
+    IPEX_STEP(lt, binary, 0, Computation{Operation::less}),
+    IPEX_STEP(lt_number, binary, 1, Computation{Operation::less_number, n[0]}),
+    IPEX_STEP(masked_fill, contiguous, 1, Computation{Operation::masked_fill, n[0]}),
+    IPEX_STEP(masked_fill_, in_place, 1, Computation{Operation::masked_fill, n[0]}),
     IPEX_STEP(maximum, binary, 0, Computation{Operation::maximum}),
     IPEX_STEP(minimum, binary, 0, Computation{Operation::minimum}),
     IPEX_STEP(mish, unary, 0, Computation{Operation::mish}),
     IPEX_STEP(mul, binary, 0, Computation{Operation::mul}),
     IPEX_STEP(mul_, in_place, 0, Computation{Operation::mul}),
     IPEX_STEP(mul_number, binary, 1, Computation{Operation::mul_number, n[0]}),
+    IPEX_STEP(ne, binary, 0, Computation{Operation::not_equal}),
+    IPEX_STEP(ne_number, binary, 1, Computation{Operation::not_equal_number, n[0]}),
     IPEX_STEP(neg, unary, 0, Computation{Operation::neg}),
     IPEX_STEP(pow, unary, 1, power(n[0])),
     IPEX_STEP(reciprocal, unary, 0, Computation{Operation::reciprocal}),
     IPEX_STEP(relu, unary, 0, Computation{Operation::relu}),
     IPEX_STEP(relu6, unary, 0, Computation{Operation::clip, 0, 6}),
+    IPEX_STEP(round, unary, 0, Computation{Operation::round}),
     IPEX_STEP(rsqrt, unary, 0, Computation{Operation::rsqrt}),
     IPEX_STEP(rsub, binary, 0, Computation{Operation::rsub}),
     IPEX_STEP(rsub_number, binary, 1, Computation{Operation::rsub_number, n[0]}),
     IPEX_STEP(selu, unary, 0, elu_of(selu_alpha* selu_scale, selu_scale, 1)),
     IPEX_STEP(sigmoid, unary, 0, Computation{Operation::sigmoid}),
+    IPEX_STEP(sign, unary, 0, Computation{Operation::sign}),
     IPEX_STEP(silu, unary, 0, Computation{Operation::silu}),
     // Beyond such a threshold e^x would overflow.
     IPEX_STEP(softplus, unary, 2,
@@ -110,6 +140,10 @@ constexpr Row rows[] = {
     IPEX_STEP(sub_, in_place, 0, Computation{Operation::sub}),
     IPEX_STEP(sub_scaled, binary, 1, Computation{Operation::add_scaled, -n[0]}),
     IPEX_STEP(tanh, unary, 0, Computation{Operation::tanh}),
+    IPEX_STEP(trunc, unary, 0, Computation{Operation::trunc}),
+    IPEX_STEP(where, ternary, 0, Computation{Operation::where}),
+    IPEX_STEP(where_number_or, ternary, 1, Computation{Operation::where_number_or, n[0]}),
+    IPEX_STEP(where_or_number, ternary, 1, Computation{Operation::where_or_number, n[0]}),
 };
 
 #undef IPEX_STEP
@@ -150,9 +184,13 @@ class Text {
       }
     }
     step.post_op = std::string_view(text_).substr(0, static_cast<size_t>(at_ - text_.data()));
-    step.program.y = step.program.other = value(values);
-    step.takes_other = at_ < end_;
-    if (step.takes_other) step.program.other = value(values);
+    step.program.y = step.program.other = step.program.third = value(values);
+    step.operands = 1;
+    for (int* operand : {&step.program.other, &step.program.third}) {
+      if (at_ == end_) break;
+      *operand = value(values);
+      ++step.operands;
+    }
     check(at_ == end_);
     step.program.result = static_cast<int>(result);
     if (!row) return step;
@@ -198,6 +236,39 @@ class Text {
 
 }  // namespace
 
+std::optional<bool> gives_bool(Operation operation, const std::array<bool, 3>& is_bool) {
+  const auto [y, other, third] = is_bool;
+  const auto if_ = [](bool takes, bool gives) { return takes ? std::optional(gives) : std::nullopt; };
+  switch (operation) {
+    case Operation::equal:
+    case Operation::not_equal:
+    case Operation::less:
+    case Operation::less_or_equal:
+    case Operation::greater:
+    case Operation::greater_or_equal:
+      return if_(!y && !other, true);
+    case Operation::logical_and:
+    case Operation::logical_or:
+    case Operation::logical_xor:
+      return if_(y && other, true);
+    case Operation::logical_not:
+      return if_(y, true);
+    case Operation::where:
+      return if_(y && !other && !third, false);
+    case Operation::where_or_number:
+    case Operation::where_number_or:
+      return if_(y && !other, false);
+    case Operation::masked_fill:
+      return if_(!y && other, false);
+    default:
+      return if_(!y && !other, compares_with_number(operation));
+  }
+}
+
+bool compares_with_number(Operation operation) {
+  return operation >= Operation::equal_number && operation <= Operation::greater_or_equal_number;
+}
+
 NamedSteps read_steps(const c10::List<std::string>& texts, int64_t input_count) {
   TORCH_CHECK(!texts.empty() && input_count > 0,
               "ipex::elementwise: expected inputs and steps, got none. The model file is damaged: save it again.");
@@ -216,8 +287,7 @@ namespace ipex {
 
 bool has_elementwise_kernel(const std::string& post_op) {
   runtime::NamedSteps steps;
-  const std::string text = post_op + (takes_operand(post_op) ? " 0 0" : " 0");
-  return runtime::Text(text).read(1, 1).has_kernel;
+  return runtime::Text(post_op + " 0").read(1, 1).has_kernel;
 }
 
 }  // namespace ipex

@@ -7,6 +7,8 @@
 #include <ATen/core/List.h>
 #include <c10/util/SmallVector.h>
 
+#include <array>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -14,18 +16,31 @@
 
 namespace ipex::runtime {
 
-// How eager's op looks at the layouts of what it reads: in place, or as an op of one tensor, or of two.
-enum class StepForm { unary, binary, in_place };
+// How eager's op looks at the layouts of what it reads: as an op of so many tensors, of which the last may be a number; in
+// place; or with a copy of its first operand that is contiguous.
+enum class StepForm { unary, binary, ternary, in_place, contiguous };
 
 struct NamedStep {
   std::string_view post_op;  // with its arguments
   ProgramStep program;       // its values numbered as in the text
   StepForm form;
-  bool takes_other;  // a second value
-  bool has_kernel;   // false: for these numbers, or at all
+  int operands;     // the values that it reads
+  bool has_kernel;  // false: for these numbers, or at all
+
+  // The value that it reads as its first, second or third operand.
+  size_t operand(int i) const {
+    return static_cast<size_t>(i == 0 ? program.y : i == 1 ? program.other : program.third);
+  }
 };
 
 using NamedSteps = c10::SmallVector<NamedStep, 8>;
+
+// Whether the kernel of an operation gives what is true or false, rather than floats; `is_bool` says so of each operand. None
+// where it takes no such operands, or eager's op gives another dtype.
+std::optional<bool> gives_bool(Operation operation, const std::array<bool, 3>& is_bool);
+
+// Whether the operation compares floats with a number, which in eager has their dtype.
+bool compares_with_number(Operation operation);
 
 // Reads them. Throws, naming the op, for text that is damaged.
 NamedSteps read_steps(const c10::List<std::string>& texts, int64_t input_count);

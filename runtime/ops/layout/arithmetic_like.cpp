@@ -2,6 +2,7 @@
 //
 //   ipex::add_like(self, other, alpha), ipex::sub_like(self, other, alpha)
 //   ipex::mul_like(self, other), ipex::div_like(self, other)
+//   ipex::masked_fill_like(self, mask, value)
 //
 // What self.add_(other) would leave in self, in memory of its own.
 #include <ATen/ATen.h>
@@ -61,11 +62,16 @@ Tensor div_like(const Tensor& self, const Tensor& other) {
       self, other, [&](Tensor y) { return y.div_(other); }, [&](Tensor& result) { at::div_out(result, self, other); });
 }
 
+Tensor masked_fill_like(const Tensor& self, const Tensor& mask, const at::Scalar& value) {
+  return self.clone().masked_fill_(mask, value);
+}
+
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   m.def("add_like(Tensor self, Tensor other, Scalar alpha) -> Tensor", add_like);
   m.def("sub_like(Tensor self, Tensor other, Scalar alpha) -> Tensor", sub_like);
   m.def("mul_like(Tensor self, Tensor other) -> Tensor", mul_like);
   m.def("div_like(Tensor self, Tensor other) -> Tensor", div_like);
+  m.def("masked_fill_like(Tensor self, Tensor mask, Scalar value) -> Tensor", masked_fill_like);
 }
 
 }  // namespace

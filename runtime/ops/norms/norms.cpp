@@ -11,10 +11,10 @@
 //     y = weight * (x * rsqrt(mean(x ** 2) + eps)).to(dtype), or aten::rms_norm(x, ..) where there is a normalized_shape. Weight
 //     and eps may be missing; then eps is that of float32.
 //
-// The kernels take contiguous float32 (layer_norm reads pieces of rows too, and copies the rest), and rows of 16 bits as
-// floats: these are rounded once, where aten rounds the sum of a and b, and all that rms_norm is spelled out as. All else,
-// and whatever overflows on the way, is computed by the aten ops that the model spelled out. A profiler shows them, with the
-// reason, under the name of the op.
+// The kernels take contiguous float32 (layer_norm and rms_norm read pieces of rows and rows in another order too, and copy the
+// rest), and rows of 16 bits as floats: these are rounded once, where aten rounds the sum of a and b, and all that rms_norm is
+// spelled out as. All else, and whatever overflows on the way, is computed by the aten ops that the model spelled out. A
+// profiler shows them, with the reason, under the name of the op.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
@@ -25,10 +25,12 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "kernels/kernels.h"
 #include "memory/result_memory.h"
 #include "memory/scratch.h"
+#include "ops/elementwise/eager_layout.h"
 #include "ops/quantized/affine.h"
 #include "packed/call_conditions.h"
 #include "packed/float_rows.h"
@@ -221,9 +223,30 @@ at::Tensor layer_norm(const at::Tensor& x, at::IntArrayRef normalized_shape, con
   return rounded(at::layer_norm(x, normalized_shape, weight, bias, eps), affine);
 }
 
+// What eager makes of `x`: a product with a scale for each row, which is contiguous.
+Layout layout_of_scaled(const at::Tensor& x) {
+  const Layout of_x = Layout::of(x);
+  Layout scale = of_x, result;
+  scale.sizes[static_cast<size_t>(x.dim() - 1)] = 1;
+  scale.lay_out_as_new();
+  result_layout({&of_x, &scale}, result);
+  return result;
+}
+
+// The dimensions as they lie in memory, the outermost first, and the last one last.
+at::DimVector in_order(const Layout& layout) {
+  at::DimVector order(static_cast<size_t>(layout.dimensions));
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end() - 1, [&](int64_t a, int64_t b) {
+    return layout.strides[static_cast<size_t>(a)] > layout.strides[static_cast<size_t>(b)];
+  });
+  return order;
+}
+
 at::Tensor rms_norm(const at::Tensor& x, const OptionalTensor& weight, std::optional<double> eps,
                     std::optional<at::ScalarType> dtype, at::OptionalIntArrayRef normalized_shape) {
-  const char* reason = at::autocast::is_autocast_enabled(at::kCPU) ? "autocast is on" : reason_for_aten(x);
+  const char* reason =
+      at::autocast::is_autocast_enabled(at::kCPU) ? "autocast is on" : reason_for_aten_of_any_layout(x);
   if (!reason && weight) reason = reason_for_aten(*weight);
   if (!reason && !eps && x.scalar_type() != at::kFloat) reason = "its eps is that of 16 bits";
   const at::ScalarType given = dtype.value_or(x.scalar_type());
@@ -240,10 +263,22 @@ at::Tensor rms_norm(const at::Tensor& x, const OptionalTensor& weight, std::opti
   if (!reason && (shape.size() != 1 || !ends_in(x, shape) || (weight && weight->sizes() != shape))) {
     reason = "the shapes do not fit";
   }
+  if (!reason && x.dim() > Layout::most_dimensions) reason = "its input has many dimensions";
+  // aten::rms_norm multiplies what is contiguous.
+  std::optional<Layout> moved;
+  if (!reason && !Layout::of(x).is_as_new() && (!normalized_shape || x.is_contiguous())) {
+    moved = layout_of_scaled(x);
+    if (shape[0] != 1 && moved->strides[static_cast<size_t>(x.dim() - 1)] != 1) {
+      reason = "its rows are not what lies innermost";
+    }
+  }
   if (!reason) {
     const int64_t width = shape[0];
-    const ResultRows y(x, width, result);
-    const RowsToRead from_x(x, width);
+    const at::Tensor rows = moved ? x.permute(in_order(*moved)) : x;
+    const ResultRows y(rows, width, result);
+    const std::optional<int64_t> stride = row_stride(rows, 1);
+    const at::Tensor source = stride ? rows : contiguous_result(rows);
+    const RowsToRead from_x(source, width, stride.value_or(width));
     const at::Tensor scale = in_floats(weight);
     const float* from_scale = data_of(scale);
     const auto own_eps = static_cast<float>(eps.value_or(std::numeric_limits<float>::epsilon()));
@@ -252,6 +287,7 @@ at::Tensor rms_norm(const at::Tensor& x, const OptionalTensor& weight, std::opti
       return y.write(row, room,
                      [&](float* to) { return rms_norm_row(from_x.row(row, room), from_scale, own_eps, width, to); });
     });
+    if (moved) y.tensor().unsafeGetTensorImpl()->set_sizes_and_strides(x.sizes(), moved->all_strides());
     if (finite) return y.tensor();
     reason = "a row is not finite";
   }

@@ -200,6 +200,46 @@ def test_declines_what_is_overwritten_through_a_view():
     assert_unchanged(NAME, graph_ir("%x : Tensor", *PACKED, *SILU, *view, returns="%z"), reason="is overwritten")
 
 
+def test_takes_what_was_overwritten_before():
+    """As what is put together piece by piece."""
+    before = ("%v : Tensor = aten::select(%y, %zero, %zero)", "%w : Tensor = aten::tanh_(%v)")
+    result = assert_rewrites(NAME, graph_ir("%x : Tensor", *PACKED, *before, *SILU, returns="%z"))
+    assert result.count("aten::silu") == 1
+
+
+def test_declines_what_a_loop_overwrites_again():
+    ir = graph_ir(
+        "%x : Tensor, %n : int",
+        *PACKED,
+        "%true : bool = prim::Constant[value=1]()",
+        "%r : Tensor = prim::Loop(%n, %true, %x)",
+        "  block0(%i : int, %b : Tensor):",
+        "    %v : Tensor = aten::select(%y, %zero, %zero)",
+        "    %w : Tensor = aten::tanh_(%v)",
+        *(f"    {line}" for line in SILU),
+        "    -> (%true, %z)",
+        returns="%r",
+    )
+    assert_unchanged(NAME, ir, reason="is overwritten")
+
+
+def test_numbers_that_an_overwritten_piece_reads_are_not_overwritten():
+    """The constants of a spelling may be where slices begin, too."""
+    relu6 = (
+        "%one : int = prim::Constant[value=1]()",
+        "%three : int = prim::Constant[value=3]()",
+        "%six : int = prim::Constant[value=6]()",
+        "%t : Tensor = aten::add(%y, %three, %one)",
+        "%r : Tensor = aten::clamp(%t, %zero, %six)",
+        "%z : Tensor = aten::div(%r, %six)",
+        "%e : Tensor = aten::neg(%x)",
+        "%v : Tensor = aten::slice(%e, %zero, %three, %six, %one)",
+        "%w : Tensor = aten::tanh_(%v)",
+    )
+    result = assert_rewrites(NAME, graph_ir("%x : Tensor", *PACKED, *relu6, returns="%z, %e"))
+    assert result.count("aten::hardsigmoid") == 1
+
+
 def test_says_nothing_of_another_structure():
     gate = ("%s : Tensor = aten::sigmoid(%x)", "%z : Tensor = aten::mul(%y, %s)")
     assert_unchanged(NAME, graph_ir("%x : Tensor", *PACKED, *gate, returns="%z"), reason=None)

@@ -147,6 +147,122 @@ def test_goes_on_after_as_many_steps_as_fit():
     assert assert_rewrites(NAME, ir).count("ipex::elementwise") == 3
 
 
+ZERO = "%zero : int = prim::Constant[value=0]()"
+LARGE = "%large : float = prim::Constant[value=-1e9]()"
+CHOICE = (
+    ZERO,
+    "%c : Tensor = aten::gt(%f, %zero)",
+    "%d : Tensor = aten::le(%f, %r)",
+    "%e : Tensor = aten::__and__(%c, %d)",
+    "%n : Tensor = aten::bitwise_not(%e)",
+    "%y : Tensor = aten::where(%n, %f, %r)",
+)
+
+
+def test_comparisons_choose_within_a_group():
+    result = assert_rewrites(NAME, graph(*CHOICE))
+    steps = '["mul_number(0.5) 0", "gt_number(0) 2", "le 2 1", "bitwise_and 3 4", "bitwise_not 5", "where 6 2 1"]'
+    assert steps in result.graph
+    assert not any(result.count(f"aten::{op}") for op in ("gt", "le", "__and__", "bitwise_not", "where"))
+
+
+def test_bools_that_others_read_stay_what_they_are():
+    result = assert_rewrites(NAME, graph(*CHOICE, returns="%y, %e"))
+    assert '["bitwise_not 0", "where 3 1 2"]' in result.graph
+    assert result.count("aten::gt") == result.count("aten::le") == result.count("aten::__and__") == 1
+
+
+def test_a_group_does_not_end_in_bools():
+    assert_unchanged(NAME, graph(*CHOICE[:-1], returns="%n, %f"), reason="others read its bools")
+
+
+@pytest.mark.parametrize(
+    ("line", "step"),
+    [
+        ("aten::where(%g, %f, %r)", "where 0 1 2"),
+        ("aten::where(%g, %f, %large)", "where_or_number(-1e+09) 0 1"),
+        ("aten::where(%g, %large, %f)", "where_number_or(-1e+09) 0 1"),
+        ("aten::masked_fill(%f, %g, %large)", "masked_fill(-1e+09) 0 1"),
+        ("ipex::masked_fill_like(%f, %g, %large)", "masked_fill_(-1e+09) 0 1"),
+    ],
+)
+def test_takes_a_choice_alone(line, step):
+    result = assert_rewrites(NAME, graph(LARGE, f"%y : Tensor = {line}", returns="%f, %y"))
+    assert f'["{step}"]' in result.graph
+
+
+@pytest.mark.parametrize(
+    "line", ["aten::where(%g, %x, %r)", "aten::masked_fill(%x, %g, %zero)", "aten::where(%g, %x, %zero)"]
+)
+def test_leaves_choices_among_what_may_be_integers(line):
+    assert_unchanged(NAME, graph_ir(INPUTS, ZERO, f"%y : Tensor = {line}", returns="%y"), reason=None)
+
+
+def test_leaves_logic_of_what_may_be_integers():
+    lines = ("%b : Tensor = aten::__and__(%x, %g)", "%y : Tensor = aten::where(%b, %f, %r)")
+    result = assert_rewrites(NAME, graph(*lines))
+    assert result.count("aten::__and__") == 1
+    assert '["mul_number(0.5) 0", "where 1 3 2"]' in result.graph
+
+
+def test_leaves_a_number_that_is_not_known():
+    line = "%y : Tensor = aten::masked_fill(%f, %g, %n)"
+    assert_unchanged(NAME, graph_ir(INPUTS + ", %n : float", *SCALE, line, returns="%f, %y"), reason=ALONE)
+
+
+class Choices(nn.Module):
+    """An activation of two branches, masks of several kinds, and a loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 8)
+        self.register_buffer("bound", torch.tensor(-1e-6))
+
+    def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        y = self.linear(x)
+        smooth = torch.where(y > 0, y * y * 0.8 + 0.5 * y, (torch.expm1(torch.min(y, self.bound)) - y) * 0.3)
+        hidden = smooth.masked_fill(mask.unsqueeze(-1), float("-inf"))
+        both = torch.where((y >= 0.5) & ~(x[..., :1] < 0) | mask.unsqueeze(-1), y, self.bound * 2)
+        y = y * 2
+        y.masked_fill_(mask.unsqueeze(-1), 7.0)
+        error = (smooth - y).abs()
+        return hidden, both, y, torch.where(error < 1, 0.5 * error**2, error - 0.5)
+
+
+@pytest.mark.parametrize("script", [False, True])
+def test_choices_match_eager(tmp_path, script):
+    x, mask = torch.randn(3, 5, 6), torch.rand(3, 5) > 0.5
+    x[0, 0] = torch.nan
+    optimized = check_against_eager(Choices(), x, mask, script=script)
+    found = kinds(optimized)
+    taken = ("where", "masked_fill", "masked_fill_", "gt", "ge", "expm1", "__or__")
+    assert not any(found[f"aten::{op}"] for op in taken)
+    assert_round_trip(optimized, tmp_path, x, mask)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_choices_of_other_dtypes(dtype):
+    model, (x, mask) = Choices().to(dtype).eval(), (torch.randn(3, 5, 6, dtype=dtype), torch.rand(3, 5) > 0.5)
+    with torch.no_grad():
+        optimized = ipex.jit_optimize(torch.jit.trace(model, (x, mask)))
+        assert kinds(optimized)["ipex::elementwise"] >= 3
+        assert_same(optimized(x, mask), model(x, mask), 4 * torch.finfo(dtype).eps)
+
+
+def test_a_number_of_another_dtype_promotes():
+    class Model(nn.Module):
+        def forward(self, x: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+            y = torch.tanh(x)
+            return torch.where(y > 0, y, other), torch.where(y > other, other, y)
+
+    x, two = torch.randn(4, 5), torch.tensor(2.0)
+    model = Model().eval()
+    optimized = ipex.jit_optimize(torch.jit.script(model))
+    for given in (x, x[0, 0]):
+        for other in (two, two.double(), two.long(), torch.randn(4, 1).double()):
+            assert_same(optimized(given, other), model(given, other))
+
+
 class Blocks(nn.Module):
     """Chains between packed ops, with what models put there."""
 

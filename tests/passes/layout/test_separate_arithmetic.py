@@ -27,6 +27,7 @@ def after(*lines: str, returns: str) -> str:
         ("aten::sub_(%y, %o, %one)", "ipex::sub_like"),
         ("aten::mul_(%y, %o)", "ipex::mul_like"),
         ("aten::div_(%y, %o)", "ipex::div_like"),
+        ("aten::masked_fill_(%y, %o, %one)", "ipex::masked_fill_like"),
     ],
 )
 def test_fires_on_fresh_memory(write, own):

@@ -36,7 +36,9 @@ UNARY = {
     "softplus(2.0,1.0)": lambda y: F.softplus(y, 2.0, 1.0),
     "tanh": torch.tanh,
     "exp": torch.exp,
+    "expm1": torch.expm1,
     "log": torch.log,
+    "log1p": torch.log1p,
     "abs": torch.abs,
     "neg": torch.neg,
     "sqrt": torch.sqrt,
@@ -45,9 +47,16 @@ UNARY = {
     "square": torch.square,
     "pow(2)": lambda y: y.pow(2),
     "pow(3)": lambda y: y.pow(3),
+    "pow(4)": lambda y: y.pow(4),
     "pow(0.5)": lambda y: y.pow(0.5),
     "pow(-0.5)": lambda y: y.pow(-0.5),
     "pow(-1)": lambda y: y.pow(-1),
+    "pow(-2)": lambda y: y.pow(-2),
+    "floor": torch.floor,
+    "ceil": torch.ceil,
+    "trunc": torch.trunc,
+    "round": torch.round,
+    "sign": torch.sign,
     "add_number(-1.5)": lambda y: y - 1.5,
     "rsub_number(2)": lambda y: 2 - y,
     "mul_number(0.125)": lambda y: y * 0.125,
@@ -65,6 +74,8 @@ BINARY = {
     "maximum": torch.maximum,
     "minimum": torch.minimum,
 }
+COMPARISONS = {"eq": torch.eq, "ne": torch.ne, "lt": torch.lt, "le": torch.le, "gt": torch.gt, "ge": torch.ge}
+LOGIC = {"and": torch.logical_and, "or": torch.logical_or, "xor": torch.logical_xor}
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -83,6 +94,12 @@ def assert_as_exact(actual: Tensor, expected: Tensor) -> None:
     assert actual.stride() == expected.stride()
     units = 16 * torch.finfo(torch.float32).eps if expected.dtype == torch.float32 else torch.finfo(expected.dtype).eps
     torch.testing.assert_close(actual.double(), expected.double(), rtol=units, atol=1e-36, equal_nan=True)
+
+
+def assert_exactly(actual: Tensor, expected: Tensor) -> None:
+    """The same elements, NaN included, and strides."""
+    assert actual.stride() == expected.stride()
+    torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("step", UNARY)
@@ -111,6 +128,121 @@ def test_each_step_of_two(step, dtype):
     values = special_values(dtype)[::37]
     x, y = (v.reshape(-1).clone() for v in torch.meshgrid(values, values, indexing="ij"))
     assert_as_exact(OPS.elementwise([x, y], [f"{step} 0 1"]), BINARY[step](x, y))
+
+
+EXACT = ("floor", "ceil", "trunc", "round", "sign", "expm1", "log1p")
+
+
+@pytest.mark.parametrize("step", EXACT)
+def test_zeros_keep_their_sign(step):
+    x = torch.tensor([0.0, 0.25, 0.5, 1.5, 2.5, 3.5, 2.0**22 + 0.5, 2.0**23 - 0.5, 2.0**24, 2.0**31])
+    x = torch.cat([x, -x])
+    actual, expected = OPS.elementwise([x], [f"{step} 0"]), UNARY[step](x)
+    assert torch.equal(actual.signbit()[expected == 0], expected.signbit()[expected == 0])
+    if step not in ("expm1", "log1p"):
+        assert torch.equal(actual, expected)
+
+
+@pytest.mark.parametrize("step", COMPARISONS)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_comparisons_choose(step, dtype):
+    values = special_values(dtype)[::37]
+    x, y = (v.reshape(-1).clone() for v in torch.meshgrid(values, values, indexing="ij"))
+    condition = COMPARISONS[step](x, y)
+    assert_exactly(OPS.elementwise([x, y], [f"{step} 0 1", "where 2 0 1"]), torch.where(condition, x, y))
+    for number in (0.1, 0.0, 1e5, math.inf, -3.0):  # of 16 bits, as in eager, is what is compared with
+        condition = COMPARISONS[step](x, number)
+        steps = [f"{step}_number({number}) 0", "where 2 1 0"]
+        assert_exactly(OPS.elementwise([x, y], steps), torch.where(condition, y, x))
+    steps = [f"{step}_number(0.1) 0", f"{step} 0 1", "logical_or 2 3", "where 4 1 0"]
+    assert fast(lambda: OPS.elementwise([x, y], steps))
+
+
+@pytest.mark.parametrize("name", LOGIC)
+@pytest.mark.parametrize("kind", ["logical", "bitwise"])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_logic_chooses(name, kind, dtype):
+    x, y = (torch.randn(3, 700).to(dtype) for _ in range(2))
+    mask = torch.rand(700) > 0.5
+    steps = ["lt 0 1", f"{kind}_{name} 3 2", f"{kind}_not 4", "where_or_number(0.5) 5 0"]
+    expected = torch.where(~LOGIC[name](x < y, mask), x, 0.5)
+    assert_exactly(OPS.elementwise([x, y, mask], steps), expected)
+    assert fast(lambda: OPS.elementwise([x, y, mask], steps))
+
+
+CHOICES = {
+    "where 2 0 1": lambda x, y, m: torch.where(m, x, y),
+    "where_or_number(-2.5) 2 0": lambda x, y, m: torch.where(m, x, -2.5),
+    "where_number_or(1e30) 2 0": lambda x, y, m: torch.where(m, 1e30, x),
+    "masked_fill(-1e4) 0 2": lambda x, y, m: x.masked_fill(m, -1e4),
+    "masked_fill(-inf) 0 2": lambda x, y, m: x.masked_fill(m, -math.inf),
+}
+
+
+@pytest.mark.parametrize("step", CHOICES)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_masks_choose(step, dtype):
+    choose = random.Random(7)
+    for shapes in SHAPES:
+        tensors = [torch.randn(shape).to(dtype) for shape in shapes]
+        for order in itertools.permutations(tensors):
+            x, y, m = (choose.choice(layouts(t)) for t in order)
+            m = m > 0
+            assert_exactly(OPS.elementwise([x, y, m], [step]), CHOICES[step](x, y, m))
+    assert fast(lambda: OPS.elementwise([x, y, m], [step]))
+
+
+def test_masks_fill_in_place():
+    for x in layouts(torch.randn(2, 3, 5, 7))[:3]:
+        for m in (torch.rand(5, 7) > 0.5, torch.rand(2, 3, 5, 7) > 0.5, torch.tensor(True)):
+            before = x.clone()
+            assert_exactly(OPS.elementwise([x, m], ["masked_fill_(2.0) 0 1"]), x.clone().masked_fill_(m, 2.0))
+            assert torch.equal(x, before)
+    with pytest.raises(RuntimeError, match="broadcast shape"):
+        OPS.elementwise([torch.randn(3), torch.rand(2, 3) > 0.5], ["masked_fill_(2.0) 0 1"])
+
+
+def test_strides_of_choices():
+    choose = random.Random(11)
+    for _ in range(300):
+        shape = [choose.choice((1, 1, 2, 3, 5)) for _ in range(choose.randrange(1, 6))]
+        inputs = []
+        for _ in range(3):
+            own = [1 if choose.random() < 0.2 else size for size in shape][choose.choice((0, 0, 0, 1)) :]
+            order = choose.sample(range(len(own)), len(own))
+            x = torch.randn([own[d] for d in order]).permute([order.index(d) for d in range(len(own))])
+            inputs.append(x[..., :1].expand(own) if own and choose.random() < 0.2 else x)
+        x, y, z = inputs
+        for step, eager_step in CHOICES.items():
+            assert_exactly(OPS.elementwise([x, y, z > 0], [step]), eager_step(x, y, z > 0))
+        steps = ["gt 0 2", "lt_number(0.5) 1", "logical_and 3 4", "where 5 0 1"]
+        assert_exactly(OPS.elementwise(inputs, steps), torch.where((x > z) & (y < 0.5), x, y))
+
+
+def test_bools_where_floats_are_wanted():
+    x, m = torch.randn(4, 5), torch.rand(4, 5) > 0.5
+    several = "a step takes other dtypes"
+    assert why(x, m, steps=("mul 0 1", "tanh 2")) == several
+    assert_same(OPS.elementwise([x, m], ["mul 0 1", "tanh 2"]), torch.tanh(x * m))
+    assert why(x, x, steps=("logical_and 0 1", "where 2 0 1")) == several
+    assert_same(OPS.elementwise([x, x], ["logical_and 0 1", "where 2 0 1"]), x)
+    assert why(x, m, steps=("where 1 0 1",)) == several
+    assert why(x, m, steps=("gt_number(0.5) 0", "bitwise_or 2 1")) == "its result is of bools"
+    assert torch.equal(OPS.elementwise([x, m], ["gt_number(0.5) 0", "bitwise_or 2 1"]), (x > 0.5) | m)
+    assert why(m, m, steps=("logical_and 0 1",)) == "its inputs are of another dtype"
+    for refused in (["bitwise_and 0 1"], ["where 0 0 1"], ["masked_fill(1.0) 0 0"]):
+        with pytest.raises(RuntimeError):
+            OPS.elementwise([x, m], refused)
+
+
+def test_numbers_that_a_dtype_has_not():
+    m = torch.rand(4, 5) > 0.5
+    for dtype in (torch.float16, torch.bfloat16):
+        x = torch.randn(4, 5).to(dtype)
+        with pytest.raises(RuntimeError, match="overflow"):
+            OPS.elementwise([x, m], ["masked_fill(-3.4028234663852886e+38) 0 1"])
+        steps = ["where_or_number(-3.4028234663852886e+38) 1 0"]
+        assert_exactly(OPS.elementwise([x, m], steps), torch.where(m, x, torch.finfo(torch.float32).min))
 
 
 def is_root_as_power(step: str) -> bool:
@@ -229,7 +361,7 @@ def test_what_is_left_to_aten():
     assert why(x, x.clone().requires_grad_()) == "an input requires a gradient"
     assert why(x[:0], x[:0]) == "an input is empty, or has many dimensions"
     assert why(x.view(1, 1, 1, 1, 1, 1, 1, 4, 5), x) == "an input is empty, or has many dimensions"
-    assert why(x, x, steps=("mul 0 1", "round 2")) == "no kernel has one of its steps"
+    assert why(x, x, steps=("mul 0 1", "rmul 2 1")) == "no kernel has one of its steps"
     assert why(x.half(), x.half(), steps=("mul 0 1", "pow(0.5) 2")) == "no kernel has one of its steps for float16"
     assert why(x, x, steps=("mul 0 1", "celu(-0.5) 2")) == "no kernel has one of its steps"
     assert why(x, x, steps=("mul 0 1", "add_number(1e300) 2")) == "no kernel has one of its steps"
@@ -247,6 +379,11 @@ def test_integers_without_dimensions_are_numbers():
         first = x / n if "div" in steps[0] else x * n
         expected = {"tanh 2": torch.tanh, "add 2 1": lambda y: y + n, "exp 2": torch.exp}[steps[1]](first)
         assert_same(OPS.elementwise(values, steps), expected)
+    mask = x[0] > 0
+    assert why(x, mask, n, steps=("where 1 2 0",)) is None
+    assert_same(OPS.elementwise([x, mask, n], ["where 1 2 0"]), torch.where(mask, n, x))
+    assert why(x, mask, n, steps=("where_or_number(2) 1 2",)) == "its inputs are of several dtypes"
+    assert torch.equal(OPS.elementwise([x, mask, n], ["where_or_number(2) 1 2"]), torch.where(mask, n, 2))
     # These are computed in integers, or refused.
     assert why(x, n, n, steps=("mul 1 2", "mul 0 3")) == "its inputs are of several dtypes"
     assert_same(OPS.elementwise([x, n, n], ["mul 1 2", "mul 0 3"]), x * (n * n))

@@ -40,6 +40,17 @@ def test_gives_what_the_op_in_place_leaves(op, other, first):
     assert result.data_ptr() != a.data_ptr()
 
 
+@pytest.mark.parametrize("mask", [torch.rand(5) > 0.5, torch.rand(2, 1, 4, 1) > 0.5, torch.tensor(True)])
+@pytest.mark.parametrize("first", FIRST)
+def test_fills_as_in_place(mask, first):
+    a = FIRST[first]
+    before = copy.deepcopy(a)
+    assert_same(torch.ops.ipex.masked_fill_like(a, mask, -2.5), a.clone().masked_fill_(mask, -2.5), tolerance=0)
+    assert_same(a, before, tolerance=0)
+    with pytest.raises(RuntimeError, match="doesn't match the broadcast shape"):
+        torch.ops.ipex.masked_fill_like(a, torch.ones(2, 2, 3, 4, 5, dtype=torch.bool), 0)
+
+
 @pytest.mark.parametrize("op", OPS)
 def test_refuses_what_would_grow_the_first_operand(op):
     ours, in_place = OPS[op]

@@ -42,6 +42,45 @@ def test_matches_eager(shape):
     assert fast(lambda: ours_rms(a, weight))
 
 
+def rows_in_memory(width: int) -> dict[str, Tensor]:
+    """Rows that do not lie one after the other."""
+    joined = torch.randn(2, 5, 9 * width)
+    return {
+        "heads": torch.randn(2, 5, 3, width).transpose(1, 2),
+        "heads of one sentence": torch.randn(1, 5, 3, width).transpose(1, 2),
+        "heads of one word": torch.randn(1, 1, 3, width).transpose(1, 2),
+        "words first": torch.randn(4, 2, width).transpose(0, 1),
+        "a piece": torch.randn(2, 5, width + 7)[..., 3 : width + 3],
+        "a piece of one word": torch.randn(2, 1, width + 7)[..., :width],
+        "heads of a piece": joined[..., 3 * width : -3 * width].view(2, 5, 3, width).transpose(1, 2),
+        "repeated": torch.randn(2, 1, width).expand(2, 5, width),
+        "in between": torch.randn(2, 5, 3, 4, width).permute(3, 0, 2, 1, 4),
+    }
+
+
+@pytest.mark.parametrize("name", rows_in_memory(1))
+@pytest.mark.parametrize("width", [1, 8, 50])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rms_norm_of_rows_in_any_order(name, width, dtype):
+    x, weight = rows_in_memory(width)[name].to(dtype), torch.randn(width)
+    wide = x.float()
+    for own in (weight, None):
+        stock = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + EPS)
+        assert_same(OPS.rms_norm(wide, own, EPS, None, None), stock if own is None else own * stock)
+    stock = functional.rms_norm(wide, (width,), weight, EPS)
+    assert_same(OPS.rms_norm(wide, weight, EPS, None, (width,)), stock)
+    assert fast(lambda: OPS.rms_norm(wide, weight, EPS, None, None))
+    half = weight.to(dtype)
+    stock = half * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + EPS)).to(dtype)
+    assert_same(OPS.rms_norm(wide, half, EPS, dtype, None), stock, 4 * torch.finfo(dtype).eps)
+
+
+def test_rms_norm_of_columns_is_left():
+    x, weight = torch.randn(2, 8, 5).transpose(1, 2), torch.randn(8)
+    assert_same(ours_rms(x, weight), eager_rms(x, weight))
+    assert not fast(lambda: ours_rms(x, weight))
+
+
 @pytest.mark.parametrize("shape", [(1, 4, 8), (4, 8), (8,), (1, 1, 8), (1, 3, 4, 8)])
 def test_an_operand_that_repeats(shape):
     a, b, weight, bias = torch.randn(3, 4, 8), torch.randn(shape), torch.randn(8), torch.randn(8)
