@@ -10,6 +10,8 @@
 #include <array>
 #include <cstdint>
 
+#include "isa/isa.h"
+
 namespace ipex::isa {
 namespace {
 
@@ -81,6 +83,15 @@ std::vector<std::string> cpu_features() {
   const bool has_pairs = std::find(names.begin(), names.end(), "avx512_bf16") != names.end();
   if (has_pairs && has_slow_pairs()) names.emplace_back("slow_avx512_bf16");
   return names;
+}
+
+bool request_tiles() {
+#ifdef __linux__
+  constexpr int arch_req_xcomp_perm = 0x1023, number_of_tile_data = 18;
+  return syscall(SYS_arch_prctl, arch_req_xcomp_perm, number_of_tile_data) == 0;
+#else
+  return false;
+#endif
 }
 
 }  // namespace ipex::isa

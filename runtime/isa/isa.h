@@ -11,6 +11,9 @@ Level level_in_use();
 // Whether the instructions of this level may be used.
 bool is_in_use(Level level);
 
+// Asks Linux for the use of AMX's tiles, for the process. Whether it is given, which asking again doesn't change.
+bool request_tiles();
+
 // Tells oneDNN what it may use. To be called before anything else of oneDNN.
 void prepare_onednn();
 

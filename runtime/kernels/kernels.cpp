@@ -30,16 +30,22 @@ struct Family {
 const Family families[] = {{Level::AVX2_VNNI, Level::AVX512,
                             [](Kernels& kernels) {
                               kernels.bytes_product = avx2_vnni::bytes_product;
+                              kernels.codes_product = avx2_vnni::codes_product;
                               kernels.byte_attention = avx2_vnni::byte_attention;
                             }},
                            {Level::AVX512_VNNI, std::nullopt,
                             [](Kernels& kernels) {
                               kernels.bytes_product = avx512_vnni::bytes_product;
+                              kernels.codes_product = avx512_vnni::codes_product;
                               kernels.byte_attention = avx512_vnni::byte_attention;
                             }},
-                           {Level::AVX512_BF16, std::nullopt, [](Kernels& kernels) {
+                           {Level::AVX512_BF16, std::nullopt,
+                            [](Kernels& kernels) {
                               kernels.optional.pairs_product = &avx512_bf16::pairs_product;
                               kernels.optional.attention_of_pairs = &avx512_bf16::attention;
+                            }},
+                           {Level::AMX, std::nullopt, [](Kernels& kernels) {
+                              if (isa::request_tiles()) kernels.optional.tile_product = &amx::tile_product;
                             }}};
 
 Kernels best_kernels() {

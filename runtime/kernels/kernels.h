@@ -21,6 +21,7 @@
 #include "kernels/resample.h"
 #include "kernels/rotary.h"
 #include "kernels/softmax.h"
+#include "kernels/tile_product.h"
 #include "kernels/transpose.h"
 #include "kernels/updates.h"
 #include "kernels/winograd.h"
@@ -33,6 +34,7 @@ struct OptionalKernels {
   const PairsProductKernels* pairs_product = nullptr;
   // With factors rounded to bfloat16.
   const AttentionKernels* attention_of_pairs = nullptr;
+  const TileProductKernels* tile_product = nullptr;
 };
 
 struct Kernels {
@@ -74,16 +76,21 @@ extern const Kernels kernels;
 
 namespace avx2_vnni {
 extern const BytesProductKernels bytes_product;
+extern const CodesProductKernels codes_product;
 extern const ByteAttentionKernels byte_attention;
 }  // namespace avx2_vnni
 namespace avx512_vnni {
 extern const BytesProductKernels bytes_product;
+extern const CodesProductKernels codes_product;
 extern const ByteAttentionKernels byte_attention;
 }  // namespace avx512_vnni
 namespace avx512_bf16 {
 extern const PairsProductKernels pairs_product;
 extern const AttentionKernels attention;
 }  // namespace avx512_bf16
+namespace amx {
+extern const TileProductKernels tile_product;
+}
 
 // The kernels for the CPU at hand, or for what it is limited to (ipex/isa.h). The first call fixes the choice, and throws
 // where there are none.

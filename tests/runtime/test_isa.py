@@ -151,7 +151,8 @@ def test_queries_agree():
     assert (isa.highest_cpu() >= isa.Level.AVX512) >= (torch_knows == "AVX512")
     for level in isa.Level:
         assert _C.isa_has(str(level)) == (level <= isa.current() and level in levels_of_this_cpu())
-    families = [level for level in (isa.Level.AVX512_VNNI, isa.Level.AVX512_BF16) if _C.isa_has(str(level))]
+    of_avx512 = (isa.Level.AVX512_VNNI, isa.Level.AVX512_BF16, isa.Level.AMX)
+    families = [level for level in of_avx512 if _C.isa_has(str(level))]
     if isa.current() == isa.Level.AVX2_VNNI:
         families = [isa.Level.AVX2_VNNI]
     assert isa.optional_families() == families
