@@ -13,7 +13,7 @@
 // These need it.
 #include "kernels/bytes_product.inc"
 #include "kernels/tile_attention.inc"
-#include "kernels/tile_product.inc"
+#include "kernels/tile_pairs.inc"
 // This one needs bytes_product.inc.
 #include "kernels/byte_attention.inc"
 

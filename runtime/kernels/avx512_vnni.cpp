@@ -6,6 +6,7 @@
 #include "kernels/basics.inc"
 
 #include "kernels/bytes_product.inc"
+#include "kernels/codes_product.inc"
 // These need it.
 #include "kernels/attention_parts.inc"
 #include "kernels/byte_attention.inc"
@@ -13,6 +14,7 @@
 namespace ipex::runtime::avx512_vnni {
 
 const BytesProductKernels bytes_product = bytes_product_kernels;
+const CodesProductKernels codes_product = codes_product_kernels;
 const ByteAttentionKernels byte_attention = byte_attention_kernels;
 
 }  // namespace ipex::runtime::avx512_vnni

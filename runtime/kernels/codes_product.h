@@ -4,6 +4,7 @@
 //   number = (code - offset[group][column]) * scale[group][column]
 //
 //   int8   codes of -128 to 127, one a byte:          bytes[panel][depth][panel_columns]
+//          with VNNI, four of a column in a word:     words[panel][depth / 4][panel_columns]
 //   e4m3   8-bit floats of 4 bits of exponent, finite:  the same
 //   e5m2   8-bit floats of 5 bits of exponent, finite:  the same
 //   int4   codes of -8 to 7, eight of a column in a word, the first in the lowest bits:
@@ -44,11 +45,21 @@ struct CodesMatrix {
   int64_t depth() const { return groups * group_size; }
 };
 
+// Rows of numbers in a fixed point of 24 bits, as three digits of -128 to 127: instructions for bytes multiply them by
+// codes, and the sums are exact. A number is scale * (65536 * digit 2 + 256 * digit 1 + digit 0).
+constexpr int digits_of_a_number = 3;
+struct DigitRows {
+  const int8_t* digits;  // [row][digit][depth]; for int4, of eight neighbours those with even numbers come first
+  const int32_t* sums;   // of a group's, [row][group][digit]
+  const float* scales;   // [row][group]; the first is 0 for rows that have no digits, which are multiplied as floats
+};
+
 struct CodesProduct {
   const float* rows;
   int64_t row_stride;  // elements from one row to the next
   int64_t row_count;
   const float* group_sums;  // of the rows, [row][group]; may be null where the matrix has no offsets
+  DigitRows digits;         // of the same rows, or null: then the codes become floats
   CodesMatrix matrix;
   ElementwiseSteps steps;
   // Dense. May be where the operand of the first step is, if that adds one of the result's shape.
@@ -57,10 +68,15 @@ struct CodesProduct {
 
 struct CodesProductKernels {
   int64_t panel_columns;
+  int64_t int8_in_word;
+  // Makes digits of a row for this matrix. It has none where its numbers are not finite, or too small. Null without VNNI.
+  void (*to_digits)(const float* row, const CodesMatrix&, int8_t* digits, int32_t* sums, float* scales);
   // What is computed for a row does not depend on the others.
   void (*multiply)(const CodesProduct&, int64_t first_panel, int64_t last_panel);
-  // A panel as floats, [depth][panel_columns].
-  void (*expand)(const CodesMatrix&, int64_t panel, float* to);
+  // Groups of a panel as floats, [depth][panel_columns].
+  void (*expand)(const CodesMatrix&, int64_t panel, int64_t first_group, int64_t last_group, float* to);
+  // The codes in blocks of a panel's depth, as tiles (tile_product.h). Null where there is no AVX-512.
+  void (*codes_as_tiles)(const CodesMatrix&, int64_t panel, int64_t first_block, int64_t last_block, void* to);
 };
 
 }  // namespace ipex::runtime

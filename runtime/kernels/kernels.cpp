@@ -30,11 +30,13 @@ struct Family {
 const Family families[] = {{Level::AVX2_VNNI, Level::AVX512,
                             [](Kernels& kernels) {
                               kernels.bytes_product = avx2_vnni::bytes_product;
+                              kernels.codes_product = avx2_vnni::codes_product;
                               kernels.byte_attention = avx2_vnni::byte_attention;
                             }},
                            {Level::AVX512_VNNI, std::nullopt,
                             [](Kernels& kernels) {
                               kernels.bytes_product = avx512_vnni::bytes_product;
+                              kernels.codes_product = avx512_vnni::codes_product;
                               kernels.byte_attention = avx512_vnni::byte_attention;
                             }},
                            {Level::AVX512_BF16, std::nullopt,
@@ -48,6 +50,7 @@ const Family families[] = {{Level::AVX2_VNNI, Level::AVX512,
                               kernels.optional.pairs_product = &amx::pairs_product;
                               kernels.optional.tile_attention = &amx::tile_attention;
                               kernels.byte_attention = amx::byte_attention;
+                              kernels.optional.tile_product = &amx::tile_product;
                             }}};
 
 Kernels best_kernels() {

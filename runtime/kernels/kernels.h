@@ -22,6 +22,7 @@
 #include "kernels/rotary.h"
 #include "kernels/softmax.h"
 #include "kernels/tile_attention.h"
+#include "kernels/tile_product.h"
 #include "kernels/transpose.h"
 #include "kernels/updates.h"
 #include "kernels/winograd.h"
@@ -35,6 +36,7 @@ struct OptionalKernels {
   // With factors rounded to bfloat16.
   const AttentionKernels* attention_of_pairs = nullptr;
   const TileAttentionFormats* tile_attention = nullptr;
+  const TileProductKernels* tile_product = nullptr;
 };
 
 struct Kernels {
@@ -76,10 +78,12 @@ extern const Kernels kernels;
 
 namespace avx2_vnni {
 extern const BytesProductKernels bytes_product;
+extern const CodesProductKernels codes_product;
 extern const ByteAttentionKernels byte_attention;
 }  // namespace avx2_vnni
 namespace avx512_vnni {
 extern const BytesProductKernels bytes_product;
+extern const CodesProductKernels codes_product;
 extern const ByteAttentionKernels byte_attention;
 }  // namespace avx512_vnni
 namespace avx512_bf16 {
@@ -90,6 +94,7 @@ namespace amx {
 extern const PairsProductKernels pairs_product;
 extern const TileAttentionFormats tile_attention;
 extern const ByteAttentionKernels byte_attention;
+extern const TileProductKernels tile_product;
 }  // namespace amx
 
 // The kernels for the CPU at hand, or for what it is limited to (ipex/isa.h). The first call fixes the choice, and throws

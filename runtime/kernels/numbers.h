@@ -16,7 +16,8 @@ enum class NumberFormat { floats, pairs };
 struct PackedMatrix {
   NumberFormat format;
   const void* words;
-  int64_t depth;  // numbers of a column
+  int64_t depth;            // numbers of a column
+  bool fits_tiles = false;  // whether tile_product.h takes its numbers
 };
 
 }  // namespace ipex::runtime

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 import ipex
 from build_cpp import build, load_tensor, save_tensor
@@ -91,6 +92,40 @@ def test_python_and_cpp_give_the_same_bits(programs, models, tmp_path):
     output = load_tensor(tmp_path / "output.pt")
     assert torch.equal(output, expected)
     assert output.stride() == expected.stride()
+
+
+class Attending(nn.Module):
+    """Attention between two linears, of which the weights are large enough to be quantised."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.projection, self.last = nn.Linear(128, 3 * 128), nn.Linear(128, 128)
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = self.projection(x).view(*x.shape[:2], 3, 2, 64).permute(2, 0, 3, 1, 4)
+        y = nn.functional.scaled_dot_product_attention(*heads.unbind(0))
+        return self.last(y.transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "int8", "int4", "static"])
+def test_a_quantised_model_gives_the_same_bits(programs, tmp_path, kind):
+    model, x = Attending().eval(), torch.randn(2, 40, 128)
+    with torch.no_grad():
+        if kind == "static":
+            prepared = ipex.quantization.prepare(model, x)
+            prepared(x)
+            quantized = ipex.quantization.convert(prepared)
+        elif kind == "dynamic":
+            quantized = ipex.quantization.dynamic(model, x)
+        else:
+            quantized = ipex.quantization.weight_only(model, x, dtype=kind)
+        expected = quantized(x)
+    assert not torch.equal(expected, model(x))
+    quantized.save(tmp_path / "model.pt")
+    save_tensor(x, tmp_path / "input.pt")
+    done = serve(programs, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert torch.equal(load_tensor(tmp_path / "output.pt"), expected)
 
 
 def test_a_model_optimised_in_cpp_gives_the_same_bits(programs, models, tmp_path):

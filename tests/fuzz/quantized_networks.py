@@ -226,7 +226,7 @@ class Drawing:
     def _input_shape(self) -> Shape:
         pick = self.choose.pick
         if self.wide:
-            return pick(((3, 128), (2, 5, 128), (1, 160), (2, 3, 192)))
+            return pick(((3, 128), (2, 5, 128), (1, 160), (2, 3, 192), (2, 17, 160), (70, 256)))
         if self.attends:
             return pick(((2, 6, 8), (1, 5, 32), (1, 9, 16), (1, 18, 12)))
         rank = pick(self.ranks)

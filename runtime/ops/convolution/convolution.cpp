@@ -23,6 +23,7 @@
 #include "memory/weight_memory.h"
 #include "onednn/row_width.h"
 #include "ops/product/product.h"
+#include "ops/product/tile_product.h"
 #include "packed/dead_operand.h"
 #include "packed/pad_rows.h"
 
@@ -343,7 +344,9 @@ Tensor ConvolutionContext::run_product(const Tensor& input, const std::vector<Te
     });
     copy.multiply(rows, steps, result.data_ptr<float>());
   } else {
-    multiply(product_of(rows, channels, panels, steps, result.data_ptr<float>()));
+    const bool by_tiles = gains_by_tiles(pixels, channels, output_channels(), parts_of_floats) &&
+                          fits_tiles(weight(), panels, output_channels());
+    multiply(product_of(rows, channels, panels, steps, result.data_ptr<float>(), by_tiles));
   }
   done = fused.count;
   return user_view(result, input, eager_layout);

@@ -21,6 +21,7 @@
 #include "memory/result_memory.h"
 #include "onednn/row_width.h"
 #include "ops/product/product.h"
+#include "ops/product/tile_product.h"
 #include "packed/dead_operand.h"
 #include "packed/pad_rows.h"
 
@@ -141,12 +142,17 @@ bool LinearContext::multiplies_alone(int64_t rank) const {
 
 void LinearContext::multiply(const InputRows& rows, float* result) const { runtime::multiply(product(rows, result)); }
 
+bool LinearContext::gains_by_tiles(int64_t rows) const {
+  return runtime::gains_by_tiles(rows, input_width(), output_width(), parts_of_floats) &&
+         fits_tiles(weight(), *blocked_weight()->panels(), output_width());
+}
+
 RowsProduct LinearContext::product(const InputRows& rows, float* result) const {
   FusedPostOps all;
   all.count = post_ops().size();
   KernelSteps::Room unused;  // it is for operands
   const ElementwiseSteps steps = steps_.of_call(all, bias(), output_width(), unused);
-  return product_of(rows, input_width(), *blocked_weight()->panels(), steps, result);
+  return product_of(rows, input_width(), *blocked_weight()->panels(), steps, result, gains_by_tiles(rows.count));
 }
 
 void LinearContext::multiply(const InputRows& rows, const FusedPostOps& fused, const Bf16Weight* rounded,
@@ -154,7 +160,8 @@ void LinearContext::multiply(const InputRows& rows, const FusedPostOps& fused, c
   KernelSteps::Room room;
   const ElementwiseSteps steps = steps_.of_call(fused, bias(), output_width(), room);
   if (rounded) return rounded->multiply(rows, steps, result);
-  runtime::multiply(product_of(rows, input_width(), *blocked_weight()->panels(), steps, result));
+  runtime::multiply(
+      product_of(rows, input_width(), *blocked_weight()->panels(), steps, result, gains_by_tiles(rows.count)));
 }
 
 at::Tensor LinearContext::run_in_float(const at::Tensor& input, const std::vector<at::Tensor>& operands,

@@ -7,6 +7,7 @@
 #include "kernels/kernels.h"
 #include "memory/scratch.h"
 #include "ops/product/share_product.h"
+#include "ops/product/tile_product.h"
 #include "packed/float_rows.h"
 
 namespace ipex::runtime {
@@ -54,6 +55,30 @@ void share_columns(std::span<const RowsProduct> works) {
   const ColumnCut cut = column_cut(size, width, threads);
   at::parallel_for(0, cut.threads, /*grain_size=*/1,
                    [&](int64_t first, int64_t last) { multiply(cut.first(first), cut.first(last)); });
+}
+
+// On AMX's tiles.
+void multiply_in_parts(const RowsProduct& work) {
+  const auto* const kernel = kernels().optional.tile_product;
+  const auto split = [&](int64_t panel, int64_t first, int64_t last, void* to, float*) {
+    const auto* floats = static_cast<const float*>(work.matrix.words) + panel * work.panel_size;
+    const int64_t depth = std::min(last * tile_depth, work.matrix.depth) - first * tile_depth;
+    kernel->split_panel(floats + first * tile_depth * work.panel_columns, depth, work.panel_columns, to);
+  };
+  const TileMatrix matrix{.depth = work.matrix.depth,
+                          .panel_columns = work.panel_columns,
+                          .parts = parts_of_floats,
+                          .scales = nullptr,
+                          .scale_stride = 0,
+                          .blocks_of_a_group = 0,
+                          .source = work.matrix.words,
+                          .panel_bytes = static_cast<int64_t>(sizeof(float)) * work.panel_size,
+                          .blocks_of_a_unit = 1,
+                          .fill = split};
+  const InputRows rows{work.rows, work.row_count, work.row_stride};
+  multiply_by_tiles(rows, matrix, work.steps, work.result, [&](int64_t first, int64_t last) {
+    kernels().many_rows.multiply(work, first, last, 0, at::divup(work.steps.columns, work.panel_columns));
+  });
 }
 
 void multiply_floats(std::span<const RowsProduct> works) {
@@ -128,11 +153,11 @@ bool can_multiply(const Panels& panels) {
 }
 
 RowsProduct product_of(const InputRows& rows, int64_t depth, const Panels& panels, const ElementwiseSteps& steps,
-                       float* result) {
+                       float* result, bool fits_tiles) {
   return {.rows = rows.first,
           .row_stride = rows.stride,
           .row_count = rows.count,
-          .matrix = {NumberFormat::floats, panels.data, depth},
+          .matrix = {NumberFormat::floats, panels.data, depth, fits_tiles},
           .panel_columns = panels.columns,
           .panel_size = panels.size,
           .steps = steps,
@@ -144,7 +169,8 @@ void multiply_side_by_side(std::span<const RowsProduct> works) {
   const auto has_panels_of_first = [&](const RowsProduct& work) {
     return work.panel_columns == works.front().panel_columns;
   };
-  if (!std::all_of(works.begin(), works.end(), has_panels_of_first)) {
+  const bool fit_tiles = works.front().matrix.fits_tiles;
+  if (fit_tiles || !std::all_of(works.begin(), works.end(), has_panels_of_first)) {
     for (const RowsProduct& work : works) multiply(work);
   } else if (works.front().row_count <= most_few_rows) {
     share_columns(works);
@@ -155,6 +181,7 @@ void multiply_side_by_side(std::span<const RowsProduct> works) {
 
 void multiply(const RowsProduct& work) {
   if (work.row_count <= most_few_rows) return share_columns({&work, 1});
+  if (work.matrix.fits_tiles) return multiply_in_parts(work);
   if (work.matrix.format == NumberFormat::floats) return multiply_floats({&work, 1});
   return kernels().optional.pairs_product ? multiply_pairs(work) : multiply_widened(work);
 }

@@ -17,12 +17,14 @@
 #include <torch/library.h>
 
 #include <limits>
+#include <numeric>
 
 #include "kernels/kernels.h"
 #include "memory/result_memory.h"
 #include "memory/scratch.h"
 #include "memory/weight_memory.h"
 #include "ops/product/low_bit_linear.h"
+#include "ops/product/tile_product.h"
 #include "threads/grain.h"
 
 namespace ipex::runtime {
@@ -49,6 +51,17 @@ int64_t most_rows_of_codes(CodeFormat format) {
 
 int64_t rounded_up(int64_t count, int64_t size) { return at::divup(count, size) * size; }
 
+CodeWord word_here(CodeFormat format) {
+  const int64_t bytes = kernels().codes_product.int8_in_word;
+  return format == CodeFormat::int8 ? CodeWord{bytes, bytes} : word_of(format);
+}
+
+// Whether a code less its offset is a bfloat16 number.
+bool are_short(const at::Tensor& offsets) {
+  constexpr double most = 128;
+  return !offsets.defined() || (offsets.eq(offsets.round()) & offsets.abs().le(most)).all().item<bool>();
+}
+
 // As kernels/codes_product.h wants them.
 class PanelsOfCodes final : public PackedCodes {
  public:
@@ -56,23 +69,25 @@ class PanelsOfCodes final : public PackedCodes {
       : outputs_(codes.size(0)),
         inputs_(spec.inputs),
         format_(format),
-        word_(word_of(format.codes)),
+        word_(word_here(format.codes)),
         order_(spec.order),
+        has_row_scales_(spec.groups() == 1),
+        has_short_offsets_(are_short(spec.offsets)),
         panel_columns_(kernels().codes_product.panel_columns),
         panels_(at::divup(outputs_, panel_columns_)) {
     // Where a row has one scale, it is written down many times: sums of sums round less.
     constexpr int64_t most_at_once = 128;
-    const bool is_one_group = spec.groups() == 1;
-    group_size_ = is_one_group ? std::min(most_at_once, rounded_up(inputs_, codes_of_a_word)) : spec.group_size;
+    group_size_ = has_row_scales_ ? std::min(most_at_once, rounded_up(inputs_, codes_of_a_word)) : spec.group_size;
     groups_ = at::divup(inputs_, group_size_);
     const auto get = [&](const char* what, const FormShape& shape, StoredForms::Make make) {
-      return stored.get(c10::str(what, ", ", panel_columns_, " columns, groups of ", group_size_), shape, make);
+      const std::string words = word_.numbers == 1 ? "" : c10::str(", words of ", word_.numbers);
+      return stored.get(c10::str(what, ", ", panel_columns_, " columns, groups of ", group_size_, words), shape, make);
     };
     const FormShape of_groups{at::kFloat, {panels_ * groups_ * panel_columns_}};
     bytes_ = get(format.name, {at::kByte, {byte_count()}}, [&] { return codes_in_panels(codes); });
-    scales_ = get("scales", of_groups, [&] { return in_panels(spec.scales, is_one_group); });
+    scales_ = get("scales", of_groups, [&] { return in_panels(spec.scales); });
     if (spec.offsets.defined()) {
-      offsets_ = get("offsets", of_groups, [&] { return in_panels(spec.offsets, is_one_group); });
+      offsets_ = get("offsets", of_groups, [&] { return in_panels(spec.offsets); });
     }
   }
 
@@ -88,8 +103,8 @@ class PanelsOfCodes final : public PackedCodes {
   }
 
   void multiply(const InputRows& rows, const ElementwiseSteps& steps, float* result) const {
-    rows.count <= most_rows_of_codes(format_.codes) ? multiply_codes(rows, steps, result)
-                                                    : multiply_floats(rows, steps, result);
+    const bool are_few = rows.count <= most_rows_of_codes(format_.codes) && !gains_by_tiles(rows.count);
+    are_few ? multiply_codes(rows, steps, result) : multiply_many(rows, steps, result);
   }
 
  private:
@@ -138,7 +153,7 @@ class PanelsOfCodes final : public PackedCodes {
     return result;
   }
 
-  at::Tensor in_panels(const at::Tensor& of_groups, bool is_one_group) const {
+  at::Tensor in_panels(const at::Tensor& of_groups) const {
     at::Tensor in_panels = zero_weight({panels_ * groups_ * panel_columns_}, at::kFloat);
     auto* panels = in_panels.mutable_data_ptr<float>();
     const auto* from = of_groups.const_data_ptr<float>();
@@ -146,7 +161,7 @@ class PanelsOfCodes final : public PackedCodes {
       for (int64_t group = 0; group < groups_; ++group) {
         const int64_t panel = output / panel_columns_, column = output % panel_columns_;
         panels[(panel * groups_ + group) * panel_columns_ + column] =
-            is_one_group ? from[output] : from[output * groups_ + group];
+            has_row_scales_ ? from[output] : from[output * groups_ + group];
       }
     }
     return in_panels;
@@ -160,6 +175,33 @@ class PanelsOfCodes final : public PackedCodes {
     }
     const auto* order = order_.const_data_ptr<int64_t>();
     for (int64_t k = 0; k < inputs_; ++k) to[k] = from[order[k]];
+  }
+
+  struct DigitMemory {
+    std::vector<int8_t> digits;
+    std::vector<int32_t> sums;
+    std::vector<float> scales;
+    DigitRows rows;
+  };
+
+  // None where the kernels have none for this format.
+  DigitMemory digits_of(const float* rows, int64_t stride, int64_t count) const {
+    const auto to_digits = kernels().codes_product.to_digits;
+    // With more, an int4 code takes as long as a float.
+    constexpr int64_t most_rows_of_int4 = 2;
+    const bool gains =
+        format_.codes == CodeFormat::int8 || (format_.codes == CodeFormat::int4 && count <= most_rows_of_int4);
+    if (!to_digits || !gains) return {};
+    DigitMemory memory{std::vector<int8_t>(count * digits_of_a_number * depth()),
+                       std::vector<int32_t>(count * digits_of_a_number * groups_),
+                       std::vector<float>(count * groups_),
+                       {}};
+    for (int64_t row = 0; row < count; ++row) {
+      to_digits(rows + row * stride, matrix(), memory.digits.data() + row * digits_of_a_number * depth(),
+                memory.sums.data() + row * digits_of_a_number * groups_, memory.scales.data() + row * groups_);
+    }
+    memory.rows = {memory.digits.data(), memory.sums.data(), memory.scales.data()};
+    return memory;
   }
 
   void multiply_codes(const InputRows& rows, const ElementwiseSteps& steps, float* result) const {
@@ -178,10 +220,12 @@ class PanelsOfCodes final : public PackedCodes {
         sums[row * groups_ + group] = static_cast<float>(sum);
       }
     }
+    const DigitMemory digits = digits_of(padded ? padded : rows.first, padded ? depth() : rows.stride, rows.count);
     const CodesProduct product{.rows = padded ? padded : rows.first,
                                .row_stride = padded ? depth() : rows.stride,
                                .row_count = rows.count,
                                .group_sums = sums,
+                               .digits = digits.rows,
                                .matrix = matrix(),
                                .steps = steps,
                                .result = result};
@@ -191,7 +235,7 @@ class PanelsOfCodes final : public PackedCodes {
     at::parallel_for(0, panels_, grain, [&](int64_t first, int64_t last) { multiply(product, first, last); });
   }
 
-  void multiply_floats(InputRows rows, const ElementwiseSteps& steps, float* result) const {
+  void multiply_many(InputRows rows, const ElementwiseSteps& steps, float* result) const {
     at::Tensor ordered;  // not in scratch memory, which the threads need
     if (order_.defined()) {
       ordered = empty_result({rows.count, inputs_}, at::kFloat);
@@ -199,6 +243,54 @@ class PanelsOfCodes final : public PackedCodes {
       for (int64_t row = 0; row < rows.count; ++row) copy_row(rows.first + row * rows.stride, to + row * inputs_);
       rows = {to, rows.count, inputs_};
     }
+    gains_by_tiles(rows.count) ? multiply_tiles(rows, steps, result)
+                               : multiply_floats(rows, steps, result, 0, rows.count);
+  }
+
+  bool gains_by_tiles(int64_t rows) const {
+    return runtime::gains_by_tiles(rows, inputs_, outputs_, parts_of_a_number());
+  }
+
+  // A code, less its offset, has one. Its number has three, but groups that are large take their scale at their end.
+  int64_t parts_of_a_number() const {
+    constexpr int64_t least_blocks = 2;
+    const bool scales_sums =
+        has_row_scales_ || (group_size_ % tile_depth == 0 && group_size_ / tile_depth >= least_blocks);
+    return scales_sums && has_short_offsets_ ? 1 : parts_of_floats;
+  }
+
+  void multiply_tiles(const InputRows& rows, const ElementwiseSteps& steps, float* result) const {
+    const auto& kernel = kernels().codes_product;
+    const auto put_codes = [&](int64_t panel, int64_t first, int64_t last, void* to, float*) {
+      kernel.codes_as_tiles(matrix(), panel, first, last, to);
+    };
+    const auto split_floats = [&](int64_t panel, int64_t first, int64_t last, void* to, float* room) {
+      const int64_t first_group = first * tile_depth / group_size_,
+                    last_group = std::min(groups_, at::divup(last * tile_depth, group_size_));
+      kernel.expand(matrix(), panel, first_group, last_group, room);
+      const int64_t there = std::min(last - first, at::divup(inputs_, tile_depth) - first) * tile_depth;
+      kernels().optional.tile_product->split_panel(room, std::min(there, (last_group - first_group) * group_size_),
+                                                   panel_columns_, to);
+    };
+    const bool has_codes = parts_of_a_number() == 1;
+    const TileMatrix tiles{
+        .depth = inputs_,
+        .panel_columns = panel_columns_,
+        .parts = parts_of_a_number(),
+        .scales = has_codes ? scales_.const_data_ptr<float>() : nullptr,
+        .scale_stride = groups_ * panel_columns_,
+        .blocks_of_a_group = has_codes && !has_row_scales_ ? group_size_ / tile_depth : 0,
+        .source = bytes_.const_data_ptr(),
+        .panel_bytes = byte_count() / panels_,
+        .blocks_of_a_unit = has_codes && has_row_scales_ ? 1 : std::lcm(group_size_, tile_depth) / tile_depth,
+        .fill = has_codes ? TileMatrix::Fill(put_codes) : TileMatrix::Fill(split_floats)};
+    multiply_by_tiles(rows, tiles, steps, result,
+                      [&](int64_t first, int64_t last) { multiply_floats(rows, steps, result, first, last); });
+  }
+
+  // The rows from the first to the last.
+  void multiply_floats(const InputRows& rows, const ElementwiseSteps& steps, float* result, int64_t first_row,
+                       int64_t last_row) const {
     at::parallel_for(0, panels_, /*grain_size=*/1, [&](int64_t first, int64_t last) {
       const at::Tensor memory = scratch(sizeof(float) * depth() * panel_columns_);
       auto* floats = static_cast<float*>(memory.data_ptr());
@@ -212,8 +304,8 @@ class PanelsOfCodes final : public PackedCodes {
                                 .result = result,
                                 .result_stride = steps.columns};
       for (int64_t panel = first; panel < last; ++panel) {
-        kernels().codes_product.expand(matrix(), panel, floats);
-        kernels().many_rows.multiply(product, 0, rows.count, panel, panel + 1);
+        kernels().codes_product.expand(matrix(), panel, 0, groups_, floats);
+        kernels().many_rows.multiply(product, first_row, last_row, panel, panel + 1);
       }
     });
   }
@@ -222,6 +314,7 @@ class PanelsOfCodes final : public PackedCodes {
   const LowBitFormat& format_;
   const CodeWord word_;
   const at::Tensor order_;
+  const bool has_row_scales_, has_short_offsets_;
   const int64_t panel_columns_, panels_;
   int64_t group_size_, groups_;
   at::Tensor bytes_, scales_, offsets_;

@@ -1,7 +1,9 @@
 // Products of bytes and of codes: every number against a plain sum, and nothing read or written beside what is there.
-// Compiled for one instruction set, as runtime/kernels/portable.cpp is, and run by test_rows_product.py.
+// Compiled for one instruction set, as the files in runtime/kernels are, and run by test_rows_product.py.
 #define IPEX_ISA test
+#ifndef IPEX_WIDTH
 #define IPEX_WIDTH 4
+#endif
 #define IPEX_ROWS_OF_3_VECTORS 4
 #define IPEX_ROWS_OF_2_VECTORS 6
 #include "kernels/basics.inc"
@@ -112,7 +114,8 @@ Code random_code(CodeFormat format) {
 int wrong_elements_of_codes(const Case& c, CodeFormat format, int64_t group_size, bool has_offsets) {
   const int64_t groups = ceil_divide(c.depth, group_size), depth = groups * group_size;
   const int64_t panel_columns = panel_columns_of_codes, panels = ceil_divide(c.columns, panel_columns);
-  const CodeWord word = word_of(format);
+  const CodeWord word =
+      format == CodeFormat::int8 ? CodeWord{ByteCodes::in_word, ByteCodes::bytes_of_a_column} : word_of(format);
   const auto bits_of_a_code = static_cast<int>(8 * word.bytes / word.numbers);
   std::vector<float> rows(c.rows * depth), group_sums(c.rows * groups), plain(depth * panels * panel_columns);
   std::vector<float> scales(panels * groups * panel_columns), offsets(scales.size());
@@ -143,29 +146,77 @@ int wrong_elements_of_codes(const Case& c, CodeFormat format, int64_t group_size
   const CodesMatrix matrix{format,     codes.data(), scales.data(), has_offsets ? offsets.data() : nullptr,
                            group_size, groups};
   std::vector<float> result(c.rows * c.columns), panel_floats(depth * panel_columns);
-  multiply_codes({.rows = rows.data(),
-                  .row_stride = depth,
-                  .row_count = c.rows,
-                  .group_sums = group_sums.data(),
-                  .matrix = matrix,
-                  .steps = {nullptr, nullptr, 0, c.columns},
-                  .result = result.data()},
-                 0, panels);
+  std::vector<int8_t> digits(c.rows * digits_of_a_number * depth);
+  std::vector<int32_t> digit_sums(c.rows * digits_of_a_number * groups);
+  std::vector<float> row_scales(c.rows * groups);
   int wrong = 0;
-  for (int64_t row = 0; row < c.rows; ++row) {
-    for (int64_t column = 0; column < c.columns; ++column) {
-      double expected = 0;  // exact, as the sums of floats are here
-      for (int64_t k = 0; k < depth; ++k) {
-        expected += rows[row * depth + k] *
-                    plain[(column / panel_columns * depth + k) * panel_columns + column % panel_columns];
+  const auto check = [&](const DigitRows& rows_of_digits) {
+    multiply_codes({.rows = rows.data(),
+                    .row_stride = depth,
+                    .row_count = c.rows,
+                    .group_sums = group_sums.data(),
+                    .digits = rows_of_digits,
+                    .matrix = matrix,
+                    .steps = {nullptr, nullptr, 0, c.columns},
+                    .result = result.data()},
+                   0, panels);
+    for (int64_t row = 0; row < c.rows; ++row) {
+      for (int64_t column = 0; column < c.columns; ++column) {
+        double expected = 0;  // exact, as the sums of floats are here
+        for (int64_t k = 0; k < depth; ++k) {
+          expected += rows[row * depth + k] *
+                      plain[(column / panel_columns * depth + k) * panel_columns + column % panel_columns];
+        }
+        wrong += result[row * c.columns + column] != expected;
       }
-      wrong += result[row * c.columns + column] != expected;
     }
+  };
+  check({});
+  const auto to_digits = codes_product_kernels.to_digits;
+  if (to_digits && (format == CodeFormat::int8 || format == CodeFormat::int4)) {
+    for (int64_t row = 0; row < c.rows; ++row) {
+      to_digits(&rows[row * depth], matrix, &digits[row * digits_of_a_number * depth],
+                &digit_sums[row * digits_of_a_number * groups], &row_scales[row * groups]);
+      wrong += row_scales[row * groups] == 0;
+    }
+    check({digits.data(), digit_sums.data(), row_scales.data()});
+    row_scales[c.rows / 2 * groups] = 0;
+    check({digits.data(), digit_sums.data(), row_scales.data()});
   }
   for (int64_t panel = 0; panel < panels; ++panel) {
-    expand_codes(matrix, panel, panel_floats.data());
+    expand_codes(matrix, panel, 0, groups, panel_floats.data());
     for (int64_t i = 0; i < depth * panel_columns; ++i)
       wrong += panel_floats[i] != plain[panel * depth * panel_columns + i];
+  }
+  return wrong;
+}
+
+// Numbers of 23 bits are what their digits say, and rows that have none are refused.
+int wrong_digits(int64_t groups) {
+  const auto to_digits = codes_product_kernels.to_digits;
+  if (!to_digits) return 0;
+  const int64_t depth = 8 * groups;
+  const CodesMatrix matrix{CodeFormat::int8, nullptr, nullptr, nullptr, 8, groups};
+  std::vector<float> row(depth);
+  std::vector<int8_t> digits(digits_of_a_number * depth);
+  std::vector<int32_t> sums(digits_of_a_number * groups);
+  for (float& x : row) x = std::ldexp(static_cast<float>(random_integer(-4000000, 4000000)), -30);
+  std::vector<float> scales(groups);
+  to_digits(row.data(), matrix, digits.data(), sums.data(), scales.data());
+  int wrong = scales[0] == 0;
+  for (int64_t k = 0; k < depth; ++k) {
+    const int whole = digits[2 * depth + k] * 65536 + digits[depth + k] * 256 + digits[k];
+    wrong += static_cast<float>(whole) * scales[k / 8] != row[k];
+    for (int digit = 0; digit < digits_of_a_number; ++digit) {
+      sums[k / 8 * digits_of_a_number + digit] -= digits[digit * depth + k];
+    }
+  }
+  for (const int32_t left : sums) wrong += left != 0;
+  for (const float odd : {INFINITY, -INFINITY, NAN, 0x1p-110f}) {
+    if (std::abs(odd) < 1) std::fill(row.begin(), row.end(), 0.f);
+    row[depth - 1] = odd;
+    to_digits(row.data(), matrix, digits.data(), sums.data(), scales.data());
+    wrong += scales[0] != 0;
   }
   return wrong;
 }
@@ -207,7 +258,7 @@ int main() {
       }
     }
   }
-  for (int64_t count = 1; count < 70; ++count, ++cases) wrong += wrong_bytes_of_a_row(count);
+  for (int64_t count = 1; count < 70; ++count, ++cases) wrong += wrong_bytes_of_a_row(count) + wrong_digits(count);
   std::printf("%d cases, %d wrong elements\n", cases, wrong);
   return wrong != 0;
 }

@@ -150,12 +150,22 @@ def test_inputs_stay_float32(rows):
         assert_same(y[row], e[row])
 
 
+@pytest.mark.parametrize("rows", [1, 2, 20])
+@pytest.mark.parametrize("format", ["int8", "int4"])
+def test_a_number_that_meets_zeros_hides_no_other_group(format, rows):
+    model, x = linear(512, 40, bias=False), torch.randn(rows, 512)
+    model.weight[:, :128] = 0
+    x[:, 5] = 1e12
+    assert_same(run(packed(model, format, 128, True), x), expected(model, x, format, 128, True))
+
+
 @pytest.mark.parametrize("rows", [4, 60])
-def test_nan_and_infinity_stay_in_their_row(rows):
-    model, x = linear(70, 50), torch.randn(rows, 70)
-    clean = run(packed(model, "int4", 32, True), x)
+@pytest.mark.parametrize(("format", "inputs"), [("int4", 70), ("int8", 70), ("int8", 700)])
+def test_nan_and_infinity_stay_in_their_row(rows, format, inputs):
+    model, x = linear(inputs, 50), torch.randn(rows, inputs)
+    clean = run(packed(model, format, 32, True), x)
     x[1, 69], x[2, 3] = float("nan"), float("inf")
-    y = run(packed(model, "int4", 32, True), x)
+    y = run(packed(model, format, 32, True), x)
     assert y[1].isnan().all()
     assert not y[2].isfinite().any()
     for row in (0, *range(3, rows)):

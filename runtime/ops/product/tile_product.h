@@ -1,0 +1,40 @@
+// Products of many float32 rows on AMX's tiles (kernels/tile_product.h), exact as those of floats, with a matrix of any
+// format: it becomes tiles panel by panel, in scratch memory.
+#pragma once
+
+#include <c10/util/FunctionRef.h>
+
+#include "kernels/tile_product.h"
+#include "ops/product/product.h"
+#include "packed/packed_weight.h"
+
+namespace ipex::runtime {
+
+struct TileMatrix {
+  int64_t depth, panel_columns;
+  int64_t parts;              // of its numbers
+  const float* scales;        // of the first panel's columns; null where all are 1
+  int64_t scale_stride;       // from those of a panel to the next
+  int64_t blocks_of_a_group;  // that have scales of their own, see TileProduct; 0 for all of them
+  // What `fill` reads, in bytes: all panels, one after the other, and of each all depth.
+  const void* source;
+  int64_t panel_bytes;
+  // Depth may be cut at multiples of so many blocks.
+  int64_t blocks_of_a_unit;
+  // Writes the tiles of the blocks [first, last) of a panel. `room` has space for whole units as floats.
+  using Fill = c10::function_ref<void(int64_t panel, int64_t first, int64_t last, void* to, float* room)>;
+  Fill fill;
+};
+
+// Whether so many rows gain by it, beside kernels for floats. `own_parts` is that of the matrix.
+bool gains_by_tiles(int64_t rows, int64_t depth, int64_t columns, int64_t own_parts);
+
+// Whether tiles take the numbers of a float32 weight, which is looked at once.
+bool fits_tiles(const PackedWeight& weight, const Panels& panels, int64_t columns);
+
+// result = steps(rows . matrix). `multiply_floats` computes the rows that have numbers that tiles can't have, from the first
+// to the last of some.
+void multiply_by_tiles(const InputRows& rows, const TileMatrix& matrix, const ElementwiseSteps& steps, float* result,
+                       c10::function_ref<void(int64_t first_row, int64_t last_row)> multiply_floats);
+
+}  // namespace ipex::runtime

@@ -1,0 +1,136 @@
+"""Products of many float32 rows on AMX's tiles: as exact as those of floats."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import ipex
+from support import optimized_for, own_thread_count
+
+pytestmark = pytest.mark.skipif(not ipex.isa.has_amx(), reason="AMX is not used")
+
+ROWS = [64, 65, 96, 130, 300]
+
+
+@pytest.fixture(autouse=True)
+def _no_gradients():
+    with torch.no_grad():
+        yield
+
+
+def error(y: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> float:
+    """The largest error, in what a float's rounding does to the sum of all magnitudes."""
+    exact = F.linear(x.double(), weight.double(), None if bias is None else bias.double())
+    magnitude = F.linear(x.double().abs(), weight.double().abs())
+    return float(((y - exact).abs() / magnitude).max() * 2**24)
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize(("inputs", "outputs"), [(128, 128), (333, 70), (768, 96), (2000, 130)])
+def test_as_exact_as_floats(rows, inputs, outputs):
+    """Two parts of a float instead of three would be wrong by 2^7."""
+    model, x = nn.Linear(inputs, outputs).eval(), torch.randn(rows, inputs)
+    x[:, ::7] *= 1000
+    assert error(optimized_for(model, x)(x), x, model.weight, model.bias) < 16
+
+
+@pytest.mark.parametrize("rows", [12, 16, 33, *ROWS])
+@pytest.mark.parametrize(
+    ("dtype", "group_size", "symmetric"),
+    [
+        ("int8", 0, True),
+        ("int8", 0, False),
+        ("int8", 64, True),
+        ("int8", 24, False),
+        ("int4", 128, True),
+        ("int4", 64, False),
+        ("int4", 32, True),
+        ("bfloat16", None, True),
+        ("float8_e4m3fn", 0, True),
+        ("float8_e4m3fn", 96, True),
+        ("float8_e5m2", 32, True),
+    ],
+)
+def test_weights_of_few_bits(rows, dtype, group_size, symmetric):
+    model, x = nn.Linear(520, 130, bias=False).eval(), torch.randn(rows, 520)
+    quantized = ipex.quantization.weight_only(model, x, dtype=dtype, group_size=group_size, symmetric=symmetric)
+    weight = torch.cat([quantized(part) for part in torch.eye(520).split(8)]).t()
+    assert error(quantized(x), x, weight, None) < 16
+
+
+@pytest.mark.parametrize("odd", [float("nan"), float("inf"), -float("inf"), 3e38, 1e-30, 1e-40])
+def test_rows_that_tiles_can_not_have(odd):
+    """They are computed as floats, and those beside them change in no bit."""
+    model, x = nn.Linear(256, 200).eval(), torch.randn(100, 256)
+    linear, quantized = optimized_for(model, x), ipex.quantization.weight_only(model, x, dtype="int4")
+    clean = [linear(x), quantized(x)]
+    for row in (0, 17, 18, 99):
+        x[row] = 0
+        x[row, 5] = odd
+    beside = [row for row in range(100) if row not in (0, 17, 18, 99)]
+    for call, y in zip((linear, quantized), clean):
+        assert torch.equal(call(x)[beside], y[beside])
+    torch.testing.assert_close(linear(x), model(x), rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
+@pytest.mark.parametrize("odd", [float("nan"), float("inf"), 3e38, -1e30])
+def test_weights_that_tiles_can_not_have(odd):
+    model, x = nn.Linear(256, 200).eval(), torch.randn(100, 256)
+    model.weight[7, 9] = odd
+    y = optimized_for(model, x)(x)
+    torch.testing.assert_close(y, model(x), rtol=1e-5, atol=1e-5 * (abs(odd) if abs(odd) < 1e31 else 1), equal_nan=True)
+
+
+def test_tiny_weights():
+    model, x = nn.Linear(256, 200).eval(), torch.randn(100, 256)
+    model.weight *= 1e-30
+    model.bias *= 0
+    y = optimized_for(model, x)(x)
+    assert error(y, x, model.weight, None) < 16
+
+
+@pytest.mark.parametrize("rows", [64, 200])
+def test_post_ops_and_a_residual(rows):
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(256, 300), nn.Linear(300, 256)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x + self.second(F.gelu(self.first(x)))
+
+    model, x = Block().eval(), torch.randn(rows, 256)
+    torch.testing.assert_close(optimized_for(model, x)(x), model(x), rtol=1e-5, atol=1e-5)
+
+
+def test_linears_of_one_input_and_convolutions_of_pixels():
+    class Three(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linears = nn.ModuleList(nn.Linear(256, width) for width in (256, 256, 96))
+
+        def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+            return tuple(linear(x) for linear in self.linears)
+
+    model, x = Three().eval(), torch.randn(100, 256)
+    for y, linear in zip(optimized_for(model, x)(x), model.linears):
+        assert error(y, x, linear.weight, linear.bias) < 16
+    convolution, image = nn.Conv2d(256, 130, 1).eval(), torch.randn(2, 256, 9, 11)
+    y = optimized_for(convolution, image)(image)
+    pixels = image.permute(0, 2, 3, 1).flatten(0, 2)
+    result = y.permute(0, 2, 3, 1).flatten(0, 2)
+    assert error(result, pixels, convolution.weight[:, :, 0, 0], convolution.bias) < 16
+
+
+def test_neither_calls_nor_threads_change_a_bit():
+    model, x = nn.Linear(700, 900).eval(), torch.randn(300, 700)
+    calls = [optimized_for(model, x), ipex.quantization.weight_only(model, x, dtype="int4")]
+    results = [call(x) for call in calls]
+    with own_thread_count():
+        for threads in (1, 2, 3, 7):
+            torch.set_num_threads(threads)
+            for call, y in zip(calls, results):
+                assert all(torch.equal(call(x), y) for _ in range(3))
