@@ -3,6 +3,7 @@
 //   before   %y = aten::softmax(%x, %dim, %dtype)
 //   after    %y = ipex::softmax(%x, %dim, %dtype)
 //
+// So is log_softmax.
 // Runs after the passes that look for aten::softmax.
 #include "passes.h"
 #include "spelling.h"
@@ -12,7 +13,8 @@ namespace {
 
 bool run(Context& context) {
   static const std::vector<Spelling> spellings{
-      Spelling("%y = aten::softmax(%x, %dim, %dtype)").becomes("ipex::softmax", {"x", "dim", "dtype"})};
+      Spelling("%y = aten::softmax(%x, %dim, %dtype)").becomes("ipex::softmax", {"x", "dim", "dtype"}),
+      Spelling("%y = aten::log_softmax(%x, %dim, %dtype)").becomes("ipex::log_softmax", {"x", "dim", "dtype"})};
   return rewrite_spellings(context, spellings);
 }
 

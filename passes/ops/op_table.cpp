@@ -347,7 +347,7 @@ std::vector<Op> rows() {
   table.ops("ipex::adaptive_avg_pool2d", fresh, keeps_dtype | any_layout);
   table.ops("ipex::mean", fresh, keeps_dtype | any_layout | hides_strides);
   table.ops(
-      "ipex::softmax ipex::cached_attention ipex::scaled_dot_product_attention "
+      "ipex::softmax ipex::log_softmax ipex::cached_attention ipex::scaled_dot_product_attention "
       "ipex::scaled_dot_product_attention.in_mode "
       "ipex::embedding ipex::embedding_bag ipex::embedding_in_int8 ipex::embedding_bag_in_int8 ipex::round_rows",
       fresh);

@@ -1,4 +1,4 @@
-// softmax of rows and of columns, on plain pointers.
+// softmax of rows and of columns, and its logarithm, on plain pointers.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,8 @@ struct SoftmaxKernels {
   bool (*softmax_rows)(const float* x, int64_t rows, int64_t width, float* y);
   // The same of each of `columns` columns, in rows that are `stride` apart.
   bool (*softmax_columns)(const float* x, int64_t rows, int64_t stride, int64_t columns, float* y);
+  bool (*log_softmax_rows)(const float* x, int64_t rows, int64_t width, float* y);
+  bool (*log_softmax_columns)(const float* x, int64_t rows, int64_t stride, int64_t columns, float* y);
 };
 
 }  // namespace ipex::runtime

@@ -1,6 +1,6 @@
 // softmax, with a faster exponential than aten's.
 //
-//   ipex::softmax(x, dim, dtype) -> Tensor
+//   ipex::softmax(x, dim, dtype) -> Tensor, and ipex::log_softmax
 //
 // The kernels take ordinary numbers, and -infinity beside them: float32, or 16 bits, which are computed with as floats. What
 // is not contiguous, as where heads are mixed before, is copied into the result, which is contiguous in eager too. Of a
@@ -38,12 +38,13 @@ const char* reason_for_aten(const at::Tensor& x, int64_t dim, std::optional<at::
 }
 
 // Whether all rows are ordinary numbers; else the result is incomplete.
-bool softmax_of_rows(const at::Tensor& x, const at::Tensor& y) {
+bool softmax_of_rows(const at::Tensor& x, const at::Tensor& y, bool of_logarithms) {
   const int64_t width = x.size(-1), rows = x.numel() / width;
   const bool is_float = x.scalar_type() == at::kFloat;
   const RowsToRead from(x, width);
   const RowsToWrite to(y, width);
-  const auto softmax_rows = kernels().softmax.softmax_rows;
+  const SoftmaxKernels& all = kernels().softmax;
+  const auto softmax_rows = of_logarithms ? all.log_softmax_rows : all.softmax_rows;
   std::atomic<bool> ordinary{true};
   const int64_t grain = grain_of(rows, x.numel(), elements_worth_waking);
   at::parallel_for(0, rows, grain, [&](int64_t begin, int64_t end) {
@@ -63,13 +64,15 @@ bool softmax_of_rows(const at::Tensor& x, const at::Tensor& y) {
 }
 
 // The same of a dimension behind which there are others. A piece is some columns: the elements of one index behind it.
-bool softmax_of_columns(const at::Tensor& x, int64_t dim, const at::Tensor& y) {
+bool softmax_of_columns(const at::Tensor& x, int64_t dim, const at::Tensor& y, bool of_logarithms) {
   constexpr int64_t columns_of_a_piece = 64;
   const int64_t rows = x.size(dim), columns = c10::multiply_integers(x.sizes().slice(dim + 1));
   const int64_t images = x.numel() / (rows * columns);
   const int64_t pieces_of_an_image = at::divup(columns, columns_of_a_piece), pieces = images * pieces_of_an_image;
   const auto* from = x.const_data_ptr<float>();
   auto* to = y.mutable_data_ptr<float>();
+  const SoftmaxKernels& all = kernels().softmax;
+  const auto softmax_columns = of_logarithms ? all.log_softmax_columns : all.softmax_columns;
   std::atomic<bool> ordinary{true};
   const int64_t grain = grain_of(pieces, x.numel(), elements_worth_waking);
   at::parallel_for(0, pieces, grain, [&](int64_t begin, int64_t end) {
@@ -77,13 +80,13 @@ bool softmax_of_columns(const at::Tensor& x, int64_t dim, const at::Tensor& y) {
       const int64_t first = i % pieces_of_an_image * columns_of_a_piece;
       const int64_t place = i / pieces_of_an_image * rows * columns + first;
       const int64_t count = std::min(columns_of_a_piece, columns - first);
-      if (!kernels().softmax.softmax_columns(from + place, rows, columns, count, to + place)) ordinary = false;
+      if (!softmax_columns(from + place, rows, columns, count, to + place)) ordinary = false;
     }
   });
   return ordinary;
 }
 
-at::Tensor softmax(const at::Tensor& x, int64_t dim, std::optional<at::ScalarType> dtype) {
+at::Tensor softmax(const at::Tensor& x, int64_t dim, std::optional<at::ScalarType> dtype, bool of_logarithms) {
   const char* reason = reason_for_aten(x, dim, dtype);
   if (!reason) {
     const int64_t positive = dim < 0 ? dim + x.dim() : dim;
@@ -95,14 +98,25 @@ at::Tensor softmax(const at::Tensor& x, int64_t dim, std::optional<at::ScalarTyp
     const at::Tensor y = is_copy && result == dense.scalar_type()
                              ? dense
                              : empty_result(x.sizes(), x.options().dtype(is_last ? result : at::kFloat));
-    if (is_last ? softmax_of_rows(dense, y) : softmax_of_columns(dense, positive, y)) return y.to(result);
+    if (is_last ? softmax_of_rows(dense, y, of_logarithms) : softmax_of_columns(dense, positive, y, of_logarithms)) {
+      return y.to(result);
+    }
     reason = "a row is not finite";
   }
-  RECORD_FUNCTION(c10::str("ipex::softmax in aten: ", reason), {});
-  return at::softmax(x, dim, dtype);
+  RECORD_FUNCTION(c10::str(of_logarithms ? "ipex::log_softmax" : "ipex::softmax", " in aten: ", reason), {});
+  return of_logarithms ? at::log_softmax(x, dim, dtype) : at::softmax(x, dim, dtype);
 }
 
-TORCH_LIBRARY_FRAGMENT(ipex, m) { m.def("softmax(Tensor x, int dim, ScalarType? dtype) -> Tensor", softmax); }
+TORCH_LIBRARY_FRAGMENT(ipex, m) {
+  m.def("softmax(Tensor x, int dim, ScalarType? dtype) -> Tensor",
+        [](const at::Tensor& x, int64_t dim, std::optional<at::ScalarType> dtype) {
+          return softmax(x, dim, dtype, /*of_logarithms=*/false);
+        });
+  m.def("log_softmax(Tensor x, int dim, ScalarType? dtype) -> Tensor",
+        [](const at::Tensor& x, int64_t dim, std::optional<at::ScalarType> dtype) {
+          return softmax(x, dim, dtype, /*of_logarithms=*/true);
+        });
+}
 
 }  // namespace
 }  // namespace ipex::runtime

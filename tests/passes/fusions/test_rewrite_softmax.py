@@ -19,6 +19,12 @@ def test_fires(dim):
     assert result.count("aten::softmax") == 0
 
 
+def test_fires_on_its_logarithm():
+    result = assert_rewrites(NAME, ir("1").replace("aten::softmax", "aten::log_softmax"))
+    assert result.count("ipex::log_softmax") == 1
+    assert result.count("aten::log_softmax") == 0
+
+
 def test_fires_on_a_computed_dimension():
     assert assert_rewrites(NAME, ir("-1").replace("(%x, %c", "(%x, %d")).count("ipex::softmax") == 1
 
@@ -27,7 +33,7 @@ def test_fires_on_a_computed_dimension():
 @pytest.mark.parametrize("script", [False, True])
 def test_matches_eager(tmp_path, dim, script):
     x = torch.randn(5, 6)
-    model = nn.Sequential(nn.Linear(6, 10), nn.Softmax(dim), nn.Hardtanh())
+    model = nn.Sequential(nn.Linear(6, 10), nn.Softmax(dim), nn.Hardtanh(), nn.LogSoftmax(dim))
     optimized = check_against_eager(model, x, script=script, also=(x[:1], x[:, None] * 100, x * torch.nan))
-    assert kinds(optimized)["ipex::softmax"] == 1
+    assert kinds(optimized)["ipex::softmax"] == kinds(optimized)["ipex::log_softmax"] == 1
     assert_round_trip(optimized, tmp_path, x)

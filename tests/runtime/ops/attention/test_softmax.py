@@ -9,11 +9,13 @@ import ipex  # noqa: F401
 from low_precision import assert_no_worse, both_dtypes
 from support import assert_same, fast
 
+OPS = ((torch.ops.ipex.softmax, torch.softmax), (torch.ops.ipex.log_softmax, torch.log_softmax))
+
 
 def check(x: Tensor, dim: int = -1, dtype: torch.dtype | None = None, *, by_kernel: bool = True) -> None:
-    expected = torch.softmax(x, dim, dtype)
-    assert_same(torch.ops.ipex.softmax(x, dim, dtype), expected, tolerance=1e-5 if by_kernel else 0)
-    assert fast(lambda: torch.ops.ipex.softmax(x, dim, dtype)) == by_kernel
+    for ours, stock in OPS:
+        assert_same(ours(x, dim, dtype), stock(x, dim, dtype), tolerance=1e-5 if by_kernel else 0)
+        assert fast(partial(ours, x, dim, dtype)) == by_kernel
 
 
 @pytest.mark.parametrize("shape", [(1,), (7,), (8,), (3, 1), (3, 33), (2, 4, 16), (1, 1000), (300, 5), (2, 3, 5, 17)])
@@ -29,6 +31,14 @@ def test_is_as_exact_as_eager():
     ours, eager = (
         ((y - exact) / exact).abs().max() for y in (torch.ops.ipex.softmax(x, -1, None), torch.softmax(x, -1))
     )
+    assert ours <= 2 * eager
+
+
+@pytest.mark.parametrize("shape", [(64, 1000), (64, 3), (64, 40, 5)])
+def test_logarithms_are_as_exact_as_eagers(shape):
+    x = torch.randn(shape) * 5
+    exact = torch.log_softmax(x.double(), 1)
+    ours, eager = ((y - exact).abs().max() for y in (torch.ops.ipex.log_softmax(x, 1, None), torch.log_softmax(x, 1)))
     assert ours <= 2 * eager
 
 
@@ -135,10 +145,11 @@ def test_columns_that_are_not_finite(value, column):
 @pytest.mark.parametrize("result", [None, torch.float32])
 def test_16_bits_of_another_dimension(dtype, result):
     x = (torch.randn(2, 50, 7) * 3).to(dtype)
-    stock, ours = torch.softmax(x, 1, result), torch.ops.ipex.softmax(x, 1, result)
-    assert (ours.dtype, ours.stride()) == (stock.dtype, stock.stride())
-    assert_no_worse(ours, stock, torch.softmax(x.double(), 1), result or dtype)
-    assert fast(partial(torch.ops.ipex.softmax, x, 1, result))
+    for op, eager in OPS:
+        stock, ours = eager(x, 1, result), op(x, 1, result)
+        assert (ours.dtype, ours.stride()) == (stock.dtype, stock.stride())
+        assert_no_worse(ours, stock, eager(x.double(), 1), result or dtype)
+        assert fast(partial(op, x, 1, result))
 
 
 def test_the_rest_is_left_to_aten():
