@@ -187,11 +187,10 @@ class PanelsOfCodes final : public PackedCodes {
   // None where the kernels have none for this format.
   DigitMemory digits_of(const float* rows, int64_t stride, int64_t count) const {
     const auto to_digits = kernels().codes_product.to_digits;
-    // With more, an int4 code takes as long as a float.
-    constexpr int64_t most_rows_of_int4 = 2;
-    const bool gains =
-        format_.codes == CodeFormat::int8 || (format_.codes == CodeFormat::int4 && count <= most_rows_of_int4);
-    if (!to_digits || !gains) return {};
+    // One pass over the weight has no more.
+    constexpr int64_t most_rows_of_digits = 2;
+    const bool is_integer = format_.codes == CodeFormat::int8 || format_.codes == CodeFormat::int4;
+    if (!to_digits || !is_integer || count > most_rows_of_digits) return {};
     DigitMemory memory{std::vector<int8_t>(count * digits_of_a_number * depth()),
                        std::vector<int32_t>(count * digits_of_a_number * groups_),
                        std::vector<float>(count * groups_),
