@@ -9,8 +9,10 @@
 #include "kernels/attention_parts.inc"
 #include "kernels/many_rows.inc"
 #include "kernels/pairs_product.inc"
+#include "kernels/tiles_in_use.inc"
+// Needs it.
 #include "kernels/tiles.inc"
-// These need it.
+// These need both.
 #include "kernels/bytes_product.inc"
 #include "kernels/tile_attention.inc"
 #include "kernels/tile_pairs.inc"

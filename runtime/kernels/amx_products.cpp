@@ -3,6 +3,8 @@
 #define IPEX_WIDTH 16
 #include "kernels/basics.inc"
 
+#include "kernels/tiles_in_use.inc"
+// Needs it.
 #include "kernels/tile_product.inc"
 
 namespace ipex::runtime::amx {

@@ -140,7 +140,7 @@ bool fits_tiles(const PackedWeight& weight, const Panels& panels, int64_t column
 
 bool gains_by_tiles(int64_t rows, int64_t depth, int64_t columns, int64_t own_parts) {
   if (!kernels().optional.tile_product) return false;
-  const int64_t least_rows = own_parts == 1 ? 12 : 64;
+  const int64_t least_rows = own_parts == 1 ? 12 : 96;
   constexpr int64_t least_elements = 1 << 14;
   return rows >= least_rows && depth >= tile_depth && depth * columns >= least_elements;
 }

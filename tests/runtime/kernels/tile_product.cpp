@@ -4,6 +4,8 @@
 #include "kernels/basics.inc"
 
 #include "kernels/codes_product.inc"
+#include "kernels/tiles_in_use.inc"
+// Needs it.
 #include "kernels/tile_product.inc"
 
 #include <sys/syscall.h>
