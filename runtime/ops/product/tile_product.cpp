@@ -140,6 +140,10 @@ bool fits_tiles(const PackedWeight& weight, const Panels& panels, int64_t column
 
 bool gains_by_tiles(int64_t rows, int64_t depth, int64_t columns, int64_t own_parts) {
   if (!kernels().optional.tile_product) return false;
+  // With more threads, those that share a core's tiles, and what each of them splits again, cost more than is gained. The first
+  // call decides for the process: results don't depend on how many threads there are later.
+  static const bool has_few_threads = thread_count() <= 2;
+  if (own_parts == parts_of_floats && !has_few_threads) return false;
   const int64_t least_rows = own_parts == 1 ? 12 : 96;
   constexpr int64_t least_elements = 1 << 14;
   return rows >= least_rows && depth >= tile_depth && depth * columns >= least_elements;
