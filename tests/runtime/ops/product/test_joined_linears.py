@@ -51,7 +51,9 @@ def test_at_once(rows, widths):
             for count in (1, 2, 3, 7):
                 torch.set_num_threads(count)
                 assert_same_bits(joined, apart, x)
-        assert calls_of("ipex::linear_run", joined, x) == 0
+        # Weights of 9 to 16 outputs stay plain without AVX-512, and are oneDNN's.
+        are_plain = not ipex.isa.has_avx512() and any(8 < width <= 16 for width in widths)
+        assert are_plain or calls_of("ipex::linear_run", joined, x) == 0
 
 
 def test_any_rank_and_layout():
