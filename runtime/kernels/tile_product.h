@@ -28,6 +28,16 @@ constexpr int64_t bytes_of_panel_tiles(int64_t depth, int64_t panel_columns, int
   return tile_blocks(depth) * parts * panel_columns / tile_columns * tile_bytes;
 }
 
+// What is read next, and may come from memory. Floats, lines of `stride` numbers, become tiles while others are multiplied, as
+// `depth` lines of `columns` numbers; bytes of other formats are fetched into the second cache.
+struct TilesAhead {
+  const float* floats = nullptr;
+  int64_t stride = 0, depth = 0, columns = 0;
+  void* tiles = nullptr;
+  const char* bytes = nullptr;
+  int64_t byte_count = 0;
+};
+
 struct TileProduct {
   const void* rows;
   int64_t row_blocks;           // of depth, that `rows` has
@@ -43,9 +53,7 @@ struct TileProduct {
   // a line of its own, `panel_columns` after the one before, and groups are multiplied as wholes.
   const float* scales;
   int64_t blocks_of_a_group;
-  // What is read next, and may come from memory: it is fetched into the second cache meanwhile.
-  const char* ahead;
-  int64_t ahead_bytes;
+  TilesAhead ahead;
   ElementwiseSteps steps;
   // Dense. May be where the operand of the first step is, if that adds one of the result's shape.
   float* result;
@@ -55,8 +63,8 @@ struct TileProductKernels {
   // Whether all numbers are finite, and those of each row either 0 or the largest one between 2^-60 and 2^60.
   bool (*are_in_range)(const float* rows, int64_t stride, int64_t row_count, int64_t depth);
   void (*split_rows)(const float* rows, int64_t stride, int64_t row_count, int64_t depth, void* to);
-  // A panel of floats, [depth][panel_columns].
-  void (*split_panel)(const float* panel, int64_t depth, int64_t panel_columns, void* to);
+  // `depth` lines of floats.
+  void (*split_panel)(const float* panel, int64_t stride, int64_t depth, int64_t columns, void* to);
   void (*multiply)(const TileProduct&);
 };
 

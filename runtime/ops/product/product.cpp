@@ -59,12 +59,6 @@ void share_columns(std::span<const RowsProduct> works) {
 
 // On AMX's tiles.
 void multiply_in_parts(const RowsProduct& work) {
-  const auto* const kernel = kernels().optional.tile_product;
-  const auto split = [&](int64_t panel, int64_t first, int64_t last, void* to, float*) {
-    const auto* floats = static_cast<const float*>(work.matrix.words) + panel * work.panel_size;
-    const int64_t depth = std::min(last * tile_depth, work.matrix.depth) - first * tile_depth;
-    kernel->split_panel(floats + first * tile_depth * work.panel_columns, depth, work.panel_columns, to);
-  };
   const TileMatrix matrix{.depth = work.matrix.depth,
                           .panel_columns = work.panel_columns,
                           .parts = parts_of_floats,
@@ -74,7 +68,7 @@ void multiply_in_parts(const RowsProduct& work) {
                           .source = work.matrix.words,
                           .panel_bytes = static_cast<int64_t>(sizeof(float)) * work.panel_size,
                           .blocks_of_a_unit = 1,
-                          .fill = split};
+                          .fill = {}};
   const InputRows rows{work.rows, work.row_count, work.row_stride};
   multiply_by_tiles(rows, matrix, work.steps, work.result, [&](int64_t first, int64_t last) {
     kernels().many_rows.multiply(work, first, last, 0, at::divup(work.steps.columns, work.panel_columns));

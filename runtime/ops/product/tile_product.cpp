@@ -4,96 +4,178 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
+#include <utility>
 
 #include "kernels/kernels.h"
 #include "memory/scratch.h"
-#include "ops/product/product_cut.h"
 #include "threads/thread_count.h"
 
 namespace ipex::runtime {
 namespace {
 
-// What stays in the second cache while panels pass by, and of a panel while rows do.
-constexpr int64_t bytes_of_rows_at_once = 768 << 10, bytes_of_panel_at_once = 320 << 10;
+// Of rows, what stays in the second cache while panels pass by; of a panel, what does while rows do.
+constexpr int64_t bytes_of_rows_at_once = 768 << 10, bytes_of_panel_at_once = 192 << 10;
 // A panel becomes tiles anew for each block of rows.
 constexpr int64_t most_rows_of_a_block = 256;
 
 int64_t whole_units(int64_t count, int64_t size) { return at::divup(count, size) * size; }
 
+// Nearly equal pieces of whole units, of `most` at most, or of one unit.
+int64_t size_of_a_piece(int64_t count, int64_t unit, int64_t most) {
+  const int64_t pieces = at::divup(count, std::max(unit, most / unit * unit));
+  return std::min(count, whole_units(at::divup(count, pieces), unit));
+}
+
 struct Range {
   int64_t first, last;
+  int64_t size() const { return last - first; }
 };
 
-// A part of the result, by one thread.
+// What is multiplied at once: some blocks of depth, and tiles of columns, of one panel.
+struct Item {
+  Range blocks, columns;
+  bool exists() const { return columns.size() > 0; }
+};
+
+// A part of the result, by one thread. Its depth is cut twice: for a piece, whose rows stay in the second cache, all columns
+// pass by; panels are taken in pieces of that.
 class Part {
  public:
-  Part(const InputRows& rows, const TileMatrix& matrix, const ElementwiseSteps& steps, float* result, Range panels)
-      : rows_(rows), matrix_(matrix), steps_(steps), result_(result), panels_(panels) {}
+  Part(const InputRows& rows, const TileMatrix& matrix, const ElementwiseSteps& steps, float* result,
+       Range rows_of_part, Range columns)
+      : rows_(rows),
+        matrix_(matrix),
+        steps_(steps),
+        result_(result),
+        range_(rows_of_part),
+        columns_(columns),
+        row_tiles_(at::divup(range_.size(), tile_rows)),
+        blocks_(tile_blocks(matrix.depth)),
+        blocks_of_rows_(size_of_a_piece(blocks_, matrix.blocks_of_a_unit,
+                                        bytes_of_rows_at_once / (row_tiles_ * parts_of_floats * tile_bytes))),
+        blocks_of_an_item_(size_of_a_piece(blocks_of_rows_, matrix.blocks_of_a_unit,
+                                           bytes_of_panel_at_once / (matrix.parts * panel_tiles() * tile_bytes))) {}
 
-  void multiply(Range rows) const {
-    const int64_t count = rows.last - rows.first, row_tiles = at::divup(count, tile_rows);
-    const int64_t blocks = tile_blocks(matrix_.depth), at_once = blocks_at_once(row_tiles, blocks);
-    const int64_t row_bytes = bytes_of_row_tiles(count, matrix_.depth),
-                  panel_bytes = bytes_of_panel_tiles(at_once * tile_depth, matrix_.panel_columns, matrix_.parts),
-                  sum_bytes = row_tiles * matrix_.panel_columns / tile_columns * tile_bytes,
-                  sums_bytes = at_once < blocks ? sum_bytes * (panels_.last - panels_.first) : 0,
-                  float_rows = whole_units(at_once, matrix_.blocks_of_a_unit) * tile_depth,
+  void multiply() const {
+    const bool splits_ahead = !matrix_.fill;
+    const int64_t row_bytes = bytes_of_row_tiles(range_.size(), matrix_.depth),
+                  item_bytes =
+                      bytes_of_panel_tiles(blocks_of_an_item_ * tile_depth, matrix_.panel_columns, matrix_.parts),
+                  column_tiles = blocks_of_rows_ < blocks_ ? columns_.size() : panel_tiles(),
+                  sum_bytes = blocks_of_an_item_ < blocks_ ? row_tiles_ * column_tiles * tile_bytes : 0,
+                  float_rows =
+                      splits_ahead ? 0 : whole_units(blocks_of_an_item_, matrix_.blocks_of_a_unit) * tile_depth,
                   float_bytes = static_cast<int64_t>(sizeof(float)) * matrix_.panel_columns * float_rows;
-    const at::Tensor memory = scratch(row_bytes + panel_bytes + sums_bytes + float_bytes);
+    const at::Tensor memory = scratch(row_bytes + 2 * item_bytes + sum_bytes + float_bytes);
     char* const row_memory = static_cast<char*>(memory.data_ptr());
-    char *const panel_memory = row_memory + row_bytes, *const sums = panel_memory + panel_bytes;
-    auto* const room = reinterpret_cast<float*>(sums + sums_bytes);
+    char *tiles = row_memory + row_bytes, *next_tiles = tiles + item_bytes;
+    char* const sums = next_tiles + item_bytes;
+    auto* const room = reinterpret_cast<float*>(sums + sum_bytes);
     const TileProductKernels& kernel = *kernels().optional.tile_product;
-    kernel.split_rows(rows_.first + rows.first * rows_.stride, rows_.stride, count, matrix_.depth, row_memory);
-    for (int64_t first = 0; first < blocks; first += at_once) {
-      const int64_t last = std::min(blocks, first + at_once);
-      for (int64_t panel = panels_.first; panel < panels_.last; ++panel) {
-        matrix_.fill(panel, first, last, panel_memory, room);
-        const char* next = panel + 1 == panels_.last ? nullptr : source(panel + 1) + bytes_of_blocks(first);
-        kernel.multiply({.rows = row_memory,
-                         .row_blocks = blocks,
-                         .first_row = rows.first,
-                         .last_row = rows.last,
-                         .panel = panel_memory,
-                         .parts = matrix_.parts,
-                         .first_block = first,
-                         .last_block = last,
-                         .panel_columns = matrix_.panel_columns,
-                         .first_column = panel * matrix_.panel_columns,
-                         .sums = reinterpret_cast<float*>(sums + (panel - panels_.first) * sum_bytes),
-                         .scales = matrix_.scales ? matrix_.scales + panel * matrix_.scale_stride : nullptr,
-                         .blocks_of_a_group = matrix_.blocks_of_a_group,
-                         .ahead = next,
-                         .ahead_bytes = next ? bytes_of_blocks(last - first) : 0,
-                         .steps = steps_,
-                         .result = result_});
-      }
+    kernel.split_rows(rows_.first + range_.first * rows_.stride, rows_.stride, range_.size(), matrix_.depth,
+                      row_memory);
+    Item item = first();
+    if (splits_ahead) split(kernel, floats(item, tiles));
+    while (item.exists()) {
+      if (!splits_ahead) matrix_.fill(panel(item), item.blocks.first, item.blocks.last, tiles, room);
+      const Item next = after(item);
+      const int64_t sums_before = blocks_of_rows_ < blocks_ ? item.columns.first - columns_.first : 0;
+      kernel.multiply({.rows = row_memory,
+                       .row_blocks = blocks_,
+                       .first_row = range_.first,
+                       .last_row = range_.last,
+                       .panel = tiles,
+                       .parts = matrix_.parts,
+                       .first_block = item.blocks.first,
+                       .last_block = item.blocks.last,
+                       .panel_columns = item.columns.size() * tile_columns,
+                       .first_column = item.columns.first * tile_columns,
+                       .sums = reinterpret_cast<float*>(sums + sums_before * row_tiles_ * tile_bytes),
+                       .scales = matrix_.scales ? matrix_.scales + panel(item) * matrix_.scale_stride : nullptr,
+                       .blocks_of_a_group = matrix_.blocks_of_a_group,
+                       .ahead = !next.exists() ? TilesAhead{}
+                                : splits_ahead ? floats(next, next_tiles)
+                                               : bytes(next),
+                       .steps = steps_,
+                       .result = result_});
+      if (splits_ahead) std::swap(tiles, next_tiles);
+      item = next;
     }
   }
 
  private:
-  const char* source(int64_t panel) const {
-    return static_cast<const char*>(matrix_.source) + panel * matrix_.panel_bytes;
-  }
-  int64_t bytes_of_blocks(int64_t count) const { return matrix_.panel_bytes * count / tile_blocks(matrix_.depth); }
+  int64_t panel_tiles() const { return matrix_.panel_columns / tile_columns; }
+  int64_t panel(const Item& item) const { return item.columns.first / panel_tiles(); }
 
-  int64_t blocks_at_once(int64_t row_tiles, int64_t blocks) const {
-    const int64_t of_rows = bytes_of_rows_at_once / (row_tiles * parts_of_floats * tile_bytes),
-                  of_panel =
-                      bytes_of_panel_at_once / (matrix_.parts * matrix_.panel_columns / tile_columns * tile_bytes),
-                  unit = matrix_.blocks_of_a_unit;
-    const int64_t most = std::max(unit, std::min(of_rows, of_panel) / unit * unit);
-    // Nearly equal pieces.
-    const int64_t pieces = at::divup(blocks, most);
-    return std::min(blocks, whole_units(at::divup(blocks, pieces), unit));
+  // Items end where their panel or their piece of depth does. Panels that `fill` writes are taken as wholes.
+  Range columns_from(int64_t first) const {
+    return {first, std::min(columns_.last, whole_units(first + 1, panel_tiles()))};
+  }
+  Range blocks_from(int64_t first) const {
+    const int64_t end = std::min(blocks_, whole_units(first + 1, blocks_of_rows_));
+    return {first, std::min(end, first + blocks_of_an_item_)};
+  }
+
+  Item first() const { return {blocks_from(0), columns_from(columns_.first)}; }
+  Item after(const Item& item) const {
+    const int64_t end = item.blocks.last;
+    if (end < blocks_ && end % blocks_of_rows_ != 0) return {blocks_from(end), item.columns};
+    const int64_t begin = (end - 1) / blocks_of_rows_ * blocks_of_rows_;
+    if (item.columns.last < columns_.last) return {blocks_from(begin), columns_from(item.columns.last)};
+    if (end < blocks_) return {blocks_from(end), columns_from(columns_.first)};
+    return {};
+  }
+
+  TilesAhead floats(const Item& item, char* tiles) const {
+    const auto* first = static_cast<const float*>(matrix_.source) + panel(item) * matrix_.panel_bytes / sizeof(float);
+    return {.floats = first + item.blocks.first * tile_depth * matrix_.panel_columns +
+                      item.columns.first % panel_tiles() * tile_columns,
+            .stride = matrix_.panel_columns,
+            .depth = std::min(item.blocks.last * tile_depth, matrix_.depth) - item.blocks.first * tile_depth,
+            .columns = item.columns.size() * tile_columns,
+            .tiles = tiles};
+  }
+  static void split(const TileProductKernels& kernel, const TilesAhead& all) {
+    kernel.split_panel(all.floats, all.stride, all.depth, all.columns, all.tiles);
+  }
+  TilesAhead bytes(const Item& item) const {
+    const auto bytes_of = [&](int64_t blocks) { return matrix_.panel_bytes * blocks / blocks_; };
+    const char* first = static_cast<const char*>(matrix_.source) + panel(item) * matrix_.panel_bytes;
+    return {.bytes = first + bytes_of(item.blocks.first), .byte_count = bytes_of(item.blocks.size())};
   }
 
   const InputRows& rows_;
   const TileMatrix& matrix_;
   const ElementwiseSteps& steps_;
   float* result_;
-  Range panels_;
+  Range range_, columns_;  // columns in tiles
+  int64_t row_tiles_, blocks_;
+  int64_t blocks_of_rows_, blocks_of_an_item_;
 };
+
+struct Cut {
+  int64_t row_parts, column_parts;
+};
+
+// Each thread makes tiles of its rows and of its columns. To do so takes about as long as to multiply so many columns or rows.
+Cut cut_of(int64_t rows, int64_t columns, int64_t unit, int64_t threads) {
+  constexpr int64_t columns_worth_a_row = 45, rows_worth_a_column = 57;
+  Cut best{1, 1};
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (int64_t row_parts = 1; row_parts <= std::min(threads, at::divup(rows, 2 * tile_rows)); ++row_parts) {
+    const int64_t column_parts = std::min(threads / row_parts, at::divup(columns, unit));
+    const int64_t row_share = whole_units(at::divup(rows, row_parts), tile_rows),
+                  column_share = at::divup(at::divup(columns, unit), column_parts) * unit;
+    const int64_t cost =
+        row_share * column_share + rows_worth_a_column * column_share + columns_worth_a_row * row_share;
+    if (cost < least) {
+      best = {row_parts, column_parts};
+      least = cost;
+    }
+  }
+  return best;
+}
 
 bool are_in_range(const InputRows& rows, int64_t depth) {
   constexpr int64_t elements_worth_a_thread = 1 << 17;
@@ -108,19 +190,26 @@ bool are_in_range(const InputRows& rows, int64_t depth) {
 // All threads share these rows.
 void multiply_range(const InputRows& rows, const TileMatrix& matrix, const ElementwiseSteps& steps, float* result,
                     Range range) {
-  const ProductSize size{range.last - range.first, matrix.depth, steps.columns, matrix.panel_columns};
-  const int64_t panels = at::divup(steps.columns, matrix.panel_columns);
-  const ProductParts parts = parts_of(size, thread_count());
-  at::parallel_for(0, parts.rows * parts.panels, /*grain_size=*/1, [&](int64_t first_part, int64_t last_part) {
+  constexpr int64_t products_worth_a_thread = 1 << 19;
+  const int64_t count = range.size(), unit = matrix.fill ? matrix.panel_columns : tile_columns;
+  const int64_t threads =
+      std::min<int64_t>(thread_count(), count * matrix.depth * steps.columns / products_worth_a_thread + 1);
+  const Cut cut = cut_of(count, steps.columns, unit, threads);
+  const int64_t row_tiles = at::divup(count, tile_rows), units = at::divup(steps.columns, unit);
+  const int64_t tiles_of_a_unit = unit / tile_columns;
+  at::parallel_for(0, cut.row_parts * cut.column_parts, /*grain_size=*/1, [&](int64_t first_part, int64_t last_part) {
     for (int64_t i = first_part; i < last_part; ++i) {
-      const int64_t row_part = i / parts.panels, panel_part = i % parts.panels;
-      const Part part(rows, matrix, steps, result,
-                      {panels * panel_part / parts.panels, panels * (panel_part + 1) / parts.panels});
-      const int64_t begin = range.first + first_row_of_part(size, parts, row_part),
-                    end = range.first + first_row_of_part(size, parts, row_part + 1);
-      const int64_t blocks = at::divup(end - begin, most_rows_of_a_block),
-                    of_a_block = whole_units(at::divup(end - begin, blocks), 2 * tile_rows);
-      for (int64_t row = begin; row < end; row += of_a_block) part.multiply({row, std::min(end, row + of_a_block)});
+      const int64_t row_part = i / cut.column_parts, column_part = i % cut.column_parts;
+      const auto column = [&](int64_t part) { return units * part / cut.column_parts * tiles_of_a_unit; };
+      const auto row = [&](int64_t part) {
+        return range.first + std::min(count, row_tiles * part / cut.row_parts * tile_rows);
+      };
+      const Range columns{column(column_part), column(column_part + 1)};
+      const int64_t end = row(row_part + 1);
+      const int64_t of_a_block = size_of_a_piece(end - row(row_part), 2 * tile_rows, most_rows_of_a_block);
+      for (int64_t first = row(row_part); first < end; first += of_a_block) {
+        Part(rows, matrix, steps, result, {first, std::min(end, first + of_a_block)}, columns).multiply();
+      }
     }
   });
 }
@@ -140,10 +229,6 @@ bool fits_tiles(const PackedWeight& weight, const Panels& panels, int64_t column
 
 bool gains_by_tiles(int64_t rows, int64_t depth, int64_t columns, int64_t own_parts) {
   if (!kernels().optional.tile_product) return false;
-  // With more threads, those that share a core's tiles, and what each of them splits again, cost more than is gained. The first
-  // call decides for the process: results don't depend on how many threads there are later.
-  static const bool has_few_threads = thread_count() <= 2;
-  if (own_parts == parts_of_floats && !has_few_threads) return false;
   const int64_t least_rows = own_parts == 1 ? 12 : 96;
   constexpr int64_t least_elements = 1 << 14;
   return rows >= least_rows && depth >= tile_depth && depth * columns >= least_elements;

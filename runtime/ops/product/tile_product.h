@@ -16,12 +16,13 @@ struct TileMatrix {
   const float* scales;        // of the first panel's columns; null where all are 1
   int64_t scale_stride;       // from those of a panel to the next
   int64_t blocks_of_a_group;  // that have scales of their own, see TileProduct; 0 for all of them
-  // What `fill` reads, in bytes: all panels, one after the other, and of each all depth.
+  // All panels, one after the other, and of each all depth.
   const void* source;
   int64_t panel_bytes;
   // Depth may be cut at multiples of so many blocks.
   int64_t blocks_of_a_unit;
-  // Writes the tiles of the blocks [first, last) of a panel. `room` has space for whole units as floats.
+  // Writes the tiles of the blocks [first, last) of a panel. `room` has space for whole units as floats. There is none where
+  // the source is floats, which become tiles while others are multiplied.
   using Fill = c10::function_ref<void(int64_t panel, int64_t first, int64_t last, void* to, float* room)>;
   Fill fill;
 };

@@ -268,8 +268,8 @@ class PanelsOfCodes final : public PackedCodes {
                     last_group = std::min(groups_, at::divup(last * tile_depth, group_size_));
       kernel.expand(matrix(), panel, first_group, last_group, room);
       const int64_t there = std::min(last - first, at::divup(inputs_, tile_depth) - first) * tile_depth;
-      kernels().optional.tile_product->split_panel(room, std::min(there, (last_group - first_group) * group_size_),
-                                                   panel_columns_, to);
+      kernels().optional.tile_product->split_panel(
+          room, panel_columns_, std::min(there, (last_group - first_group) * group_size_), panel_columns_, to);
     };
     const bool has_codes = parts_of_a_number() == 1;
     const TileMatrix tiles{

@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <random>
 #include <vector>
@@ -39,7 +40,7 @@ struct Case {
 // The rows begin in the middle of a result that has more before and behind. Depth is multiplied in pieces.
 int wrong_elements(const Case& c, const std::vector<float>& rows, int64_t stride, const std::vector<float>& panel,
                    const char* tiles, int64_t parts, const float* scales, int64_t blocks_of_a_group,
-                   int64_t blocks_at_once) {
+                   int64_t blocks_at_once, char* again = nullptr) {
   constexpr float beside = -12345;
   const int64_t first_row = 3, blocks = tile_blocks(c.depth);
   const Memory row_tiles = aligned(bytes_of_row_tiles(c.rows, c.depth));
@@ -50,23 +51,28 @@ int wrong_elements(const Case& c, const std::vector<float>& rows, int64_t stride
   const Memory sums = aligned(ceil_divide(c.rows, tile_rows) * c.panel_columns / tile_columns * tile_bytes);
   for (int64_t first = 0; first < blocks; first += blocks_at_once) {
     const int64_t last = first + blocks_at_once < blocks ? first + blocks_at_once : blocks;
-    multiply_by_tiles({.rows = row_tiles.get(),
-                       .row_blocks = blocks,
-                       .first_row = first_row,
-                       .last_row = first_row + c.rows,
-                       .panel = tiles + first * bytes_of_panel_tiles(1, c.panel_columns, parts),
-                       .parts = parts,
-                       .first_block = first,
-                       .last_block = last,
-                       .panel_columns = c.panel_columns,
-                       .first_column = 0,
-                       .sums = reinterpret_cast<float*>(sums.get()),
-                       .scales = scales,
-                       .blocks_of_a_group = blocks_of_a_group,
-                       .ahead = nullptr,
-                       .ahead_bytes = 0,
-                       .steps = {bias.data(), &step, 1, c.columns},
-                       .result = result.data()});
+    multiply_by_tiles(
+        {.rows = row_tiles.get(),
+         .row_blocks = blocks,
+         .first_row = first_row,
+         .last_row = first_row + c.rows,
+         .panel = tiles + first * bytes_of_panel_tiles(1, c.panel_columns, parts),
+         .parts = parts,
+         .first_block = first,
+         .last_block = last,
+         .panel_columns = c.panel_columns,
+         .first_column = 0,
+         .sums = reinterpret_cast<float*>(sums.get()),
+         .scales = scales,
+         .blocks_of_a_group = blocks_of_a_group,
+         .ahead = again ? TilesAhead{.floats = panel.data() + first * tile_depth * c.panel_columns,
+                                     .stride = c.panel_columns,
+                                     .depth = (last < blocks ? last * tile_depth : c.depth) - first * tile_depth,
+                                     .columns = c.panel_columns,
+                                     .tiles = again + first * bytes_of_panel_tiles(1, c.panel_columns, parts)}
+                        : TilesAhead{},
+         .steps = {bias.data(), &step, 1, c.columns},
+         .result = result.data()});
   }
   int wrong = 0;
   for (int64_t row = 0; row < first_row + c.rows + 2; ++row) {
@@ -96,8 +102,13 @@ int wrong_of_floats(const Case& c, int64_t blocks_at_once) {
   for (float& x : rows) x = std::ldexp(random_float(), static_cast<int>(generator() % 40));
   for (float& x : panel) x = random_float();
   const Memory tiles = aligned(bytes_of_panel_tiles(c.depth, c.panel_columns, parts_of_floats));
-  split_panel(panel.data(), c.depth, c.panel_columns, tiles.get());
-  return wrong_elements(c, rows, stride, panel, tiles.get(), parts_of_floats, nullptr, 0, blocks_at_once);
+  split_panel(panel.data(), c.panel_columns, c.depth, c.panel_columns, tiles.get());
+  // While tiles are multiplied, the same are made again.
+  const Memory again = aligned(bytes_of_panel_tiles(c.depth, c.panel_columns, parts_of_floats));
+  const int wrong =
+      wrong_elements(c, rows, stride, panel, tiles.get(), parts_of_floats, nullptr, 0, blocks_at_once, again.get());
+  return wrong +
+         (std::memcmp(tiles.get(), again.get(), bytes_of_panel_tiles(c.depth, c.panel_columns, parts_of_floats)) != 0);
 }
 
 int wrong_of_codes(const Case& c, CodeFormat format, int64_t group_size, bool has_offsets) {
