@@ -334,6 +334,7 @@ std::vector<Op> rows() {
   table.ops("ipex::add_like ipex::sub_like ipex::mul_like ipex::div_like", fresh, keeps_dtype | any_layout)
       .left(not_taken);
   table.ops("ipex::elementwise", fresh, rounds);
+  table.ops("ipex::elementwise.several", fresh);
   table.ops("ipex::add_layer_norm.bytes ipex::layer_norm.bytes ipex::cat_batch_norm.bytes ipex::elementwise.bytes",
             fresh);
   table.ops("ipex::cat", fresh, chooses | joins | any_layout);
