@@ -127,12 +127,14 @@ const char* follow_layouts(at::TensorList inputs, const NamedSteps& steps, Layou
   return nullptr;
 }
 
-// What elements are compared with has their dtype.
-void round_as(at::ScalarType dtype, NamedStep& step) {
-  if (!compares_with_number(step.program.operation)) return;
-  float& number = step.program.a;
-  if (dtype == at::kBFloat16) number = at::BFloat16(number);
-  if (dtype == at::kHalf) number = at::Half(number);
+// What elements of 16 bits are compared with has their dtype.
+NamedSteps rounded_as(at::ScalarType dtype, NamedSteps steps) {
+  for (NamedStep& step : steps) {
+    float& number = step.program.a;
+    if (!compares_with_number(step.program.operation)) continue;
+    number = dtype == at::kHalf ? float(at::Half(number)) : float(at::BFloat16(number));
+  }
+  return steps;
 }
 
 std::vector<Tensor> in_aten(at::TensorList inputs, const NamedSteps& steps, const ValueNumbers& results) {
@@ -149,7 +151,7 @@ std::vector<Tensor> in_aten(at::TensorList inputs, const NamedSteps& steps, cons
 }
 
 // The values that `results` names. With an affine there is one, and it becomes numbers.
-std::vector<Tensor> several(at::TensorList given, NamedSteps& steps, const ValueNumbers& results,
+std::vector<Tensor> several(at::TensorList given, const NamedSteps& steps, const ValueNumbers& results,
                             const std::optional<Affine>& affine) {
   const std::vector<Tensor> inputs = with_numbers_in_float(given, steps);
   const char* reason = reason_for_aten(inputs, steps, results);
@@ -158,8 +160,9 @@ std::vector<Tensor> several(at::TensorList given, NamedSteps& steps, const Value
   const at::ScalarType dtype = dtype_of(inputs);
   if (!reason && affine && dtype != at::kFloat) reason = "numbers are made of float32 only";
   if (!reason) {
-    for (NamedStep& step : steps) round_as(dtype, step);
-    if (auto found = run_steps(inputs, dtype, steps, layouts, results, affine, {}); !found.empty()) return found;
+    const NamedSteps rounded = dtype == at::kFloat ? NamedSteps() : rounded_as(dtype, steps);
+    const NamedSteps& own = dtype == at::kFloat ? steps : rounded;
+    if (auto found = run_steps(inputs, dtype, own, layouts, results, affine, {}); !found.empty()) return found;
     reason = "it has many inputs and steps";
   }
   RECORD_FUNCTION(c10::str("ipex::elementwise in aten: ", reason), {});
@@ -172,14 +175,14 @@ ValueNumbers last_of(at::TensorList inputs, const NamedSteps& steps) { return {i
 
 // Numbers where there is an affine.
 Tensor elementwise(at::TensorList given, const c10::List<std::string>& texts, const std::optional<Affine>& affine) {
-  NamedSteps steps = read_steps(texts, static_cast<int64_t>(given.size()));
-  return several(given, steps, last_of(given, steps), affine)[0];
+  const auto read = read_steps(texts, static_cast<int64_t>(given.size()));
+  return several(given, read->steps, last_of(given, read->steps), affine)[0];
 }
 
 std::vector<Tensor> elementwise_of_several(at::TensorList given, const c10::List<std::string>& texts,
                                            at::IntArrayRef named) {
   const auto inputs = static_cast<int64_t>(given.size()), values = inputs + static_cast<int64_t>(texts.size());
-  NamedSteps steps = read_steps(texts, inputs);
+  const auto read = read_steps(texts, inputs);
   ValueNumbers results;
   for (const int64_t value : named) {
     TORCH_CHECK(value >= inputs && value < values && (results.empty() || value > static_cast<int64_t>(results.back())),
@@ -187,7 +190,7 @@ std::vector<Tensor> elementwise_of_several(at::TensorList given, const c10::List
                 ". The model file is damaged: save it again.");
     results.push_back(static_cast<size_t>(value));
   }
-  return several(given, steps, results, std::nullopt);
+  return several(given, read->steps, results, std::nullopt);
 }
 
 // Whether kernels take the call: numbers are what the layers before have made, and floats and bools are plain.
@@ -213,7 +216,8 @@ Tensor elementwise_of_bytes(at::TensorList given, const c10::List<std::string>& 
   TORCH_CHECK(affines.size() == given.size() && results.size() <= 1, where, ": expected a scale for each of ",
               given.size(), " inputs, got ", affines.size(), ". The model file is damaged: save it again.");
   const std::optional<Affine> affine = results.empty() ? std::nullopt : results[0];
-  const NamedSteps steps = read_steps(texts, static_cast<int64_t>(given.size()));
+  const auto read = read_steps(texts, static_cast<int64_t>(given.size()));
+  const NamedSteps& steps = read->steps;
   Layouts layouts;
   if (has_kernel(given, affines, steps) && !follow_layouts(given, steps, layouts)) {
     const auto found = run_steps(given, at::kFloat, steps, layouts, last_of(given, steps), affine, affines);
