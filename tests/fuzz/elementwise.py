@@ -153,8 +153,8 @@ def several_results(p: Program, v: Value) -> Value | None:
             text = template.format(v=v.name, o=other, g=gate.name, m=p.choose.pick(made).name)
             made.append(p.let(text, v.shape))
         if p.choose.chance(15):
-            view = p.choose.pick(made)
-            made.append(p.let(p.choose.pick(("{m}.relu_()", "{m}.clone()", "{m}.view_as({m})")).format(m=view.name), v.shape))
+            other_reader = p.choose.pick(("{m}.relu_()", "{m}.clone()", "{m}.view_as({m})"))
+            made.append(p.let(other_reader.format(m=p.choose.pick(made).name), v.shape))
     return made[-1]
 
 

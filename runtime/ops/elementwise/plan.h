@@ -19,7 +19,7 @@ using ValueNumbers = c10::SmallVector<size_t, 4>;
 // With an affine the inputs are float32, and the one result is 8-bit numbers. `of_inputs` may be empty; else it has an affine
 // for each input that is of 8-bit numbers, and the others are float32.
 std::vector<at::Tensor> run_steps(at::TensorList inputs, at::ScalarType dtype, const NamedSteps& steps,
-                                  const Layouts& layouts, const ValueNumbers& results, const std::optional<Affine>& affine,
-                                  const OptionalAffines& of_inputs);
+                                  const Layouts& layouts, const ValueNumbers& results,
+                                  const std::optional<Affine>& affine, const OptionalAffines& of_inputs);
 
 }  // namespace ipex::runtime

@@ -299,8 +299,6 @@ std::shared_ptr<const ReadSteps> read_steps(const c10::List<std::string>& texts,
 
 namespace ipex {
 
-bool has_elementwise_kernel(const std::string& post_op) {
-  return runtime::Text(post_op + " 0").read(1, 1).has_kernel;
-}
+bool has_elementwise_kernel(const std::string& post_op) { return runtime::Text(post_op + " 0").read(1, 1).has_kernel; }
 
 }  // namespace ipex
