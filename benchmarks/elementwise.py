@@ -60,7 +60,15 @@ def mask(x: Tensor, y: Tensor, w: Tensor) -> Tensor:
     return (x * 0.125).masked_fill(y > w, -torch.inf)
 
 
-CHAINS = (scaled_residual, gate, gelu_by_hand, rotary, decay, excite, branches, mask)
+def cell(x: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """A step of a recurrent model, which hands on three values."""
+    before, now = x - 0.1, y * 0.5
+    peak = torch.maximum(before, now)
+    old, new = torch.exp(before - peak), torch.exp(now - peak)
+    return old * y + new * w, old * w + new, peak
+
+
+CHAINS = (scaled_residual, gate, gelu_by_hand, rotary, decay, excite, branches, mask, cell)
 CASES = [  # x and y, w
     ((1, 16), (16,)),
     ((1, 16, 64), (64,)),
@@ -78,7 +86,7 @@ class Model(nn.Module):
         super().__init__()
         self.chain = chain
 
-    def forward(self, x: Tensor, y: Tensor, w: Tensor) -> Tensor:
+    def forward(self, x: Tensor, y: Tensor, w: Tensor) -> object:
         """Compute the chain."""
         return self.chain(x, y, w)
 

@@ -101,6 +101,12 @@ std::optional<NodeAsPostOp> as_post_op(Node* node) {
   return own.as_post_op(node);
 }
 
+bool ends_a_stretch(const Node* node) {
+  static const OpName attention("ipex::attention"), torchs("ipex::scaled_dot_product_attention");
+  return is_run(node) || attention.is_of(node) || torchs.is_of(node) || !op_of(node) || !node->blocks().empty() ||
+         may_write(node) || node->hasSideEffects() || node->isNondeterministic();
+}
+
 // Of bools; of integers these give integers.
 bool is_logic(const std::string& post_op) { return post_op.starts_with("logical_") || post_op.starts_with("bitwise_"); }
 
@@ -119,8 +125,21 @@ const ElementwiseStep* ElementwiseSteps::of(const Node* node) const {
   return found == steps_.end() ? nullptr : &found->second;
 }
 
+void ElementwiseSteps::remove(const Node* node, Value* replacement) {
+  for (const Use& use : replacement->uses()) {
+    const auto reader = steps_.find(use.user);
+    if (reader == steps_.end()) continue;
+    NodeAsPostOp& op = reader->second.op;
+    if (op.y == node->output()) op.y = replacement;
+    for (Value*& operand : op.operands) {
+      if (operand == node->output()) operand = replacement;
+    }
+  }
+  steps_.erase(node);
+}
+
 void ElementwiseSteps::look_at(Block* block) {
-  int writes = 0;
+  int writes = 0, stretch = 0;
   for (Node* node : block->nodes()) {
     for (Block* inner : node->blocks()) look_at(inner);
     const Op* op = op_of(node);
@@ -130,7 +149,7 @@ void ElementwiseSteps::look_at(Block* block) {
       if (auto found = as_step(node)) {
         const bool is_of_bools = gives_bools || is_logic(found->post_op);
         (is_of_bools ? bools_ : floating_).insert(node->output());
-        steps_.emplace(node, ElementwiseStep{std::move(*found), writes, is_of_bools});
+        steps_.emplace(node, ElementwiseStep{std::move(*found), writes, stretch, is_of_bools});
       }
     }
     // What is made of floats is taken for floats too.
@@ -141,6 +160,7 @@ void ElementwiseSteps::look_at(Block* block) {
       floating_.insert(node->outputs().begin(), node->outputs().end());
     }
     writes += may_write(node);
+    stretch += ends_a_stretch(node);
   }
 }
 

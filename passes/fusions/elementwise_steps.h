@@ -11,6 +11,7 @@ namespace ipex::passes {
 struct ElementwiseStep {
   NodeAsPostOp op;
   int writes_before;  // how many nodes of its block before it may write
+  int stretch;        // ops of one stretch of their block may change places where none reads the other
   bool gives_bools;
 };
 
@@ -22,6 +23,9 @@ class ElementwiseSteps {
 
   // Null where the node can't be one.
   const ElementwiseStep* of(const Node* node) const;
+
+  // The node is about to go. Steps that read its result read `replacement`, as their nodes do by now.
+  void remove(const Node* node, Value* replacement);
 
  private:
   void look_at(Block* block);

@@ -3,7 +3,7 @@
 //   before   %y = aten::max_pool2d(%x, %kernel_size, %stride, %padding, %dilation, %ceil_mode)
 //   after    %y = ipex::max_pool2d(%x, %kernel_size, %stride, %padding, %dilation, %ceil_mode)
 //
-// and max_pool3d, avg_pool2d and avg_pool3d; adaptive_avg_pool2d and mean, of which the kernel averages whole images. Runs
+// and max_pool3d, avg_pool1d, avg_pool2d and avg_pool3d; adaptive_avg_pool2d and mean, of which the kernel averages whole images. Runs
 // last, so that other passes need to know one of each only. The ops look at the layout that they get, and leave to aten what
 // the kernels don't take. Declines averages in a graph where no image is channels-last, and means that are not of whole images.
 #include <torch/csrc/jit/ir/constants.h>
@@ -43,8 +43,11 @@ bool run(Context& context) {
         .becomes("ipex::" + name,
                  {"x", "kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override"});
   };
+  static const Spelling avg_pool1d =
+      Spelling("%y = aten::avg_pool1d(%x, %kernel_size, %stride, %padding, %ceil_mode, %count_include_pad)")
+          .becomes("ipex::avg_pool1d", {"x", "kernel_size", "stride", "padding", "ceil_mode", "count_include_pad"});
   static const std::vector<Spelling> pools{max_pool("max_pool2d"), max_pool("max_pool3d"), avg_pool("avg_pool2d"),
-                                           avg_pool("avg_pool3d")};
+                                           avg_pool("avg_pool3d"), avg_pool1d};
   static const std::vector<Spelling> averages{
       Spelling("%y = aten::adaptive_avg_pool2d(%x, %output_size)")
           .becomes("ipex::adaptive_avg_pool2d", {"x", "output_size"}),

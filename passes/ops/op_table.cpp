@@ -334,6 +334,7 @@ std::vector<Op> rows() {
   table.ops("ipex::add_like ipex::sub_like ipex::mul_like ipex::div_like", fresh, keeps_dtype | any_layout)
       .left(not_taken);
   table.ops("ipex::elementwise", fresh, rounds);
+  table.ops("ipex::elementwise.several", fresh);
   table.ops("ipex::add_layer_norm.bytes ipex::layer_norm.bytes ipex::cat_batch_norm.bytes ipex::elementwise.bytes",
             fresh);
   table.ops("ipex::cat", fresh, chooses | joins | any_layout);
@@ -341,6 +342,7 @@ std::vector<Op> rows() {
   table.ops("ipex::max_pool3d", fresh, chooses | any_layout);
   table.ops("ipex::avg_pool2d", fresh, keeps_dtype | any_layout);
   table.ops("ipex::avg_pool3d", fresh, keeps_contiguous);
+  table.ops("ipex::avg_pool1d", fresh);
   table.ops("ipex::upsample_nearest2d ipex::upsample_bilinear2d ipex::upsample_bicubic2d", fresh, any_layout);
   table.ops("ipex::rotary", fresh);
   table.ops("ipex::sampled_sum", fresh, hides_strides);

@@ -84,6 +84,7 @@ struct ProgramStep {
   int y, other, third;  // y where there is none
   int result;
   float a, b, c;
+  void* kept = nullptr;  // where its elements go as well, a result of the program; null: nowhere
 };
 
 // How the elements of an input lie under a block of the result.
@@ -101,7 +102,7 @@ struct ProgramInput {
   float scale = 0, zero_point = 0;
 };
 
-// The result is dense, and its dimensions are given from the outermost to the innermost.
+// The results are dense and lie alike. Their dimensions are given from the outermost to the innermost. The last step gives one.
 struct Program {
   static constexpr int most_values = 24;  // places included
   static constexpr int64_t most_dimensions = 8;
@@ -114,8 +115,7 @@ struct Program {
   const int64_t* sizes;
   int64_t dimensions;
   int64_t elements, block;
-  void* result;
-  // Where the result is 8-bit numbers, made of floats as quantize.h has it; else null, and there is `result`.
+  // Where the last result is 8-bit numbers, made of floats as quantize.h has it; else null.
   uint8_t* bytes = nullptr;
   float inverse_scale = 0, zero_point = 0;
 };

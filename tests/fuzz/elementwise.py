@@ -139,6 +139,25 @@ def arithmetic(p: Program, v: Value) -> Value | None:
     return p.let(text, result, v.dtype if writes else promoted(v, shape, dtype))
 
 
+@follower(6)
+def several_results(p: Program, v: Value) -> Value | None:
+    """What several steps read, and others read too: as in a cell of a recurrent model."""
+    if v.dtype != "float32":
+        return None
+    other = p.choose.pick(p.like(v)).name
+    gates = ("torch.sigmoid({v})", "torch.exp(-{v}.abs())", "torch.maximum({v}, {o})", "{v} * 0.5 + {o}")
+    gate = p.let(p.choose.pick(gates).format(v=v.name, o=other), v.shape)
+    made = [gate]
+    for template in ("{g} * {o}", "{o} - {g} * {v}", "torch.where({g} > 0.5, {g}, {v})", "{m} / (1 + {g} * {g})"):
+        if p.choose.chance(60):
+            text = template.format(v=v.name, o=other, g=gate.name, m=p.choose.pick(made).name)
+            made.append(p.let(text, v.shape))
+        if p.choose.chance(15):
+            other_reader = p.choose.pick(("{m}.relu_()", "{m}.clone()", "{m}.view_as({m})"))
+            made.append(p.let(other_reader.format(m=p.choose.pick(made).name), v.shape))
+    return made[-1]
+
+
 @follower(9)
 def batch_norm(p: Program, v: Value) -> Value | None:
     d = {2: 1, 3: 1, 4: 2, 5: 3}.get(len(v.shape))

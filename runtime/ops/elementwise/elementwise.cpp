@@ -2,6 +2,7 @@
 //
 //   ipex::elementwise(inputs, steps) -> y
 //     inputs = [x, w], steps = ["mul 0 1", "add_number(1.0) 2", "silu 3"]: y = silu(x * w + 1). See steps.h.
+//   ipex::elementwise.several(inputs, steps, results) -> the values with these numbers: [4, 5] is x * w + 1 and y.
 //   ipex::elementwise.bytes(inputs, steps, scale, zero_point) -> ipex::quantize(y, scale, zero_point), in the same pass
 //   ipex::elementwise.of_bytes(inputs, steps, affines, result) -> the same of inputs that are numbers: affines has the scale
 //     and the zero point of each input, a scale of 0 for float32. result is a scale and a zero point, or empty: floats.
@@ -35,7 +36,7 @@ at::ScalarType dtype_of(at::TensorList inputs) {
 }
 
 // Whether steps of this dtype get bools where they take them, and floats elsewhere.
-const char* reason_for_dtypes(at::TensorList inputs, const NamedSteps& steps) {
+const char* reason_for_dtypes(at::TensorList inputs, const NamedSteps& steps, const ValueNumbers& results) {
   c10::SmallVector<bool, 32> is_bool;
   for (const Tensor& input : inputs) is_bool.push_back(input.scalar_type() == at::kBool);
   for (const NamedStep& step : steps) {
@@ -44,7 +45,8 @@ const char* reason_for_dtypes(at::TensorList inputs, const NamedSteps& steps) {
     if (!gives) return "a step takes other dtypes";
     is_bool.push_back(*gives);
   }
-  return is_bool.back() ? "its result is of bools" : nullptr;
+  const auto is_of_bools = [&](size_t result) { return is_bool[result]; };
+  return std::any_of(results.begin(), results.end(), is_of_bools) ? "its result is of bools" : nullptr;
 }
 
 // Whether aten refuses the number, which a float holds, as one of the dtype.
@@ -53,7 +55,7 @@ bool overflows(float number, at::ScalarType dtype) {
          (dtype == at::kBFloat16 && c10::overflows<at::BFloat16>(number));
 }
 
-const char* reason_for_aten(at::TensorList inputs, const NamedSteps& steps) {
+const char* reason_for_aten(at::TensorList inputs, const NamedSteps& steps, const ValueNumbers& results) {
   if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
   const at::ScalarType dtype = dtype_of(inputs);
   if (dtype != at::kFloat && dtype != at::kBFloat16 && dtype != at::kHalf) return "its inputs are of another dtype";
@@ -76,7 +78,7 @@ const char* reason_for_aten(at::TensorList inputs, const NamedSteps& steps) {
     return step.program.operation == Operation::masked_fill && overflows(step.program.a, dtype);
   };
   if (std::any_of(steps.begin(), steps.end(), is_refused)) return "its dtype has no such number";
-  return reason_for_dtypes(inputs, steps);
+  return reason_for_dtypes(inputs, steps, results);
 }
 
 // The inputs, with integers that have no dimensions, as sizes in a trace, in float32: beside a tensor of float32 they count
@@ -125,15 +127,17 @@ const char* follow_layouts(at::TensorList inputs, const NamedSteps& steps, Layou
   return nullptr;
 }
 
-// What elements are compared with has their dtype.
-void round_as(at::ScalarType dtype, NamedStep& step) {
-  if (!compares_with_number(step.program.operation)) return;
-  float& number = step.program.a;
-  if (dtype == at::kBFloat16) number = at::BFloat16(number);
-  if (dtype == at::kHalf) number = at::Half(number);
+// What elements of 16 bits are compared with has their dtype.
+NamedSteps rounded_as(at::ScalarType dtype, NamedSteps steps) {
+  for (NamedStep& step : steps) {
+    float& number = step.program.a;
+    if (!compares_with_number(step.program.operation)) continue;
+    number = dtype == at::kHalf ? float(at::Half(number)) : float(at::BFloat16(number));
+  }
+  return steps;
 }
 
-Tensor in_aten(at::TensorList inputs, const NamedSteps& steps) {
+std::vector<Tensor> in_aten(at::TensorList inputs, const NamedSteps& steps, const ValueNumbers& results) {
   std::vector<Tensor> values = inputs.vec();
   for (const NamedStep& step : steps) {
     const PostOps post_op = parse_post_ops("ipex::elementwise", {std::string(step.post_op)});
@@ -141,26 +145,52 @@ Tensor in_aten(at::TensorList inputs, const NamedSteps& steps) {
     const Tensor y = operand(0);
     values.push_back(post_op[0].apply(step.form == StepForm::in_place ? y.clone() : y, operand(1), operand(2)));
   }
-  return values.back();
+  std::vector<Tensor> found;
+  for (const size_t result : results) found.push_back(values[result]);
+  return found;
 }
 
-// Numbers where there is an affine.
-Tensor elementwise(at::TensorList given, const c10::List<std::string>& texts, const std::optional<Affine>& affine) {
-  NamedSteps steps = read_steps(texts, static_cast<int64_t>(given.size()));
+// The values that `results` names. With an affine there is one, and it becomes numbers.
+std::vector<Tensor> several(at::TensorList given, const NamedSteps& steps, const ValueNumbers& results,
+                            const std::optional<Affine>& affine) {
   const std::vector<Tensor> inputs = with_numbers_in_float(given, steps);
-  const char* reason = reason_for_aten(inputs, steps);
+  const char* reason = reason_for_aten(inputs, steps, results);
   Layouts layouts;
   if (!reason) reason = follow_layouts(inputs, steps, layouts);
   const at::ScalarType dtype = dtype_of(inputs);
   if (!reason && affine && dtype != at::kFloat) reason = "numbers are made of float32 only";
   if (!reason) {
-    for (NamedStep& step : steps) round_as(dtype, step);
-    if (Tensor result = run_steps(inputs, dtype, steps, layouts, affine, {}); result.defined()) return result;
+    const NamedSteps rounded = dtype == at::kFloat ? NamedSteps() : rounded_as(dtype, steps);
+    const NamedSteps& own = dtype == at::kFloat ? steps : rounded;
+    if (auto found = run_steps(inputs, dtype, own, layouts, results, affine, {}); !found.empty()) return found;
     reason = "it has many inputs and steps";
   }
   RECORD_FUNCTION(c10::str("ipex::elementwise in aten: ", reason), {});
-  const Tensor y = in_aten(given, steps);
-  return affine ? quantize(y, *affine) : y;
+  auto found = in_aten(given, steps, results);
+  if (affine) found[0] = quantize(found[0], *affine);
+  return found;
+}
+
+ValueNumbers last_of(at::TensorList inputs, const NamedSteps& steps) { return {inputs.size() + steps.size() - 1}; }
+
+// Numbers where there is an affine.
+Tensor elementwise(at::TensorList given, const c10::List<std::string>& texts, const std::optional<Affine>& affine) {
+  const auto read = read_steps(texts, static_cast<int64_t>(given.size()));
+  return several(given, read->steps, last_of(given, read->steps), affine)[0];
+}
+
+std::vector<Tensor> elementwise_of_several(at::TensorList given, const c10::List<std::string>& texts,
+                                           at::IntArrayRef named) {
+  const auto inputs = static_cast<int64_t>(given.size()), values = inputs + static_cast<int64_t>(texts.size());
+  const auto read = read_steps(texts, inputs);
+  ValueNumbers results;
+  for (const int64_t value : named) {
+    TORCH_CHECK(value >= inputs && value < values && (results.empty() || value > static_cast<int64_t>(results.back())),
+                "ipex::elementwise: expected results of steps, in order, got value ", value,
+                ". The model file is damaged: save it again.");
+    results.push_back(static_cast<size_t>(value));
+  }
+  return several(given, read->steps, results, std::nullopt);
 }
 
 // Whether kernels take the call: numbers are what the layers before have made, and floats and bools are plain.
@@ -176,7 +206,7 @@ bool has_kernel(at::TensorList inputs, const OptionalAffines& affines, const Nam
   }
   return !at::autocast::is_autocast_enabled(at::kCPU) &&
          std::all_of(steps.begin(), steps.end(), [](const NamedStep& step) { return step.has_kernel; }) &&
-         !reason_for_dtypes(inputs, steps);
+         !reason_for_dtypes(inputs, steps, last_of(inputs, steps));
 }
 
 Tensor elementwise_of_bytes(at::TensorList given, const c10::List<std::string>& texts,
@@ -186,10 +216,12 @@ Tensor elementwise_of_bytes(at::TensorList given, const c10::List<std::string>& 
   TORCH_CHECK(affines.size() == given.size() && results.size() <= 1, where, ": expected a scale for each of ",
               given.size(), " inputs, got ", affines.size(), ". The model file is damaged: save it again.");
   const std::optional<Affine> affine = results.empty() ? std::nullopt : results[0];
-  const NamedSteps steps = read_steps(texts, static_cast<int64_t>(given.size()));
+  const auto read = read_steps(texts, static_cast<int64_t>(given.size()));
+  const NamedSteps& steps = read->steps;
   Layouts layouts;
   if (has_kernel(given, affines, steps) && !follow_layouts(given, steps, layouts)) {
-    if (Tensor y = run_steps(given, at::kFloat, steps, layouts, affine, affines); y.defined()) return y;
+    const auto found = run_steps(given, at::kFloat, steps, layouts, last_of(given, steps), affine, affines);
+    if (!found.empty()) return found[0];
   }
   std::vector<Tensor> floats = given.vec();
   for (size_t i = 0; i < floats.size(); ++i) {
@@ -203,6 +235,7 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
         [](at::TensorList inputs, const c10::List<std::string>& steps) {
           return elementwise(inputs, steps, std::nullopt);
         });
+  m.def("elementwise.several(Tensor[] inputs, str[] steps, int[] results) -> Tensor[]", elementwise_of_several);
   m.def("elementwise.bytes(Tensor[] inputs, str[] steps, float scale, int zero_point) -> Tensor",
         [](at::TensorList inputs, const c10::List<std::string>& steps, double scale, int64_t zero_point) {
           return elementwise(inputs, steps, checked("ipex::elementwise", {scale, zero_point}));

@@ -12,14 +12,15 @@ namespace {
 
 using at::Tensor;
 using Steps = c10::SmallVector<ProgramStep, 16>;
+using Tensors = c10::SmallVector<Tensor, 4>;
 
 // A program and the tensors of a call. What is outermost in the result comes first, and dimensions that every input takes as one are one.
 class Call {
  public:
-  // `layouts` are those of the inputs.
+  // `layouts` are those of the inputs. `kept` says which steps give results; the last one does.
   Call(at::TensorList inputs, const OptionalAffines& affines, const Layouts& layouts, const Steps& steps,
-       const Layout& whole)
-      : result_(whole) {
+       const ValueNumbers& kept, const Layout& whole)
+      : result_(whole), kept_(kept) {
     std::array<size_t, Layout::most_dimensions> order;
     size_t dimensions = 0;
     for (int64_t d = 0; d < whole.dimensions; ++d) {
@@ -50,31 +51,38 @@ class Call {
 
   bool fits() const { return program_.value_count <= Program::most_values; }
 
-  Tensor run(const at::TensorOptions& options, const std::optional<Affine>& affine) {
-    const bool is_as_new = result_.is_as_new();
-    const Tensor result = empty_result(is_as_new ? result_.all_sizes() : at::IntArrayRef(program_.elements), options);
-    if (!is_as_new) result.unsafeGetTensorImpl()->set_sizes_and_strides(result_.all_sizes(), result_.all_strides());
-    const at::ScalarType dtype = result.scalar_type();
+  // With an affine there is one result, of bytes.
+  Tensors run(at::ScalarType dtype, const std::optional<Affine>& affine) {
+    Tensors results;
+    for (const size_t step : kept_) {
+      results.push_back(new_result(affine ? at::kByte : dtype));
+      if (!affine) steps_[step].kept = results.back().mutable_data_ptr();
+    }
     if (affine) {
       const AffineRounding rounding(*affine);
-      program_.bytes = result.mutable_data_ptr<uint8_t>();
+      program_.bytes = results[0].mutable_data_ptr<uint8_t>();
       program_.inverse_scale = rounding.inverse_scale;
       program_.zero_point = rounding.zero_point;
-    } else {
-      program_.result = result.mutable_data_ptr();
     }
     const ProgramKernels& kernels = runtime::kernels().programs;
-    const auto compute = dtype == at::kFloat || affine ? kernels.floats
-                         : dtype == at::kBFloat16      ? kernels.bfloat16
-                                                       : kernels.float16;
+    const auto compute = dtype == at::kFloat      ? kernels.floats
+                         : dtype == at::kBFloat16 ? kernels.bfloat16
+                                                  : kernels.float16;
     constexpr int64_t elements_worth_a_thread = 16384;
     const int64_t blocks = (program_.elements + program_.block - 1) / program_.block;
     at::parallel_for(0, blocks, std::max<int64_t>(1, elements_worth_a_thread / program_.block),
                      [&](int64_t begin, int64_t end) { compute(program_, begin, end); });
-    return result;
+    return results;
   }
 
  private:
+  Tensor new_result(at::ScalarType dtype) const {
+    const bool is_as_new = result_.is_as_new();
+    Tensor result = empty_result(is_as_new ? result_.all_sizes() : at::IntArrayRef(program_.elements), dtype);
+    if (!is_as_new) result.unsafeGetTensorImpl()->set_sizes_and_strides(result_.all_sizes(), result_.all_strides());
+    return result;
+  }
+
   using Strides = c10::SmallVector<int64_t, Layout::most_dimensions>;
 
   void read_strides(const Layout& input, const Layout& whole, const auto& order, size_t dimensions) {
@@ -168,6 +176,7 @@ class Call {
   }
 
   const Layout& result_;
+  const ValueNumbers& kept_;
   Program program_;
   c10::SmallVector<int64_t, Layout::most_dimensions> sizes_;
   c10::SmallVector<Strides, 8> strides_;
@@ -175,24 +184,58 @@ class Call {
   Steps steps_;
 };
 
+// Computes the results of some steps. Those that lie alike are results of one program.
 class Plan {
  public:
   Plan(at::TensorList inputs, at::ScalarType dtype, const OptionalAffines& affines, const NamedSteps& steps,
-       const Layouts& layouts)
-      : inputs_(inputs), dtype_(dtype), affines_(affines), steps_(steps), layouts_(layouts) {}
+       const Layouts& layouts, const ValueNumbers& results)
+      : inputs_(inputs),
+        dtype_(dtype),
+        affines_(affines),
+        steps_(steps),
+        layouts_(layouts),
+        results_(results),
+        computed_(layouts.size()) {}
 
-  Tensor run(const std::optional<Affine>& affine) const { return value(layouts_.size() - 1, affine); }
+  // Empty where a program would have too many values.
+  std::vector<Tensor> run(const std::optional<Affine>& affine) {
+    std::vector<Tensor> found;
+    for (const size_t result : results_) {
+      found.push_back(value(result, affine));
+      if (!found.back().defined()) return {};
+    }
+    return found;
+  }
 
  private:
   const NamedStep& step_of(size_t value) const { return steps_[value - inputs_.size()]; }
 
-  Tensor value(size_t root, const std::optional<Affine>& affine = std::nullopt) const {
+  const Tensor& value(size_t root, const std::optional<Affine>& affine = std::nullopt) {
     if (root < inputs_.size()) return inputs_[root];
-    const int64_t elements = layouts_[root].elements();
-    // What the root needs: values of its size are steps of this program, others inputs.
-    c10::SmallVector<char, 32> is_needed(root + 1, 0), is_step(root + 1, 0);
-    is_needed[root] = 1;
-    for (size_t v = root; v >= inputs_.size(); --v) {
+    if (!computed_[root].defined()) compute(alike(root), affine);
+    return computed_[root];
+  }
+
+  // The value, and where it is a result all those that lie as it does, in their order.
+  ValueNumbers alike(size_t root) const {
+    if (std::find(results_.begin(), results_.end(), root) == results_.end()) return {root};
+    ValueNumbers found;
+    for (const size_t result : results_) {
+      const bool lies_alike = layouts_[result].all_sizes() == layouts_[root].all_sizes() &&
+                              layouts_[result].all_strides() == layouts_[root].all_strides();
+      if (lies_alike) found.push_back(result);
+    }
+    std::sort(found.begin(), found.end());
+    return found;
+  }
+
+  void compute(const ValueNumbers& roots, const std::optional<Affine>& affine) {
+    const size_t last = roots.back();
+    const int64_t elements = layouts_[last].elements();
+    // What the roots need: values of their size are steps of this program, others inputs.
+    c10::SmallVector<char, 32> is_needed(last + 1, 0), is_step(last + 1, 0);
+    for (const size_t root : roots) is_needed[root] = 1;
+    for (size_t v = last; v >= inputs_.size(); --v) {
       if (!is_needed[v] || layouts_[v].elements() != elements) continue;
       is_step[v] = 1;
       for (int i = 0; i < 3; ++i) is_needed[step_of(v).operand(i)] = 1;
@@ -200,28 +243,32 @@ class Plan {
     c10::SmallVector<Tensor, 8> inputs;
     OptionalAffines affines;
     Layouts layouts;
-    c10::SmallVector<int, 32> numbers(root + 1, 0);
-    for (size_t v = 0; v < root; ++v) {
+    c10::SmallVector<int, 32> numbers(last + 1, 0);
+    for (size_t v = 0; v < last; ++v) {
       if (!is_needed[v] || is_step[v]) continue;
       Tensor input = value(v);
-      if (!input.defined()) return input;
+      if (!input.defined()) return;
       numbers[v] = static_cast<int>(inputs.size());
       inputs.push_back(std::move(input));
       affines.push_back(v < affines_.size() ? affines_[v] : std::nullopt);
       layouts.push_back(layouts_[v]);
     }
     Steps steps;
-    for (size_t v = inputs_.size(); v <= root; ++v) {
+    ValueNumbers kept;
+    for (size_t v = inputs_.size(); v <= last; ++v) {
       if (!is_step[v]) continue;
       ProgramStep step = step_of(v).program;
       step.y = numbers[static_cast<size_t>(step.y)];
       step.other = numbers[static_cast<size_t>(step.other)];
       step.third = numbers[static_cast<size_t>(step.third)];
       step.result = numbers[v] = static_cast<int>(inputs.size() + steps.size());
+      if (std::find(roots.begin(), roots.end(), v) != roots.end()) kept.push_back(steps.size());
       steps.push_back(step);
     }
-    Call call(inputs, affines, layouts, steps, layouts_[root]);
-    return call.fits() ? call.run(at::TensorOptions(affine ? at::kByte : dtype_), affine) : Tensor();
+    Call call(inputs, affines, layouts, steps, kept, layouts_[last]);
+    if (!call.fits()) return;
+    const Tensors results = call.run(dtype_, affine);
+    for (size_t i = 0; i < roots.size(); ++i) computed_[roots[i]] = results[i];
   }
 
   at::TensorList inputs_;
@@ -229,13 +276,16 @@ class Plan {
   const OptionalAffines& affines_;
   const NamedSteps& steps_;
   const Layouts& layouts_;
+  const ValueNumbers& results_;
+  c10::SmallVector<Tensor, 32> computed_;
 };
 
 }  // namespace
 
-Tensor run_steps(at::TensorList inputs, at::ScalarType dtype, const NamedSteps& steps, const Layouts& layouts,
-                 const std::optional<Affine>& affine, const OptionalAffines& of_inputs) {
-  return Plan(inputs, dtype, of_inputs, steps, layouts).run(affine);
+std::vector<Tensor> run_steps(at::TensorList inputs, at::ScalarType dtype, const NamedSteps& steps,
+                              const Layouts& layouts, const ValueNumbers& results, const std::optional<Affine>& affine,
+                              const OptionalAffines& of_inputs) {
+  return Plan(inputs, dtype, of_inputs, steps, layouts, results).run(affine);
 }
 
 }  // namespace ipex::runtime

@@ -11,12 +11,15 @@
 namespace ipex::runtime {
 
 using Layouts = c10::SmallVector<Layout, 12>;
+using ValueNumbers = c10::SmallVector<size_t, 4>;
 
 // `layouts` are those of the inputs and then of the results of the steps. Inputs are plain, of a dtype that there are
-// kernels for or bools, and every step has a kernel. Undefined where a program would have too many values.
-// With an affine the inputs are float32, and the result is 8-bit numbers. `of_inputs` may be empty; else it has an affine for
-// each input that is of 8-bit numbers, and the others are float32.
-at::Tensor run_steps(at::TensorList inputs, at::ScalarType dtype, const NamedSteps& steps, const Layouts& layouts,
-                     const std::optional<Affine>& affine, const OptionalAffines& of_inputs);
+// kernels for or bools, and every step has a kernel. Gives the values that `results` names, which steps give; nothing where a
+// program would have too many values.
+// With an affine the inputs are float32, and the one result is 8-bit numbers. `of_inputs` may be empty; else it has an affine
+// for each input that is of 8-bit numbers, and the others are float32.
+std::vector<at::Tensor> run_steps(at::TensorList inputs, at::ScalarType dtype, const NamedSteps& steps,
+                                  const Layouts& layouts, const ValueNumbers& results,
+                                  const std::optional<Affine>& affine, const OptionalAffines& of_inputs);
 
 }  // namespace ipex::runtime

@@ -269,25 +269,36 @@ bool compares_with_number(Operation operation) {
   return operation >= Operation::equal_number && operation <= Operation::greater_or_equal_number;
 }
 
-NamedSteps read_steps(const c10::List<std::string>& texts, int64_t input_count) {
+std::shared_ptr<const ReadSteps> read_steps(const c10::List<std::string>& texts, int64_t input_count) {
   TORCH_CHECK(!texts.empty() && input_count > 0,
               "ipex::elementwise: expected inputs and steps, got none. The model file is damaged: save it again.");
-  NamedSteps steps;
-  int64_t values = input_count;
-  for (size_t i = 0; i < texts.size(); ++i, ++values) {
+  constexpr size_t most_remembered = 64;
+  thread_local std::array<std::shared_ptr<const ReadSteps>, most_remembered> remembered;
+  const size_t count = texts.size();
+  size_t hash = static_cast<size_t>(input_count);
+  for (size_t i = 0; i < count; ++i) hash = hash * 31 + std::hash<std::string>()(texts[i]);
+  std::shared_ptr<const ReadSteps>& place = remembered[hash % most_remembered];
+  const auto is_text = [&](size_t i) {
     const std::string& text = texts[i];
-    steps.push_back(Text(text).read(values, values));
+    return place->texts[i] == text;
+  };
+  bool is_known = place && place->input_count == input_count && place->texts.size() == count;
+  for (size_t i = 0; is_known && i < count; ++i) is_known = is_text(i);
+  if (is_known) return place;
+
+  auto read = std::make_shared<ReadSteps>(ReadSteps{texts.vec(), input_count, {}});
+  int64_t values = input_count;
+  for (const std::string& text : read->texts) {
+    read->steps.push_back(Text(text).read(values, values));
+    ++values;
   }
-  return steps;
+  return place = std::move(read);
 }
 
 }  // namespace ipex::runtime
 
 namespace ipex {
 
-bool has_elementwise_kernel(const std::string& post_op) {
-  runtime::NamedSteps steps;
-  return runtime::Text(post_op + " 0").read(1, 1).has_kernel;
-}
+bool has_elementwise_kernel(const std::string& post_op) { return runtime::Text(post_op + " 0").read(1, 1).has_kernel; }
 
 }  // namespace ipex

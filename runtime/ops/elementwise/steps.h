@@ -8,9 +8,11 @@
 #include <c10/util/SmallVector.h>
 
 #include <array>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "kernels/elementwise_program.h"
 
@@ -42,7 +44,14 @@ std::optional<bool> gives_bool(Operation operation, const std::array<bool, 3>& i
 // Whether the operation compares floats with a number, which in eager has their dtype.
 bool compares_with_number(Operation operation);
 
-// Reads them. Throws, naming the op, for text that is damaged.
-NamedSteps read_steps(const c10::List<std::string>& texts, int64_t input_count);
+// What a list of texts says. The steps name post-ops in these texts.
+struct ReadSteps {
+  std::vector<std::string> texts;
+  int64_t input_count;
+  NamedSteps steps;
+};
+
+// Reads them, or remembers them: a thread keeps some programs that it has read. Throws, naming the op, for text that is damaged.
+std::shared_ptr<const ReadSteps> read_steps(const c10::List<std::string>& texts, int64_t input_count);
 
 }  // namespace ipex::runtime

@@ -3,6 +3,7 @@
 //   ipex::max_pool2d(x, kernel_size, stride, padding, dilation, ceil_mode) -> Tensor, and max_pool3d
 //   ipex::avg_pool2d(x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override) -> Tensor, and
 //   avg_pool3d
+//   ipex::avg_pool1d(x, kernel_size, stride, padding, ceil_mode, count_include_pad) -> Tensor
 //   ipex::adaptive_avg_pool2d(x, output_size) -> Tensor
 //   ipex::mean(x, dim, keepdim) -> Tensor
 //   ipex::adaptive_avg_pool2d.of_bytes(.., scale, zero_point), ipex::mean.of_bytes: the same of ipex::dequantize(x, scale,
@@ -109,6 +110,8 @@ const char* plan(const at::Tensor& x, size_t rank, const Geometry& geometry, Poo
   pool.pooling.vertical = windows_of(rank - 2);
   pool.pooling.horizontal = windows_of(rank - 1);
   pool.pooling.result_width = pool.sizes.back();
+  // A register holds neighbours in a plane, or every other one. Further apart, windows go one by one.
+  if (pool.pooling.channels == 1 && pool.pooling.horizontal.stride > 2) return "windows of a plane lie far apart";
   pool.slices = rank == 3 ? pool.sizes[2] : 1;
   pool.height = pool.sizes[rank];
   return nullptr;
@@ -187,6 +190,19 @@ at::Tensor avg_pool(const at::Tensor& x, at::IntArrayRef kernel_size, at::IntArr
   return run(dense, pool, kernels().pooling.mean_pool_row);
 }
 
+// Of images of one row, as in aten.
+at::Tensor avg_pool1d(const at::Tensor& x, at::IntArrayRef kernel_size, at::IntArrayRef stride, at::IntArrayRef padding,
+                      bool ceil_mode, bool count_include_pad) {
+  const at::IntArrayRef steps = stride.empty() ? kernel_size : stride;
+  if (x.dim() != 3 || kernel_size.size() != 1 || steps.size() != 1 || padding.size() != 1) {
+    RECORD_FUNCTION("ipex::avg_pool1d in aten: its input has no batch, or its windows another rank", {});
+    return at::avg_pool1d(x, kernel_size, stride, padding, ceil_mode, count_include_pad);
+  }
+  return avg_pool<2>(x.unsqueeze(2), {1, kernel_size[0]}, {1, steps[0]}, {0, padding[0]}, ceil_mode, count_include_pad,
+                     std::nullopt)
+      .squeeze(2);
+}
+
 // Of each image a pixel with the averages of its channels. With an affine the image is one of 8-bit numbers.
 at::Tensor average(const at::Tensor& x, at::MemoryFormat format, bool keepdim, const Affine* affine) {
   const int64_t channels = x.size(1), image = x.numel() / x.size(0);
@@ -257,6 +273,10 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
       "avg_pool3d(Tensor x, int[] kernel_size, int[] stride, int[] padding, bool ceil_mode, bool count_include_pad, "
       "int? divisor_override) -> Tensor",
       avg_pool<3>);
+  m.def(
+      "avg_pool1d(Tensor x, int[] kernel_size, int[] stride, int[] padding, bool ceil_mode, bool count_include_pad) -> "
+      "Tensor",
+      avg_pool1d);
   m.def("adaptive_avg_pool2d(Tensor x, int[] output_size) -> Tensor",
         [](const at::Tensor& x, at::IntArrayRef output_size) { return adaptive_avg_pool2d(x, output_size, nullptr); });
   m.def("adaptive_avg_pool2d.of_bytes(Tensor x, int[] output_size, float scale, int zero_point) -> Tensor",

@@ -26,6 +26,13 @@ def test_fires_for_contiguous_images():
     assert assert_rewrites(NAME, graph_ir("%c : Tensor", *POOL, returns="%y")).count("ipex::max_pool2d") == 1
 
 
+def test_fires_for_rows():
+    row = "%y : Tensor = aten::avg_pool1d(%c, %w, %w, %z, %false, %false)"
+    ints = ("%w : int[] = prim::Constant[value=[2]]()", "%z : int[] = prim::Constant[value=[0]]()", POOL[3])
+    assert assert_rewrites(NAME, graph_ir("%c : Tensor", *ints, row, returns="%y")).count("ipex::avg_pool1d") == 1
+    check_against_eager(nn.AvgPool1d(3, 2, 1), torch.randn(2, 5, 40), also=(torch.randn(5, 40), torch.randn(2, 9, 5)))
+
+
 AVERAGE = (
     "%one : int[] = prim::Constant[value=[1, 1]]()",
     "%y : Tensor = aten::adaptive_avg_pool2d(%c, %one)",

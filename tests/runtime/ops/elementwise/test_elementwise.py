@@ -339,6 +339,56 @@ def test_values_may_be_read_many_times():
     assert_same(OPS.elementwise([x], steps), expected[-1])
 
 
+def several(x: Tensor, y: Tensor, z: Tensor) -> list[Tensor]:
+    """The results of CHAIN but for one."""
+    product = x * y
+    total = z + torch.sigmoid(product)
+    return [product, total, total * product, total * product - x]
+
+
+NAMED = [3, 5, 6, 7]
+
+
+@pytest.mark.parametrize("shapes", SHAPES)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_several_results(shapes, dtype):
+    # Some may be smaller than others, or lie otherwise.
+    tensors = [torch.randn(shape).to(dtype) for shape in shapes]
+    choose = random.Random(4)
+    for order in itertools.permutations(tensors):
+        inputs = [choose.choice(layouts(x)) for x in order]
+        results = OPS.elementwise.several(inputs, CHAIN, NAMED)
+        assert fast(lambda inputs=inputs: OPS.elementwise.several(inputs, CHAIN, NAMED))
+        for actual, expected in zip(results, several(*inputs), strict=True):
+            assert_same(actual, expected, 4 * torch.finfo(dtype).eps)
+        assert torch.equal(results[-1], OPS.elementwise(inputs, CHAIN))
+        assert torch.equal(results[1], OPS.elementwise(inputs, CHAIN[:3]))
+
+
+def test_several_results_in_aten():
+    inputs = [torch.randn(4, 5, dtype=torch.float64) for _ in range(3)]
+    for actual, expected in zip(OPS.elementwise.several(inputs, CHAIN, NAMED), several(*inputs), strict=True):
+        assert_same(actual, expected)
+    x = torch.randn(6)
+    given = OPS.elementwise.several([x], ["gt_number(0) 0", "where 1 0 0", "neg 2"], [1, 3])
+    assert torch.equal(given[0], x > 0)
+    assert torch.equal(given[1], -x)
+
+
+def test_several_results_have_gradients():
+    inputs = [torch.randn(4, 6, requires_grad=True) for _ in range(3)]
+    got = torch.autograd.grad(sum(y.sum() for y in OPS.elementwise.several(inputs, CHAIN, NAMED)), inputs)
+    expected = torch.autograd.grad(sum(y.sum() for y in several(*inputs)), inputs)
+    for a, e in zip(got, expected):
+        assert_same(a, e)
+
+
+@pytest.mark.parametrize("named", [[2], [8], [5, 4], [4, 4], [-1]])
+def test_damaged_numbers_of_results(named):
+    with pytest.raises(RuntimeError, match="damaged"):
+        OPS.elementwise.several([torch.randn(3)] * 3, CHAIN, named)
+
+
 def test_threads_make_no_difference():
     x, w = torch.randn(5, 37, 1000), torch.randn(37, 1)
     steps = ["mul 0 1", "gelu 2", "add 3 0"]

@@ -36,6 +36,16 @@ def in_aten(x: Tensor, *arguments: object) -> str | None:
     return why_aten(lambda: pool(x, *arguments))  # type: ignore[arg-type]
 
 
+def are_far_apart(x: Tensor, size: list[int], stride: list[int]) -> bool:
+    """Whether windows lie so in planes that aten is faster."""
+    return x.is_contiguous() and (stride or size)[-1] > 2
+
+
+def assert_on_the_kernel(call: Callable[[], Tensor], far_apart: bool) -> None:
+    reason = why_aten(call)
+    assert "lie far apart" in str(reason) if far_apart else reason is None
+
+
 WINDOWS = {
     "3x3, as in a ResNet": ([3, 3], [2, 2], [1, 1], [1, 1], False),
     "2x2": ([2, 2], [2, 2], [0, 0], [1, 1], False),
@@ -59,7 +69,7 @@ def test_matches_aten_bit_by_bit(windows, channels, make):
     for shape in ((2, channels, 14, 13), (1, channels, 13, 15), (1, channels, 9, 50)):
         x = make(*shape)
         expected = F.max_pool2d(x, *windows[:1], windows[1] or None, *windows[2:])
-        assert in_aten(x, *windows) is None
+        assert_on_the_kernel(lambda: pool(x, *windows), are_far_apart(x, *windows[:2]))  # noqa: B023
         assert_same(pool(x, *windows), expected, tolerance=0)
 
 
@@ -167,7 +177,8 @@ def test_threads_give_the_same():
 
 def assert_same_means(pool_of: Callable[..., Tensor], aten_of: Callable[..., Tensor], x: Tensor, *arguments) -> None:
     """Bit by bit, and on the kernel."""
-    assert why_aten(lambda: pool_of(x, *arguments)) is None
+    planes = x.contiguous() if x.dim() == 5 else x  # as aten, of volumes
+    assert_on_the_kernel(lambda: pool_of(x, *arguments), are_far_apart(planes, *arguments[:2]))
     ours, expected = pool_of(x, *arguments), aten_of(x, *arguments)
     assert_same(ours, expected, tolerance=0)
     assert torch.equal(torch.signbit(ours[ours == 0]), torch.signbit(expected[expected == 0]))
@@ -218,7 +229,7 @@ def test_the_rest_of_means_is_left_to_aten(case):
 
 def test_negative_divisors_are_left_to_aten():
     for x in (image(2, 4, 8, 8), torch.zeros(2, 4, 8, 8)):
-        windows = ([2, 2], [4, 3], [1, 1], True, False, -3)
+        windows = ([2, 2], [4, 2], [1, 1], True, False, -3)
         assert "no positive number" in why_aten(lambda: torch.ops.ipex.avg_pool2d(x, *windows))  # noqa: B023
         assert_same(torch.ops.ipex.avg_pool2d(x, *windows), torch.ops.aten.avg_pool2d(x, *windows), tolerance=0)
 
@@ -261,7 +272,8 @@ def test_volumes_match_aten_bit_by_bit(windows, memory_format, channels):
     *geometry, ceil_mode = windows
     x = torch.randn(2, channels, 5, 12, 37).contiguous(memory_format=memory_format)
     x[torch.rand(x.shape) < 0.02] = torch.nan
-    assert why_aten(lambda: torch.ops.ipex.max_pool3d(x, *geometry, [1], ceil_mode)) is None
+    call = lambda: torch.ops.ipex.max_pool3d(x, *geometry, [1], ceil_mode)  # noqa: E731
+    assert_on_the_kernel(call, are_far_apart(x, *geometry[:2]))
     expected = torch.ops.aten.max_pool3d(x, *geometry, [1], ceil_mode)
     assert_same(torch.ops.ipex.max_pool3d(x, *geometry, [1], ceil_mode), expected, tolerance=0)
     for more in ((True, None), (False, None), (True, 5)):
@@ -285,6 +297,39 @@ def test_means_of_volumes_that_aten_refuses(size, ceil_mode):
         with pytest.raises(RuntimeError, match="smaller than kernel size"):
             op(x, *windows)
     assert torch.ops.ipex.max_pool3d(x, [3], [1], [1], [1], ceil_mode).shape == x.shape
+
+
+ROWS = {  # size, stride, padding, ceil_mode, count_include_pad
+    "2": ([2], [2], [0], False, True),
+    "5, padded": ([5], [1], [2], False, False),
+    "3, ceil mode": ([3], [2], [1], True, True),
+    "no stride": ([2], [], [1], True, True),
+}
+
+
+@pytest.mark.parametrize("windows", ROWS.values(), ids=ROWS.keys())
+@pytest.mark.parametrize("shape", [(2, 17, 50), (1, 64, 333), (3, 1, 7), (1, 8, 2)])
+def test_means_of_rows_match_aten_bit_by_bit(windows, shape):
+    x = torch.randn(shape)
+    turned = torch.randn(shape[0], shape[2], shape[1]).transpose(1, 2)
+    for rows in (x, turned, torch.cat([x, x], 2)[..., : shape[2]]):
+        ours, expected = torch.ops.ipex.avg_pool1d(rows, *windows), torch.ops.aten.avg_pool1d(rows, *windows)
+        assert_same(ours, expected, tolerance=0)
+    assert why_aten(lambda: torch.ops.ipex.avg_pool1d(x, *windows)) is None
+    assert_same(torch.ops.ipex.avg_pool1d(x.double(), *windows), torch.ops.aten.avg_pool1d(x.double(), *windows))
+
+
+def test_means_of_rows_that_are_left_to_aten():
+    x, windows = torch.randn(4, 30), ([3], [2], [1], False, True)
+    assert "no batch" in why_aten(lambda: torch.ops.ipex.avg_pool1d(x, *windows))
+    assert_same(torch.ops.ipex.avg_pool1d(x, *windows), torch.ops.aten.avg_pool1d(x, *windows), tolerance=0)
+    far = ([3], [3], [1], False, True)
+    assert "far apart" in why_aten(lambda: torch.ops.ipex.avg_pool1d(x[None], *far))
+    assert_same(torch.ops.ipex.avg_pool1d(x[None], *far), torch.ops.aten.avg_pool1d(x[None], *far), tolerance=0)
+    for refused in (([0], [1], [0]), ([9], [1], [0]), ([3, 3], [1], [0]), ([3], [1], [2])):
+        for op in (torch.ops.aten.avg_pool1d, torch.ops.ipex.avg_pool1d):
+            with pytest.raises(RuntimeError):
+                op(torch.randn(1, 2, 4), *refused, False, True)
 
 
 average = torch.ops.ipex.adaptive_avg_pool2d
