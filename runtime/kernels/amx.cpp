@@ -16,13 +16,18 @@
 #include "kernels/bytes_product.inc"
 #include "kernels/tile_attention.inc"
 #include "kernels/tile_pairs.inc"
-// This one needs bytes_product.inc.
+// These need bytes_product.inc.
 #include "kernels/byte_attention.inc"
+#include "kernels/quick_activations.inc"
+// This one needs both.
+#include "kernels/byte_tiles.inc"
 
 namespace ipex::runtime::amx {
 
 const PairsProductKernels pairs_product{rows_of_a_tile, words_of_a_row, tile_product_columns, round_to_tiles,
                                         multiply_by_tiles};
+const BytesProductKernels bytes_product{panel_columns_of_bytes, quantize_row, multiply_bytes_by_tiles};
+const ByteTilesKernels byte_tiles = byte_tiles_kernels;
 const ByteAttentionKernels byte_attention = byte_attention_kernels;
 const TileAttentionFormats tile_attention{tile_attention_kernels<TileFloat32>, tile_attention_kernels<TileBfloat16>};
 

@@ -49,7 +49,9 @@ const Family families[] = {{Level::AVX2_VNNI, Level::AVX512,
                               if (!isa::may_use_tiles()) return;
                               kernels.optional.pairs_product = &amx::pairs_product;
                               kernels.optional.tile_attention = &amx::tile_attention;
+                              kernels.bytes_product = amx::bytes_product;
                               kernels.byte_attention = amx::byte_attention;
+                              kernels.optional.byte_tiles = &amx::byte_tiles;
                               kernels.optional.tile_product = &amx::tile_product;
                             }}};
 

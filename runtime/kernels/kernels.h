@@ -3,6 +3,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/byte_attention.h"
+#include "kernels/byte_tiles.h"
 #include "kernels/bytes_product.h"
 #include "kernels/channels.h"
 #include "kernels/codes_product.h"
@@ -37,6 +38,7 @@ struct OptionalKernels {
   const AttentionKernels* attention_of_pairs = nullptr;
   const TileAttentionFormats* tile_attention = nullptr;
   const TileProductKernels* tile_product = nullptr;
+  const ByteTilesKernels* byte_tiles = nullptr;
 };
 
 struct Kernels {
@@ -60,7 +62,7 @@ struct Kernels {
   QuantizeKernels quantize;
   HalvesFormats halves;
   CodesProductKernels codes_product;
-  // With VNNI, where the CPU has it.
+  // With VNNI or AMX, where the CPU has it.
   BytesProductKernels bytes_product;
   ByteAttentionKernels byte_attention;
   OptionalKernels optional = {};
@@ -93,6 +95,8 @@ extern const AttentionKernels attention;
 namespace amx {
 extern const PairsProductKernels pairs_product;
 extern const TileAttentionFormats tile_attention;
+extern const BytesProductKernels bytes_product;
+extern const ByteTilesKernels byte_tiles;
 extern const ByteAttentionKernels byte_attention;
 extern const TileProductKernels tile_product;
 }  // namespace amx

@@ -6,7 +6,7 @@
 namespace ipex::runtime {
 
 // Functions that take longer than the rest of a layer of 8-bit numbers, where its result is rounded to 8 bits at once.
-enum class SlowActivation { silu, sigmoid };
+enum class SlowActivation { silu, sigmoid, gelu_erf, gelu_tanh };
 
 struct QuantizeKernels {
   // Rows of `columns` floats: x * factors[column] * inverse_scale + zero_point, rounded to nearest, half to even, and

@@ -85,7 +85,11 @@ void* CachingAllocator::allocate(size_t bytes, Holder holder) {
 
 void* CachingAllocator::allocate_apart(size_t bytes, Holder holder) {
   Pool& pool = pool_of(bytes >= least_large_bytes);
-  return take_or_throw(bytes, holder, [&](bool) { return take_segment(pool, block_bytes(bytes)); })->data();
+  const bool is_weight = holder == Holder::weight && bytes >= least_bytes_in_a_region;
+  const auto take = [&](bool) {
+    return is_weight ? take_weight(pool, block_bytes(bytes)) : take_segment(pool, block_bytes(bytes));
+  };
+  return take_or_throw(bytes, holder, take)->data();
 }
 
 template <typename Take>
@@ -163,6 +167,27 @@ Block* CachingAllocator::take_segment(Pool& pool, size_t bytes) {
   return block;
 }
 
+Block* CachingAllocator::take_weight(Pool& pool, size_t bytes) {
+  constexpr size_t region_bytes = size_t{64} << 20;  // what of it is never used costs no memory
+  if (!fits_limit(bytes)) return nullptr;
+  Block* block = nullptr;
+  for (size_t i = 0; !block && i < weight_regions_.size(); ++i) block = weight_regions_[i]->take(bytes);
+  if (!block) {
+    try {
+      const size_t wanted = (std::max(bytes, region_bytes) + huge_page - 1) / huge_page * huge_page;
+      weight_regions_.push_back(std::make_unique<Region>(wanted, Pages::huge));
+    } catch (const c10::Error&) {  // the system has no more
+      return nullptr;
+    }
+    block = weight_regions_.back()->take(bytes);
+  }
+  block->region = nullptr;
+  apart_.emplace(block->address(), block);
+  pool.segments.add(bytes);
+  segments_.add(bytes);
+  return block;
+}
+
 bool CachingAllocator::fits_limit(size_t bytes) const {
   const size_t limit = limit_, reserved = static_cast<size_t>(segments_.bytes.current);
   return limit == no_limit || (reserved <= limit && bytes <= limit - reserved);
@@ -232,8 +257,18 @@ void CachingAllocator::drop(Block* list) {
     apart_.erase(block->address());
     pool.segments.remove(block->bytes);
     segments_.remove(block->bytes);
-    c10::free_cpu(block);
+    give_back(block);
   }
+}
+
+void CachingAllocator::give_back(Block* block) {
+  const auto found = std::find_if(weight_regions_.begin(), weight_regions_.end(),
+                                  [&](const auto& region) { return region->contains(block); });
+  if (found == weight_regions_.end()) return c10::free_cpu(block);
+  char* const begin = reinterpret_cast<char*>(block);
+  char* const end = begin + block->bytes;
+  (*found)->give_back(block);
+  (*found)->is_unused() ? static_cast<void>(weight_regions_.erase(found)) : forget(begin, end);
 }
 
 void drop_blocks(Block* list) { CachingAllocator::instance().drop(list); }

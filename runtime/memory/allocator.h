@@ -7,7 +7,8 @@
 //     ones overwrite. There is one pool of regions for results below 1 MiB, and one for larger ones;
 //   - smaller results are segments of their own, which the thread that frees one keeps for its next;
 //   - weights, and the scratch memory that a thread keeps, are segments of their own and go back to the system when freed.
-// docs/decisions/0017-results-lie-in-regions.md, docs/decisions/0027-one-allocator.md
+//     Weights that are not small lie side by side, so that they can have huge pages.
+// docs/decisions/0017-results-lie-in-regions.md, docs/decisions/0027-one-allocator.md, docs/decisions/0073-huge-pages-for-weights.md
 #pragma once
 
 #include <ipex/memory.h>
@@ -80,6 +81,7 @@ class CachingAllocator {
   // Each with the lock held, and null where there is no memory for it now.
   Block* take_from_region(Pool& pool, size_t bytes, bool is_last_try);
   Block* take_segment(Pool& pool, size_t bytes);
+  Block* take_weight(Pool& pool, size_t bytes);
   Region* add_region(Pool& pool, size_t bytes);
   // Calls `take` with the lock held; once more with an empty cache where that gave null.
   template <typename Take>
@@ -88,6 +90,8 @@ class CachingAllocator {
 
   void free_in_region(Block* block);
   void drop(Block* list);
+  // Of a block that is a segment of its own.
+  void give_back(Block* block);
   void drop_unused_regions(Pool& pool, bool keeps_none);
   void drop_region(Pool& pool, size_t index);
   // Calls change() and counts what that does to the gaps of a region.
@@ -99,9 +103,10 @@ class CachingAllocator {
 
   ForkSafeMutex mutex_;
   std::array<Pool, 2> pools_;
-  Tallies segments_, splits_;            // of both
-  BlocksInUse blocks_;                   // of both
-  std::map<const char*, Block*> apart_;  // blocks that are segments of their own, by address
+  Tallies segments_, splits_;                            // of both
+  BlocksInUse blocks_;                                   // of both
+  std::map<const char*, Block*> apart_;                  // blocks that are segments of their own, by address
+  std::vector<std::unique_ptr<Region>> weight_regions_;  // in which some of these lie
   std::atomic<int64_t> users_ = 0;
   std::atomic<size_t> limit_ = no_limit;
   std::array<std::atomic<int64_t>, 3> bytes_of_holder_{};  // but for results, which have what others don't

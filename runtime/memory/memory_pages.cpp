@@ -26,4 +26,10 @@ void forget([[maybe_unused]] void* begin, [[maybe_unused]] void* end) {
 #endif
 }
 
+void ask_for_huge_pages([[maybe_unused]] void* begin, [[maybe_unused]] size_t bytes) {
+#ifdef __linux__
+  madvise(begin, bytes, MADV_HUGEPAGE);
+#endif
+}
+
 }  // namespace ipex::runtime

@@ -11,4 +11,7 @@ bool is_ours_alone(const at::Tensor& tensor);
 // Gives the whole pages between two addresses back to the system. What they held is lost.
 void forget(void* begin, void* end);
 
+// A hint, before the memory is used.
+void ask_for_huge_pages(void* begin, size_t bytes);
+
 }  // namespace ipex::runtime

@@ -1,7 +1,9 @@
 #include "memory/region.h"
 
 #include <c10/core/impl/alloc_cpu.h>
+#include <c10/util/Exception.h>
 
+#include <cstdlib>
 #include <iterator>
 #include <new>
 
@@ -9,11 +11,23 @@
 
 namespace ipex::runtime {
 
-Region::Region(size_t bytes) : memory_(static_cast<char*>(c10::alloc_cpu(bytes))), bytes_(bytes) {
+namespace {
+
+char* memory_of(size_t bytes, Pages pages) {
+  if (pages == Pages::ordinary) return static_cast<char*>(c10::alloc_cpu(bytes));
+  void* memory = std::aligned_alloc(huge_page, bytes);
+  TORCH_CHECK(memory, "ipex: the system has no ", bytes, " bytes more.");
+  ask_for_huge_pages(memory, bytes);
+  return static_cast<char*>(memory);
+}
+
+}  // namespace
+
+Region::Region(size_t bytes, Pages pages) : memory_(memory_of(bytes, pages)), bytes_(bytes), pages_(pages) {
   gaps_.emplace(0, bytes);
 }
 
-Region::~Region() { c10::free_cpu(memory_); }
+Region::~Region() { pages_ == Pages::ordinary ? c10::free_cpu(memory_) : std::free(memory_); }
 
 Block* Region::take(size_t bytes) {
   for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap) {

@@ -51,6 +51,14 @@ BytesProduct PackedBytes::product(const RoundedRows& rows, int64_t first_row, co
           .result_stride = result_stride};
 }
 
+ByteTilesProduct PackedBytes::tile_product(const uint8_t* rows) const {
+  return {.rows = rows,
+          .row_stride = inputs_,
+          .words = static_cast<const uint32_t*>(bytes_.const_data_ptr()),
+          .depth = depth_,
+          .panel_size = depth_ * panel_columns_};
+}
+
 std::string PackedBytes::kind(const char* what) const {
   std::string text = c10::str(what, ", ", panel_columns_, " columns");
   if (!order_.empty()) text += c10::str(", order ", checksum(order_.data(), order_.size() * sizeof(order_[0])));

@@ -48,6 +48,11 @@ class PackedBytes final : public PackedCodes {
   BytesProduct product(const RoundedRows& rows, int64_t first_row, const ElementwiseSteps& steps, float* result,
                        int64_t result_stride) const;
 
+  // The weight and the rows, dense: the rest is the caller's.
+  ByteTilesProduct tile_product(const uint8_t* rows) const;
+
+  // Of the codes of each column, and of what pads the last panel: int32.
+  const at::Tensor& sums() const { return sums_; }
   int64_t inputs() const { return inputs_; }
   int64_t columns() const { return columns_; }
   int64_t panels() const { return panels_; }

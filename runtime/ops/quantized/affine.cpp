@@ -46,16 +46,17 @@ int64_t pitch_of_slice(const at::Tensor& x) {
   return is_even && pitch > x.size(1) ? pitch : 0;
 }
 
-// Without a copy of what is sliced: `round(from, count, to)` for the channels of each pixel.
-template <typename T>
-at::Tensor round_slice(const at::Tensor& x, int64_t pitch, const auto& round) {
+// Without a copy of what is sliced: `convert(from, count, to)` for the channels of each pixel.
+template <typename T, typename Result>
+at::Tensor convert_slice(const at::Tensor& x, int64_t pitch, const auto& convert) {
+  const auto dtype = c10::CppTypeToScalarType<Result>::value;
   const at::Tensor result =
-      empty_result(x.sizes(), at::TensorOptions(at::kByte).memory_format(at::MemoryFormat::ChannelsLast));
+      empty_result(x.sizes(), at::TensorOptions(dtype).memory_format(at::MemoryFormat::ChannelsLast));
   const int64_t channels = x.size(1), pixels = x.numel() / channels;
   const T* from = x.const_data_ptr<T>();
-  auto* to = result.mutable_data_ptr<uint8_t>();
+  auto* to = result.mutable_data_ptr<Result>();
   at::parallel_for(0, pixels, grain_of(pixels, x.numel(), elements_worth_a_thread), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) round(from + i * pitch, channels, to + i * channels);
+    for (int64_t i = begin; i < end; ++i) convert(from + i * pitch, channels, to + i * channels);
   });
   return result;
 }
@@ -106,7 +107,7 @@ at::Tensor quantize(const at::Tensor& x, const Affine& affine, const at::Tensor&
               factors.defined() ? c10::str(factors.toString(), " ", factors.sizes()) : "none", ".");
   if (const int64_t pitch = factors.defined() ? 0 : pitch_of_slice(x)) {
     const AffineRounding by(affine);
-    return round_slice<float>(x, pitch, [&](const float* from, int64_t count, uint8_t* to) {
+    return convert_slice<float, uint8_t>(x, pitch, [&](const float* from, int64_t count, uint8_t* to) {
       kernels().quantize.quantize(from, 1, count, nullptr, by.inverse_scale, by.zero_point, to);
     });
   }
@@ -136,12 +137,17 @@ at::Tensor dequantize(const at::Tensor& numbers, const Affine& affine) {
   checked(where, affine);
   TORCH_CHECK(numbers.scalar_type() == at::kByte && is_plain_cpu(numbers), where, ": expected a uint8 CPU tensor, got ",
               numbers.toString(), ".");
+  const auto scale = static_cast<float>(affine.scale), zero = static_cast<float>(affine.zero_point);
+  if (const int64_t pitch = pitch_of_slice(numbers)) {
+    return convert_slice<uint8_t, float>(numbers, pitch, [&](const uint8_t* from, int64_t count, float* to) {
+      kernels().quantize.dequantize(from, count, scale, zero, to);
+    });
+  }
   const auto [source, result] = dense_pair(numbers, at::kFloat);
   const auto* from = source.const_data_ptr<uint8_t>();
   auto* to = result.mutable_data_ptr<float>();
   at::parallel_for(0, numbers.numel(), elements_worth_a_thread, [&](int64_t begin, int64_t end) {
-    kernels().quantize.dequantize(from + begin, end - begin, static_cast<float>(affine.scale),
-                                  static_cast<float>(affine.zero_point), to + begin);
+    kernels().quantize.dequantize(from + begin, end - begin, scale, zero, to + begin);
   });
   return result;
 }
@@ -157,7 +163,7 @@ at::Tensor requantize(const at::Tensor& numbers, const Affine& from, const Affin
     kernels().quantize.requantize(source, count, static_cast<float>(from.scale), static_cast<float>(from.zero_point),
                                   by.inverse_scale, by.zero_point, result);
   };
-  if (const int64_t pitch = pitch_of_slice(numbers)) return round_slice<uint8_t>(numbers, pitch, round);
+  if (const int64_t pitch = pitch_of_slice(numbers)) return convert_slice<uint8_t, uint8_t>(numbers, pitch, round);
   const auto [source, result] = dense_pair(numbers, at::kByte);
   const auto* first = source.const_data_ptr<uint8_t>();
   auto* to_first = result.mutable_data_ptr<uint8_t>();

@@ -122,6 +122,10 @@ at::Tensor QuantizedOp::run_primitive(const at::Tensor& input, const std::vector
   const bool may_accumulate = begins_with_addition() && is_dead(operands.front());
   const at::Tensor source = kernel_view(input);
   FusedPostOps fused = fuse(input, operands, eager_layout);
+  if (at::Tensor result = multiply_by_tiles(source, fused, may_accumulate ? &operands.front() : nullptr);
+      result.defined()) {
+    return user_view(result, input, eager_layout);
+  }
   if (may_accumulate && fused.count > 0) {
     if (at::Tensor result = accumulate(source, operands.front(), fused); result.defined()) {
       return user_view(result, input, eager_layout);
@@ -151,11 +155,9 @@ at::Tensor QuantizedOp::run_primitive(const at::Tensor& input, const std::vector
 
 namespace {
 
-std::optional<SlowActivation> slow_activation(const PostOp& post_op) {
-  const std::string_view name = post_op.kind->name;
-  if (name == "silu") return SlowActivation::silu;
-  if (name == "sigmoid") return SlowActivation::sigmoid;
-  return std::nullopt;
+// Which of them oneDNN takes so long for that floats between are worth it.
+bool is_slow_of_onednn(SlowActivation activation) {
+  return activation == SlowActivation::silu || activation == SlowActivation::sigmoid;
 }
 
 // Some rows of what kernel_view gives, as the same kind of tensor.
@@ -166,11 +168,34 @@ at::Tensor rows_of(const at::Tensor& source, int64_t width, int64_t first, int64
 
 }  // namespace
 
+bool QuantizedOp::is_tiled() const {
+  if (tiled_rows_.peek()) return true;
+  return multiplies_rows() && TiledRows::take(plain_weight().size(1), spec_.result, post_ops(), spec_.operands);
+}
+
+const TiledRows& QuantizedOp::tiled_rows() const {
+  return *tiled_rows_.get([this] {
+    const at::Tensor codes = plain_weight().flatten(1).contiguous();
+    const TiledRows::Layer layer{codes, scales_, spec_.bias, spec_.input, spec_.result, post_ops(), spec_.operands};
+    return std::make_unique<const TiledRows>(layer, weight_->stored());
+  });
+}
+
+at::Tensor QuantizedOp::multiply_by_tiles(const at::Tensor& source, const FusedPostOps& fused,
+                                          const at::Tensor* dead) const {
+  if (fused.count != post_ops().size() || !is_tiled()) return {};
+  const bool overwrites = dead && spec_.result && adds_all_of(*dead, fused);
+  const at::Tensor result = overwrites ? in_memory_of(*dead, fused.operands.front().sizes(), kernel_format())
+                                       : allocate(source, spec_.result ? at::kByte : at::kFloat);
+  tiled_rows().multiply(source, fused, result);
+  return result;
+}
+
 at::Tensor QuantizedOp::activate_apart(const at::Tensor& source, FusedPostOps fused) const {
   const auto kernel = kernels().quantize.activate;
   if (!kernel || !spec_.result || fused.count == 0 || fused.count != post_ops().size()) return {};
-  const auto activation = slow_activation(post_ops().back());
-  if (!activation) return {};
+  const auto activation = last_slow_activation(post_ops(), /*is_rounded=*/true);
+  if (!activation || !is_slow_of_onednn(*activation)) return {};
   constexpr int64_t least_elements = 4096, elements_of_a_piece = 1 << 16, elements_worth_a_thread = 16384;
   if (c10::multiply_integers(kernel_result_sizes(kernel_sizes(source))) < least_elements) return {};
   const at::Tensor result = allocate(source, at::kByte);
@@ -199,9 +224,8 @@ at::Tensor QuantizedOp::activate_apart(const at::Tensor& source, FusedPostOps fu
 }
 
 at::Tensor QuantizedOp::accumulate(const at::Tensor& source, const at::Tensor& dead, FusedPostOps fused) const {
+  if (!spec_.result || fused.count != post_ops().size() || !adds_all_of(dead, fused)) return {};
   const at::Tensor seen = fused.operands.front();
-  const bool is_all_of_it = fused.spreads.front() == Spread::full && seen.const_data_ptr() == dead.const_data_ptr();
-  if (!spec_.result || !spec_.operands.front() || fused.count != post_ops().size() || !is_all_of_it) return {};
   fused.accumulates = true;
   fused.spreads.erase(fused.spreads.begin());
   fused.operands.erase(fused.operands.begin());
@@ -211,6 +235,11 @@ at::Tensor QuantizedOp::accumulate(const at::Tensor& source, const at::Tensor& d
   const Failure failure = prepared->run(source, weight_for(*prepared), bias(), result, fused.operands);
   TORCH_CHECK(!failure, name(), ": oneDNN failed, and may have overwritten an operand by then: ", *failure);
   return result;
+}
+
+bool QuantizedOp::adds_all_of(const at::Tensor& dead, const FusedPostOps& fused) const {
+  return spec_.operands.front() && fused.spreads.front() == Spread::full &&
+         fused.operands.front().const_data_ptr() == dead.const_data_ptr();
 }
 
 at::Tensor QuantizedOp::spread_over_weight(const at::Tensor& per_channel) const {
@@ -318,6 +347,10 @@ void QuantizedOp::pack() const {
         "ipex: expected a CPU with int8 instructions (AVX512_VNNI) for a quantised model, got one without, or with a "
         "cap. "
         "The model works but is slow: in float32 it is faster here.");
+    return;
+  }
+  if (is_tiled()) {
+    tiled_rows();
     return;
   }
   const bool quantizes = spec_.result && post_ops().empty();

@@ -15,6 +15,7 @@
 
 #include "ops/quantized/affine.h"
 #include "ops/quantized/quantized_weight.h"
+#include "ops/quantized/tiled_rows.h"
 #include "packed/fused_op.h"
 #include "packed/packed_op.h"
 
@@ -105,11 +106,18 @@ class QuantizedOp : public FusedOp {
   const char* reason_for_floats(const at::Tensor& input, const std::vector<at::Tensor>& operands,
                                 bool eager_layout) const;
   at::Tensor run_primitive(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const;
+  // Where AMX's tiles compute the layer.
+  bool is_tiled() const;
+  const TiledRows& tiled_rows() const;
+  // By them. `dead` may be null. Undefined where that can't be done.
+  at::Tensor multiply_by_tiles(const at::Tensor& source, const FusedPostOps& fused, const at::Tensor* dead) const;
   // The result of a layer that ends in an activation which takes longer here than on a kernel of our own: that one makes numbers
   // of floats which are still near. Undefined where that can't be done.
   at::Tensor activate_apart(const at::Tensor& source, FusedPostOps fused) const;
   // The result written over a dead operand, the first that is added. Undefined where that can't be done.
   at::Tensor accumulate(const at::Tensor& source, const at::Tensor& dead, FusedPostOps fused) const;
+  // Whether the first operand is numbers of the result's shape that lie where `dead` does.
+  bool adds_all_of(const at::Tensor& dead, const FusedPostOps& fused) const;
   at::Tensor weight_for(const Prepared& prepared) const;
   at::Tensor run_in_floats(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const;
   std::vector<at::Tensor> as_floats(const std::vector<at::Tensor>& operands) const;
@@ -124,6 +132,7 @@ class QuantizedOp : public FusedOp {
 
   QuantizedSpec spec_;  // without the weight
   std::shared_ptr<const QuantizedWeight> weight_;
+  Lazy<TiledRows> tiled_rows_;
   mutable std::once_flag made_float_op_;
   mutable std::unique_ptr<const PackedOp> float_op_;
   // What the primitives are handed. The input's scale is in those of the weight.

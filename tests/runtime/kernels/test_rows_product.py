@@ -25,6 +25,7 @@ OPTIONS_OF_A_LEVEL = {
     "avx512_vnni": ["-mavx512f", "-mavx512bw", "-mfma", "-mavx512vnni", "-DIPEX_WIDTH=16"],
     "amx": ["-mavx512f", "-mavx512bw", "-mfma", "-mamx-tile", "-mamx-bf16", "-DIPEX_WIDTH=16"],
 }
+OPTIONS_OF_A_FILE = {"byte_tiles": ["-mavx512bf16", "-mavx512vnni", "-mamx-int8"]}
 
 
 @pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
@@ -37,6 +38,7 @@ OPTIONS_OF_A_LEVEL = {
         ("low_bit_products", "avx2_vnni"),
         ("low_bit_products", "avx512_vnni"),
         ("tile_product", "amx"),
+        ("byte_tiles", "amx"),
     ],
 )
 def test_every_number_and_nothing_beside(tmp_path, name, level):
@@ -44,7 +46,7 @@ def test_every_number_and_nothing_beside(tmp_path, name, level):
         pytest.skip(f"{level} is not used")
     program = tmp_path / name
     options = ["-std=c++20", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover", f"-I{RUNTIME}"]
-    options += OPTIONS_OF_A_LEVEL[level]
+    options += OPTIONS_OF_A_LEVEL[level] + OPTIONS_OF_A_FILE.get(name, [])
     subprocess.run([COMPILER, *options, str(HERE / f"{name}.cpp"), "-o", str(program)], check=True)
     done = subprocess.run([str(program)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -113,7 +113,47 @@ def test_a_residual_that_nobody_else_reads_becomes_the_result():
     for _ in range(2):
         assert torch.equal(residual(x, first, second), expected)
     if isa.has_avx512_vnni():
-        assert second.cached_primitives() == 2  # one of them writes over the residual
+        # One of them writes over the residual. AMX's tiles need none.
+        assert second.cached_primitives() == (0 if isa.has_amx() else 2)
+
+
+@pytest.mark.skipif(not isa.has_amx(), reason="AMX is not used")
+@pytest.mark.parametrize(
+    ("inputs", "post_ops", "result", "affine", "primitives"),
+    [
+        (40, ["relu"], [0.25, 9], [], 0),
+        (40, ["gelu"], [0.25, 9], [], 0),
+        (40, ["add", "clamp(-1.,2.)"], [0.25, 9], [2.0**-3, 77.0], 0),
+        (40, ["add", "silu"], [0.25, 9], [0.0, 0.0], 0),
+        (40, ["mul"], [], [0.0, 0.0], 0),
+        (42, ["relu"], [0.25, 9], [], 1),  # rows that are no whole words
+        (40, ["add"], [], [2.0**-3, 77.0], 1),  # numbers added to what stays float
+        (40, ["relu", "add"], [0.25, 9], [2.0**-3, 77.0], 1),
+    ],
+)
+def test_what_tiles_compute(inputs, post_ops, result, affine, primitives):
+    """And what they leave to oneDNN."""
+    x, (weight, scales), bias = numbers(37, inputs), weight_of(50, inputs), torch.randn(50)
+    scales = scales / 64
+    operands = [] if not affine else [numbers(37, 50) if affine[0] else torch.randn(37, 50)]
+    y, context = run_linear(x, weight, scales, bias, post_ops, [STEP, 7], result, operands, affine)
+    assert context.cached_primitives() == primitives
+    assert context.fallback_reasons() == []
+    expected = floats(x, [STEP, 7]) @ (weight.double() * scales[:, None].double()).t() + bias.double()
+    other = floats(operands[0], affine) if affine and affine[0] else operands[0].double() if affine else None
+    functions = {"relu": torch.relu, "gelu": F.gelu, "silu": F.silu, "clamp(-1.,2.)": lambda y: y.clamp(-1, 2)}
+    for post_op in post_ops:
+        expected = (
+            expected + other
+            if post_op == "add"
+            else expected * other
+            if post_op == "mul"
+            else functions[post_op](expected)
+        )
+    if result:
+        assert (y.double() - (expected / result[0] + result[1]).clamp(0, 255)).abs().max() <= 0.51
+    else:
+        torch.testing.assert_close(y.double(), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_a_post_op_that_onednn_lacks_is_atens():
