@@ -320,7 +320,7 @@ bool run(Context& context) {
   if (!quantization && !is_given) return false;
   const Sites sites = quantizable_sites(context);
   const std::map<std::string, Scale> given = quantization ? std::map<std::string, Scale>() : given_scales(sites.layers);
-  if (quantization && !quantization->forced && !isa::has_avx512_vnni() && !isa::has_avx2_vnni()) {
+  if (quantization && !quantization->forced && !isa::has_int8()) {
     TORCH_WARN(
         "ipex.quantization.convert: expected a CPU with int8 instructions (AVX512_VNNI or AVX2_VNNI), got one without, "
         "or "

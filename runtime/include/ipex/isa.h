@@ -40,6 +40,8 @@ inline bool has_avx2() { return has(Level::AVX2); }
 inline bool has_avx2_vnni() { return has(Level::AVX2_VNNI); }
 inline bool has_avx512() { return has(Level::AVX512); }
 inline bool has_avx512_vnni() { return has(Level::AVX512_VNNI); }
+// Whether layers compute in 8 bits: with vectors of AVX-512 that lack the instructions sums saturate, whatever AVX2 has.
+inline bool has_int8() { return has(has_avx512() ? Level::AVX512_VNNI : Level::AVX2_VNNI); }
 inline bool has_avx512_bf16() { return has(Level::AVX512_BF16); }
 // Whether the CPU multiplies pairs of bfloat16 numbers by AVX512_BF16 as often a cycle as floats, so that twice as many
 // are multiplied. Intel's since Sapphire Rapids do so once in two cycles, half as many as floats: they have AMX for it,

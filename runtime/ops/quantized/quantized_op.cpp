@@ -41,10 +41,6 @@ QuantizedSpec checked(QuantizedSpec spec, int64_t weight_rank, int64_t output_ch
   return spec;
 }
 
-bool has_int8_instructions() {
-  return isa::is_in_use(isa::Level::AVX512_VNNI) || isa::is_in_use(isa::Level::AVX2_VNNI);
-}
-
 at::Tensor number(double value, at::ScalarType dtype) { return at::full({1}, value, dtype); }
 
 }  // namespace
@@ -110,7 +106,7 @@ at::Tensor QuantizedOp::run(const at::Tensor& input, const std::vector<at::Tenso
 
 const char* QuantizedOp::reason_for_floats(const at::Tensor& input, const std::vector<at::Tensor>& operands,
                                            bool eager_layout) const {
-  if (!has_int8_instructions()) return "this CPU has no int8 instructions, or a cap forbids them";
+  if (!isa::has_int8()) return "this CPU has no int8 instructions, or a cap forbids them";
   if (input.numel() == 0 || c10::multiply_integers(result_sizes(input)) == 0) return "there is nothing to compute";
   if (std::any_of(operands.begin(), operands.end(), wants_gradient)) return "an operand requires a gradient";
   return own_reason_for_floats(input, eager_layout);
@@ -342,7 +338,7 @@ dnnl::primitive_desc QuantizedOp::any_primitive_desc(const memory::dims& source,
 }
 
 void QuantizedOp::pack() const {
-  if (!has_int8_instructions()) {
+  if (!isa::has_int8()) {
     TORCH_WARN_ONCE(
         "ipex: expected a CPU with int8 instructions (AVX512_VNNI) for a quantised model, got one without, or with a "
         "cap. "
