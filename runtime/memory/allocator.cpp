@@ -18,6 +18,8 @@ namespace {
 // Smaller results are segments of their own, which threads keep.
 constexpr size_t least_bytes_in_a_region = size_t{64} << 10;
 static_assert(block_bytes(least_bytes_in_a_region) <= most_bytes_of_a_class);
+// Smaller weights fill what plain ones leave of malloc's heap, which the system does not get back.
+constexpr size_t least_bytes_of_a_large_weight = size_t{256} << 10;
 constexpr size_t most_bytes_kept = size_t{1} << 30;  // by each pool
 
 std::string in_words(int64_t bytes) {
@@ -85,7 +87,7 @@ void* CachingAllocator::allocate(size_t bytes, Holder holder) {
 
 void* CachingAllocator::allocate_apart(size_t bytes, Holder holder) {
   Pool& pool = pool_of(bytes >= least_large_bytes);
-  const bool is_weight = holder == Holder::weight && bytes >= least_bytes_in_a_region;
+  const bool is_weight = holder == Holder::weight && bytes >= least_bytes_of_a_large_weight;
   const auto take = [&](bool) {
     return is_weight ? take_weight(pool, block_bytes(bytes)) : take_segment(pool, block_bytes(bytes));
   };

@@ -97,6 +97,12 @@ at::Tensor BlockedWeight::pack(at::Tensor& plain) const {
     pack_in_pieces(plain, packed);
   } else {
     reorder(plain_desc_, plain.data_ptr(), desc_, packed.data_ptr());
+    if (is_ours_alone(plain)) {
+      // malloc's heap would keep the pages.
+      const at::Tensor going = std::move(plain);
+      auto* const begin = static_cast<char*>(going.data_ptr());
+      forget(begin, begin + going.nbytes());
+    }
   }
   return packed;
 }

@@ -70,7 +70,7 @@ def found():
         ("errors_swallowed", "does not raise"),
         ("copy_returned", "aliasing"),
         ("lost_when_saved", "save and load"),
-        ("autocast_forgotten", "result dtype"),
+        ("autocast_forgotten", ("result dtype", "raises")),  # the latter where two dtypes meet
         ("given_dtype_too_coarse", "result value"),
         ("given_dtype_returned", "result dtype"),
         ("crash", "crash"),
