@@ -14,20 +14,15 @@
 // Needs all.
 #include "kernels/byte_tiles.inc"
 
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <cmath>
 #include <cstdio>
 #include <random>
 #include <vector>
 
+#include "check.h"
+
 namespace ipex::runtime::test {
 namespace {
-
-std::mt19937 generator(7);
-
-int random_integer(int lowest, int highest) { return std::uniform_int_distribution<int>(lowest, highest)(generator); }
 
 struct Case {
   int64_t rows, depth, columns;
@@ -181,15 +176,13 @@ int run() {
   // More rows than the second cache is given at once.
   const Case many{300, 4096, 70};
   count(wrong_elements_of_scaled_rows(many), many, "scaled rows");
-  std::printf("%d cases, %d wrong elements\n", cases, wrong);
-  return wrong != 0;
+  return report(cases, wrong);
 }
 
 }  // namespace
 }  // namespace ipex::runtime::test
 
 int main() {
-  constexpr long ask_for_tiles = 0x1023, of_data = 18;
-  if (syscall(SYS_arch_prctl, ask_for_tiles, of_data) != 0) return 2;
-  return ipex::runtime::test::run();
+  using namespace ipex::runtime::test;
+  return may_use_tiles() ? run() : 2;
 }

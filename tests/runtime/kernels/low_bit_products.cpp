@@ -12,16 +12,12 @@
 #include "kernels/codes_product.inc"
 
 #include <cmath>
-#include <cstdio>
-#include <random>
 #include <vector>
+
+#include "check.h"
 
 namespace ipex::runtime::test {
 namespace {
-
-std::mt19937 generator(7);
-
-int random_integer(int lowest, int highest) { return std::uniform_int_distribution<int>(lowest, highest)(generator); }
 
 struct Case {
   int64_t rows, depth, columns;
@@ -259,6 +255,5 @@ int main() {
     }
   }
   for (int64_t count = 1; count < 70; ++count, ++cases) wrong += wrong_bytes_of_a_row(count) + wrong_digits(count);
-  std::printf("%d cases, %d wrong elements\n", cases, wrong);
-  return wrong != 0;
+  return report(cases, wrong);
 }

@@ -11,17 +11,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <limits>
-#include <random>
 #include <utility>
 #include <vector>
 
+#include "check.h"
+
 namespace ipex::runtime::test {
 namespace {
-
-std::mt19937 generator(7);
 
 // In 8 significant bits, as a bfloat16 has them.
 float random_number() { return static_cast<float>(static_cast<int>(generator() % 255) - 127) / 64; }
@@ -132,6 +130,5 @@ int main() {
       }
     }
   }
-  std::printf("%d cases, %d wrong elements\n", cases, wrong);
-  return wrong != 0;
+  return test::report(cases, wrong);
 }

@@ -8,21 +8,17 @@
 // Needs it.
 #include "kernels/tile_product.inc"
 
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <random>
 #include <vector>
 
+#include "check.h"
+
 namespace ipex::runtime::test {
 namespace {
-
-std::mt19937 generator(7);
 
 float random_float() { return std::uniform_real_distribution<float>(-1, 1)(generator); }
 
@@ -165,7 +161,7 @@ int wrong_ranges() {
 int main() {
   using namespace ipex::runtime;
   using namespace ipex::runtime::test;
-  syscall(SYS_arch_prctl, 0x1023, 18);
+  if (!may_use_tiles()) return 2;
   int cases = 0, wrong = wrong_ranges();
   for (const int64_t rows : {1, 15, 16, 17, 33, 48, 70}) {
     for (const int64_t depth : {1, 31, 32, 33, 64, 100, 130}) {
@@ -191,6 +187,5 @@ int main() {
       }
     }
   }
-  std::printf("%d cases, %d wrong elements\n", cases, wrong);
-  return wrong != 0;
+  return report(cases, wrong);
 }
