@@ -25,6 +25,13 @@ bool hands_layout_on(const Node* node) {
   return has_trait(node, trait::any_layout) || cast_of(node->output()) || pads_with_a_constant(node);
 }
 
+// An image is a volume without a batch to them, which they refuse in channels-last.
+bool pools_volumes(const Node* node) {
+  static const OpName pools[] = {OpName("aten::max_pool3d"), OpName("aten::avg_pool3d"), OpName("ipex::max_pool3d"),
+                                 OpName("ipex::avg_pool3d")};
+  return std::any_of(std::begin(pools), std::end(pools), [&](const OpName& name) { return name.is_of(node); });
+}
+
 // Whether a stretch of images of this rank can begin at the node.
 bool begins_stretch(const Node* node, int64_t spatial_rank) {
   static const OpName shuffle("ipex::channel_shuffle");
@@ -121,6 +128,10 @@ bool Stretches::take(const Use& use) const {
   return !ends && !use.user->outputs().empty() && root_of(use.user->outputs().front());
 }
 
+bool Stretches::sees(const Use& reader) const {
+  return readers_.see(reader) || (pools_volumes(reader.user) && !take(reader));
+}
+
 bool Stretches::may_pass(const Value* value) const {
   return has_tensor_type(value) && !readers_.see(value) && !overwritten_.contain(value);
 }
@@ -150,10 +161,7 @@ Root Stretches::root_of_results(Node* node) const {
   if (const auto anchor = Anchor::producing(node->output())) return root_of_convolution(*anchor);
   if (!hands_layout_on(node) && !is_piece(node)) return {};
   const Root root = joins_tensors_from_outside(node) ? root_of_any(node) : common_root(node);
-  // An image that has no batch is no volume.
-  static const OpName max_pool3d("aten::max_pool3d"), avg_pool3d("aten::avg_pool3d");
-  const bool is_of_volumes = max_pool3d.is_of(node) || avg_pool3d.is_of(node);
-  return is_of_volumes && root.spatial_rank != 3 ? Root() : root;
+  return pools_volumes(node) && root.spatial_rank != 3 ? Root() : root;
 }
 
 bool Stretches::joins_tensors_from_outside(const Node* node) const {

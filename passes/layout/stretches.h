@@ -41,8 +41,8 @@ class Stretches {
   bool joins_tensors_from_outside(const Node* node) const;
   // Whether somebody writes to the value, so that a copy of it is something else.
   bool is_overwritten(const Value* value) const { return overwritten_.contain(value); }
-  // Whether somebody sees the strides of the value through this reader.
-  bool sees(const Use& reader) const { return readers_.see(reader); }
+  // Whether somebody sees the strides of the value through this reader, or it takes no others.
+  bool sees(const Use& reader) const;
 
  private:
   void grow(Block* block);

@@ -311,7 +311,8 @@ at::Tensor PackedOp::run_reference(const at::Tensor& input) const {
     at::Tensor y = reference(input, plain_weight(), bias_.defined() ? bias_.to(dtype()) : bias_);
     // A contiguous image of one pixel may have strides of the convolution; an op after it gives the ordinary ones.
     if (follows_anchor() && y.is_contiguous() && y.numel() > 0) y = y.view(-1).view(y.sizes());
-    return widens_ ? y.to(at::promote_types(y.scalar_type(), at::kFloat)) : y;
+    // Autocast gave 16 bits to an op of float32. One of 16 bits has folded what had 16 bits too.
+    return widens_ && dtype() == at::kFloat ? y.to(at::promote_types(y.scalar_type(), at::kFloat)) : y;
   }
   // Here dimension 1, batch_norm's channel, is not the dimension that the weight was folded along. A 16-bit one is taken
   // out in float32.

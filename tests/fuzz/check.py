@@ -29,6 +29,7 @@ TORCHSCRIPT_BUGS = (
     "failed shape propagation in this context",  # a frozen addmm whose input's shape it guesses
     "DifferentiableGraphBackward returned an invalid gradient",  # of what was broadcast
     r"is output \d+ of torch::jit::.*DifferentiableGraph(Backward)?, is at version",  # kept for gradients
+    "Expected out tensor to have dtype",  # of a number it takes an overload that eager does not
     r"input must have \d dimensions|\(got \dD input\)",  # it takes a convolution's result for a batch, and drops tests
 )
 
@@ -132,6 +133,8 @@ class _Check:
                 continue
             if self._is_about_an_empty_dtype(index, actual, found[0]) or self._takes_its_dtype(index, actual):
                 continue
+            if self._gives_nothing_in_its_dtype(index, actual):
+                continue
             stock = self._stock(loaded="loaded" in stage)[index]
             of_stock = difference(stock, self.expected[index], noise)
             note = ""
@@ -145,6 +148,8 @@ class _Check:
                     continue  # it took another op for the one with `out=`
                 is_narrow = self.case.dtype or call.mode == "autocast"
                 if difference(actual, stock, noise) is None or _is_close(actual, stock, 4e-2 if is_narrow else 1e-4):
+                    continue
+                if self._is_close_to_disturbed(actual, stock, index):
                     continue
                 note = f" (TorchScript alone: {of_stock[1]})"
             of_frozen = self._frozen()
@@ -202,6 +207,26 @@ class _Check:
     def _takes_its_dtype(self, index: int, actual: Outcome) -> bool:
         """Whether a model that was given a dtype takes an input of it, where eager's weights are float32."""
         return bool(self.case.dtype) and actual.error is None and _names_dtypes(self.expected[index].error)
+
+    def _gives_nothing_in_its_dtype(self, index: int, actual: Outcome) -> bool:
+        """Whether only float32 is refused: aten's transposed convolutions of 16 bits may have an empty result."""
+        error = self.expected[index].error or ""
+        return bool(self.case.dtype) and actual.error is None and "Output size is too small" in error
+
+    def _is_close_to_disturbed(self, actual: Outcome, stock: Outcome, index: int) -> bool:
+        """Whether the values are no further from TorchScript's than its own move where inputs do by a rounding."""
+        module = torchscript(build(self.case.source), self.case.how, self.case.calls[0])
+        given = getattr(torch, self.case.dtype) if self.case.dtype else None
+        moved = [run(module, self.case.calls[index], _disturbance(seed, given)) for seed in range(DISTURBANCES)]
+        for (_, a), (_, s), *others in zip(actual.tensors, stock.tensors, *(m.tensors for m in moved)):
+            a, s, *others = [t.detach().double() for t in (a, s, *(t for _, t in others))]
+            if any(t.shape != a.shape or not torch.equal(t.isfinite(), a.isfinite()) for t in (s, *others)):
+                return False
+            off = [(t - s).nan_to_num(0, 0, 0).abs() for t in (a, *others)]
+            largest = s.nan_to_num(0, 0, 0).abs().max().item() if s.numel() else 0.0
+            if (off[0] > 8 * torch.stack(off[1:]).amax(0) + 1e-4 * largest).any():
+                return False
+        return bool(actual.tensors)
 
     def _is_about_an_empty_dtype(self, index: int, actual: Outcome, category: str) -> bool:
         """Whether only one side refuses the dtype of an empty tensor, or makes another one of it: eager does so
@@ -291,6 +316,7 @@ class _Noise:
 
     def with_other_zeros(self, name: str) -> list[Tensor]:
         shakes = [doubt.with_positive_zeros, doubt.with_negative_zeros, doubt.with_short_range(self.given)]
+        shakes.append(doubt.with_whole_exponents(self.given))
         shakes += [doubt.by_cancellation(seed, self.given) for seed in range(self.disturbances)]
         found = [self._named(name, f"zeros {i}", self._under, doubt.Shaken(shake)) for i, shake in enumerate(shakes)]
         return [t for t in found if t is not None]

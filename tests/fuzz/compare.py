@@ -124,7 +124,8 @@ def _values(a: Tensor, e: Tensor, noise: Noise, name: str) -> tuple[str, str] | 
         wrong &= _settled(e, [*noise.disturbed(name), *noise.with_other_zeros(name)], _classes)
         exact = noise.exact(name)
         if exact is not None and exact.shape == e.shape:
-            wrong &= e.isfinite() | ~exact.isfinite()
+            # Eager's kernels of 16 bits may multiply a neighbour's infinity by the zero that fills a row up.
+            wrong &= e.isfinite() | (~exact.isfinite() & (_classes(a) != _classes(exact.double())))
         if wrong.any():
             where = wrong.nonzero()[0].tolist()
             index = tuple(where)

@@ -77,6 +77,19 @@ def past_steps(factor: float) -> Shake:
     return shake
 
 
+def with_whole_exponents(given: torch.dtype | None = None) -> Shake:
+    """An exponent a few roundings beside a whole number is that number: only then a negative base has a power."""
+
+    def shake(func: Any, args: tuple[Any, ...], result: Tensor) -> None:
+        is_power = func._schema.name == "aten::pow" and len(args) > 1
+        if is_power and isinstance(args[1], Tensor) and args[1].is_floating_point():
+            whole = args[1].round()
+            is_near = (args[1] - whole).abs() <= 8 * rounding(args[1].dtype, given) * whole.abs()
+            result.copy_(torch.pow(args[0], torch.where(is_near, whole, args[1])))
+
+    return shake
+
+
 def by_cancellation(seed: int, given: torch.dtype | None = None) -> Shake:
     """Every result is off by up to a rounding of its largest element, so that no zero stays one."""
     generator = torch.Generator().manual_seed(seed)

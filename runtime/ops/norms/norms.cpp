@@ -264,7 +264,11 @@ at::Tensor rms_norm(const at::Tensor& x, const OptionalTensor& weight, std::opti
     reason = "the shapes do not fit";
   }
   if (!reason && x.dim() > Layout::most_dimensions) reason = "its input has many dimensions";
-  // aten::rms_norm multiplies what is contiguous.
+  // aten::rms_norm multiplies what is contiguous, in the memory format of its input.
+  if (!reason && normalized_shape && !x.is_contiguous() &&
+      x.suggest_memory_format() != at::MemoryFormat::Contiguous) {
+    reason = "its rows are not what lies innermost";
+  }
   std::optional<Layout> moved;
   if (!reason && !Layout::of(x).is_as_new() && (!normalized_shape || x.is_contiguous())) {
     moved = layout_of_scaled(x);

@@ -223,6 +223,22 @@ def test_dtype_under_autocast(in_place):
             assert optimized(x).dtype == model(x).dtype
 
 
+def test_an_empty_batch_in_a_dtype_that_was_given():
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convolution, self.last = nn.Conv2d(8, 8, 3, padding=1), nn.Linear(6, 5)
+            self.norms = nn.ModuleList([nn.BatchNorm2d(8), nn.BatchNorm2d(8)])
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last(self.norms[0](self.convolution(x)) + self.norms[1](x))
+
+    x = torch.randn(2, 8, 6, 6)
+    with torch.no_grad():
+        optimized = ipex.jit_optimize(torch.jit.trace(Model().eval(), x), dtype=torch.bfloat16)
+        assert optimized(x[:0]).shape == (0, 8, 6, 5)
+
+
 def test_nan_stays(tmp_path):
     x = torch.randn(1, 8, 9, 9)
     x[0, 2, 4, 4] = float("nan")

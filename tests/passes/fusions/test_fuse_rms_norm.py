@@ -135,3 +135,11 @@ def test_matches_eager(tmp_path, model, script):
     if not script:
         assert kinds(optimized)["ipex::rms_norm"] == (2 if isinstance(model, Plain) else 1)
         assert_round_trip(optimized, tmp_path, x)
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("layout", ["channels last", "channel slice", "swapped"])
+def test_strides_are_those_of_eager(model, layout):
+    images = torch.randn(2, 5, 6, 8).contiguous(memory_format=torch.channels_last)
+    x = {"channels last": images, "channel slice": images[:, 1:4], "swapped": torch.randn(2, 6, 5, 8).transpose(1, 2)}
+    check_against_eager(model, x[layout])

@@ -2,6 +2,7 @@ import re
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import ipex
@@ -806,3 +807,15 @@ def test_branches_that_differ_end_a_stretch():
     for wide in (True, False):
         with torch.no_grad():
             assert_same(optimized(y, y, wide), model(y, y, wide))
+
+
+def test_a_pool_of_volumes_gets_images_as_eager_has_them():
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Conv2d(3, 6, 3, padding=1), nn.Conv2d(3, 4, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last(F.max_pool3d(self.first(x), 2)).flatten(1)
+
+    check_against_eager(Model(), torch.randn(2, 3, 8, 8))

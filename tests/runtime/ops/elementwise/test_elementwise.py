@@ -484,3 +484,12 @@ def test_modes_of_python_see_the_ops():
     with SeenOps() as mode:
         OPS.elementwise([x, x], ["mul 0 1", "tanh 2"])
     assert [op for op in mode.seen if op.startswith("aten")] == ["aten.mul.Tensor", "aten.tanh.default"]
+
+
+def test_the_least_results_of_a_sigmoid():
+    x = torch.linspace(-89.5, -85.0, 181)
+    exact = torch.sigmoid(x.double())
+    y = OPS.elementwise([x], ["sigmoid 0"])
+    assert torch.equal(y == 0, torch.sigmoid(x) == 0)
+    off = (y.double() - exact).abs()[y != 0]
+    assert (off <= 2e-7 * exact[y != 0] + 2e-45).all()  # or a bit of what is less than normal
