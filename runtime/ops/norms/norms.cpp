@@ -265,8 +265,7 @@ at::Tensor rms_norm(const at::Tensor& x, const OptionalTensor& weight, std::opti
   }
   if (!reason && x.dim() > Layout::most_dimensions) reason = "its input has many dimensions";
   // aten::rms_norm multiplies what is contiguous, in the memory format of its input.
-  if (!reason && normalized_shape && !x.is_contiguous() &&
-      x.suggest_memory_format() != at::MemoryFormat::Contiguous) {
+  if (!reason && normalized_shape && !x.is_contiguous() && x.suggest_memory_format() != at::MemoryFormat::Contiguous) {
     reason = "its rows are not what lies innermost";
   }
   std::optional<Layout> moved;
