@@ -60,7 +60,9 @@ void fold_one(Node* node, size_t anchor_index, Context& context, bool& changed) 
   std::string kind = kind_of(node);
   if (op_of(node)->memory == Memory::itself) kind.pop_back();
   const auto constant = per_channel(other, *anchor);
-  const bool does_nothing = number(other) == 0 && (kind == "aten::add" || (kind == "aten::sub" && anchor_index == 0));
+  const bool has_alpha = node->inputs().size() == 3 && number(node->input(2)) != 1;  // or one that rounds
+  const bool does_nothing = number(other) == 0 && (anchor_index == 0 || !has_alpha) &&
+                            (kind == "aten::add" || (kind == "aten::sub" && anchor_index == 0));
   const auto reason = [&]() -> std::optional<std::string> {
     if (anchor->output()->uses().size() != 1) return "another reader needs the value before it";
     if (does_nothing) return std::nullopt;
@@ -68,7 +70,7 @@ void fold_one(Node* node, size_t anchor_index, Context& context, bool& changed) 
     if (!anchor->argument("folded_scale")->mustBeNone()) return "a batch_norm is folded already";
     if (anchor->dtype() != at::kFloat) return "a 16-bit weight would be rounded once more";
     if (!constant) return "the constant is not a number or a float32 vector of the channels";
-    if (node->inputs().size() == 3 && number(node->input(2)) != 1) return "alpha is not 1, or it rounds";
+    if (has_alpha) return "alpha is not 1, or it rounds";
     if (kind == "aten::div" && anchor_index == 1) return "it divides by the packed op's result";
     return std::nullopt;
   }();

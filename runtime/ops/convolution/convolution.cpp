@@ -14,6 +14,7 @@
 #include "ops/convolution/convolution.h"
 
 #include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
 #include <string_view>
@@ -143,11 +144,19 @@ void ConvolutionContext::check_input(const Tensor& input) const {
 Tensor ConvolutionContext::reference(const Tensor& input, const Tensor& weight, const Tensor& bias) const {
   if (is_brgemm_at_fault(input)) return out_of_the_corner(input, weight, bias);
   // aten's kernels for 16 bits pair an odd channel with the next pixel too.
-  const bool is_odd = extra_channels() > 0 && input_channels() / geometry_.groups % 2 == 1;
-  if (is_odd && input.scalar_type() == dtype() && weight.scalar_type() == dtype() && !wants_gradient(input)) {
+  const at::ScalarType narrow =
+      at::autocast::is_autocast_enabled(at::kCPU) ? at::autocast::get_autocast_dtype(at::kCPU) : dtype();
+  const auto is_narrow = [&](const Tensor& x) { return x.scalar_type() == dtype() || x.scalar_type() == narrow; };
+  const bool is_odd = !has_a_group_per_channel() && input_channels() / geometry_.groups % 2 == 1;
+  if (is_odd && at::isReducedFloatingType(narrow) && is_narrow(input) && is_narrow(weight) && !wants_gradient(input)) {
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastCPU);
     const Tensor wide = bias.defined() ? bias.to(at::kFloat) : bias;
-    return reference(input.to(at::kFloat), weight.to(at::kFloat), wide).to(dtype());
+    return in_aten(input.to(at::kFloat), weight.to(at::kFloat), wide).to(narrow);
   }
+  return in_aten(input, weight, bias);
+}
+
+Tensor ConvolutionContext::in_aten(const Tensor& input, const Tensor& weight, const Tensor& bias) const {
   if (geometry_.begin == geometry_.end) {
     return anchor_in_aten(input, weight, bias, geometry_.begin, geometry_.stride);
   }
@@ -376,6 +385,10 @@ const Panels* ConvolutionContext::panels_for_pixels() const {
   return panels && can_multiply(*panels) ? &*panels : nullptr;
 }
 
+bool ConvolutionContext::has_a_group_per_channel() const {
+  return geometry_.groups > 1 && geometry_.groups == input_channels() && geometry_.groups == output_channels();
+}
+
 bool ConvolutionContext::is_depthwise() const {
   return is_for_own_kernels() && is_all(geometry_.dilation, 1) && geometry_.groups == input_channels() &&
          geometry_.groups == output_channels() && blocked_weight();
@@ -450,9 +463,7 @@ Tensor ConvolutionContext::kernel_source(const Tensor& input) const {
 }
 
 int64_t ConvolutionContext::extra_channels() const {
-  const bool is_depthwise = geometry_.groups > 1 && geometry_.groups == input_channels() &&
-                            geometry_.groups == output_channels();  // runs on another kernel
-  if (dtype() == at::kFloat || is_depthwise) return 0;
+  if (dtype() == at::kFloat || has_a_group_per_channel()) return 0;  // the latter runs on another kernel
   const int64_t channels = input_channels() / geometry_.groups;
   int64_t read = channels + channels % 2;
   while (multiplies_in_tiles(dtype()) && !are_whole_tiles(read)) read += 2;

@@ -68,6 +68,7 @@ class ConvolutionContext final : public PackedOp {
   int64_t channel_dimension(int64_t rank) const override { return rank - geometry_.spatial_rank - 1; }
   void check_input(const at::Tensor& input) const override;
   at::Tensor reference(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) const override;
+  at::Tensor in_aten(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) const;
   at::Tensor divided(const at::Tensor& weight, const at::Tensor& divisor) const override;
   c10::intrusive_ptr<PackedOp> with(const Spec& spec) const override {
     return c10::make_intrusive<ConvolutionContext>(spec, geometry_);
@@ -131,6 +132,7 @@ class ConvolutionContext final : public PackedOp {
   bool is_winograds() const { return has_windows_of(3) && Winograd::has(input_channels(), output_channels()); }
 
   // oneDNN's primitives.
+  bool has_a_group_per_channel() const;
   // How many channels of zeros each group gets, so that kernels for 16 bits read no other pixel (onednn/row_width.h).
   int64_t extra_channels() const;
   // Whether kernels that multiply in tiles read nothing but a window's pixels, with so many channels in a group.

@@ -103,6 +103,12 @@ def test_other_shapes_match_eager(shape):
     check_against_eager(model, x, also=(x[0],))
 
 
+def test_a_zero_that_comes_first_leaves_what_is_multiplied():
+    for zero in (torch.tensor(0), torch.tensor(0.0)):
+        model = Arithmetic(nn.Conv2d(4, 12, 3), [], lambda y, c: torch.add(zero, y, alpha=2))  # noqa: B023
+        check_against_eager(model, torch.randn(2, 4, 8, 8))
+
+
 def test_a_batch_norm_that_follows_is_folded_too():
     norm = nn.BatchNorm2d(12).eval()
     model = Arithmetic(nn.Conv2d(4, 12, 3), [12, 1, 1], lambda y, c: norm(y * c))

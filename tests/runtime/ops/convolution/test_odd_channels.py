@@ -57,3 +57,17 @@ def test_the_weight_comes_back_bit_for_bit(tmp_path):
             optimized(x)
         (context,) = contexts(assert_round_trip(optimized, tmp_path, x))
         assert torch.equal(context.__getstate__()[0][1]["weight"].reshape(layer.weight.shape), layer.weight)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_under_autocast_no_pixel_gets_its_neighbours_nan(channels):
+    """An image of one column, of which aten's kernel leaves rows out with AMX, and one in channels-last."""
+    model = nn.Conv2d(channels, 33, 2, (1, 3), 1).eval()
+    for x in (torch.randn(2, channels, 4, 1), torch.randn(2, channels, 5, 6).to(memory_format=torch.channels_last)):
+        x[1, :, 1:3, 0] = torch.nan
+        with torch.no_grad():
+            optimized, expected = ipex.jit_optimize(model, x), model(x)
+            with torch.autocast("cpu", torch.bfloat16):
+                y = optimized(x)
+        assert y.dtype == torch.bfloat16
+        torch.testing.assert_close(y.float(), expected, rtol=2e-2, atol=2e-2, equal_nan=True)
