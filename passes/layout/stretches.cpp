@@ -152,7 +152,11 @@ Root Stretches::root_of_branches(const Node* node, size_t result) const {
 Root Stretches::root_of_results(Node* node) const {
   const auto is_written = [&](const Value* result) { return overwritten_.contain(result); };
   if (std::any_of(node->outputs().begin(), node->outputs().end(), is_written)) return {};
-  if (Node* slicing = slicing_of(node)) return root_of(slicing->input(0), node->owningBlock());
+  // A piece whose strides somebody sees is a view of what eager has, which nobody may know of the whole.
+  const auto is_seen = [&](const Value* result) { return readers_.see(result); };
+  const bool are_seen = std::any_of(node->outputs().begin(), node->outputs().end(), is_seen);
+  const auto of_piece = [&](const Root& root) { return are_seen && !root.value ? Root() : root; };
+  if (Node* slicing = slicing_of(node)) return of_piece(root_of(slicing->input(0), node->owningBlock()));
   if (node->outputs().size() != 1) return {};
   if (has_trait(node, trait::contiguous_in_eager)) {
     const int64_t rank = root_of(node->input(0), node->owningBlock()).spatial_rank;
@@ -161,6 +165,7 @@ Root Stretches::root_of_results(Node* node) const {
   if (const auto anchor = Anchor::producing(node->output())) return root_of_convolution(*anchor);
   if (!hands_layout_on(node) && !is_piece(node)) return {};
   const Root root = joins_tensors_from_outside(node) ? root_of_any(node) : common_root(node);
+  if (is_piece(node)) return of_piece(root);
   return pools_volumes(node) && root.spatial_rank != 3 ? Root() : root;
 }
 

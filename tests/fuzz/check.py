@@ -220,7 +220,8 @@ class _Check:
     def _is_close_to_disturbed(self, actual: Outcome, stock: Outcome, index: int) -> bool:
         """Whether the values are no further from TorchScript's than its own move where inputs do by a rounding."""
         module = torchscript(build(self.case.source), self.case.how, self.case.calls[0])
-        given = getattr(torch, self.case.dtype) if self.case.dtype else None
+        is_autocast = self.case.calls[index].mode == "autocast"
+        given = getattr(torch, self.case.dtype) if self.case.dtype else torch.bfloat16 if is_autocast else None
         moved = [run(module, self.case.calls[index], _disturbance(seed, given)) for seed in range(DISTURBANCES)]
         for (_, a), (_, s), *others in zip(actual.tensors, stock.tensors, *(m.tensors for m in moved)):
             a, s, *others = [t.detach().double() for t in (a, s, *(t for _, t in others))]
@@ -316,7 +317,10 @@ class _Noise:
         return (2.0, torch.finfo(self.given).eps / 2) if self.given else (FACTOR, FLOOR[dtype])
 
     def exact(self, name: str) -> Tensor | None:
-        return self._named(name, "float64", self._with_tensors, _widen)
+        found = self._named(name, "float64", self._with_tensors, _widen)
+        if found is None and self.call.mode == "autocast":  # a dtype is written down in the model
+            found = self._named(name, "float32", self._without_autocast, None)
+        return found
 
     def with_other_zeros(self, name: str) -> list[Tensor]:
         shakes = [doubt.with_positive_zeros, doubt.with_negative_zeros, doubt.with_short_range(self.given)]
@@ -343,6 +347,9 @@ class _Noise:
         for tensor in [*model.parameters(), *model.buffers()]:
             tensor.data = change(tensor.data)
         return run(model, self.call, change)
+
+    def _without_autocast(self, _: None) -> Outcome:
+        return run(copy.deepcopy(self.model), self.call._replace(mode="no_grad"))
 
     def _under(self, mode: TorchDispatchMode) -> Outcome:
         with mode:

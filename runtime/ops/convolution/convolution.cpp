@@ -142,21 +142,18 @@ void ConvolutionContext::check_input(const Tensor& input) const {
 }
 
 Tensor ConvolutionContext::reference(const Tensor& input, const Tensor& weight, const Tensor& bias) const {
-  if (is_brgemm_at_fault(input)) return out_of_the_corner(input, weight, bias);
   // aten's kernels for 16 bits pair an odd channel with the next pixel too.
+  const bool is_odd = !has_a_group_per_channel() && input_channels() / geometry_.groups % 2 == 1;
   const at::ScalarType narrow =
       at::autocast::is_autocast_enabled(at::kCPU) ? at::autocast::get_autocast_dtype(at::kCPU) : dtype();
   const auto is_narrow = [&](const Tensor& x) { return x.scalar_type() == dtype() || x.scalar_type() == narrow; };
-  const bool is_odd = !has_a_group_per_channel() && input_channels() / geometry_.groups % 2 == 1;
-  if (is_odd && at::isReducedFloatingType(narrow) && is_narrow(input) && is_narrow(weight) && !wants_gradient(input)) {
+  if ((is_odd || is_brgemm_at_fault(input)) && at::isReducedFloatingType(narrow) && is_narrow(input) &&
+      is_narrow(weight) && !wants_gradient(input)) {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastCPU);
     const Tensor wide = bias.defined() ? bias.to(at::kFloat) : bias;
-    return in_aten(input.to(at::kFloat), weight.to(at::kFloat), wide).to(narrow);
+    return reference(input.to(at::kFloat), weight.to(at::kFloat), wide).to(narrow);
   }
-  return in_aten(input, weight, bias);
-}
-
-Tensor ConvolutionContext::in_aten(const Tensor& input, const Tensor& weight, const Tensor& bias) const {
+  if (is_brgemm_at_fault(input)) return out_of_the_corner(input, weight, bias);
   if (geometry_.begin == geometry_.end) {
     return anchor_in_aten(input, weight, bias, geometry_.begin, geometry_.stride);
   }

@@ -68,7 +68,6 @@ class ConvolutionContext final : public PackedOp {
   int64_t channel_dimension(int64_t rank) const override { return rank - geometry_.spatial_rank - 1; }
   void check_input(const at::Tensor& input) const override;
   at::Tensor reference(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) const override;
-  at::Tensor in_aten(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) const;
   at::Tensor divided(const at::Tensor& weight, const at::Tensor& divisor) const override;
   c10::intrusive_ptr<PackedOp> with(const Spec& spec) const override {
     return c10::make_intrusive<ConvolutionContext>(spec, geometry_);

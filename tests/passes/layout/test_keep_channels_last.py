@@ -819,3 +819,23 @@ def test_a_pool_of_volumes_gets_images_as_eager_has_them():
             return self.last(F.max_pool3d(self.first(x), 2)).flatten(1)
 
     check_against_eager(Model(), torch.randn(2, 3, 8, 8))
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [lambda y: y.chunk(2, 1)[1], lambda y: y[:, 1:3], lambda y: y.split([1, 3], 1)[0]],
+    ids=["chunk", "slice", "split"],
+)
+def test_pieces_of_averages_are_views_of_them(piece):
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Conv2d(3, 4, 3)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            y = self.first(x)
+            return piece(y.mean((2, 3))), piece(y.amax((2, 3), keepdim=True))
+
+    x = torch.randn(3, 3, 8, 8)
+    optimized = check_against_eager(Model(), x, also=(x.to(memory_format=torch.channels_last),))
+    assert kinds(optimized)["ipex::convolution_run"] == 1

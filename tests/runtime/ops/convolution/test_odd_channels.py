@@ -71,3 +71,13 @@ def test_under_autocast_no_pixel_gets_its_neighbours_nan(channels):
                 y = optimized(x)
         assert y.dtype == torch.bfloat16
         torch.testing.assert_close(y.float(), expected, rtol=2e-2, atol=2e-2, equal_nan=True)
+
+
+def test_under_autocast_infinities_meet_no_zeros():
+    model, x = nn.Conv2d(3, 32, (1, 5), 3, (2, 0)).eval(), torch.randn(2, 3, 6, 6)
+    x[0, 1, 1, 0], x[0, 2, 1, 4] = torch.inf, torch.inf
+    with torch.no_grad():
+        optimized, expected = ipex.jit_optimize(model, x), model(x)
+        with torch.autocast("cpu", torch.bfloat16):
+            y = optimized(x)
+    torch.testing.assert_close(y.float(), expected, rtol=2e-2, atol=2e-2, equal_nan=True)
