@@ -22,7 +22,7 @@ import ipex
 from in_turn import median_ratio, times_in_turn
 from ipex.bench.models import MODELS
 
-LAYERS = [  # side of the image, channels, columns, and the dilation where there is one
+LAYERS = [  # side of the image, channels, columns, and the dilation where there is one, and the groups
     (14, 32, 32),
     (14, 64, 64),
     (28, 16, 32),
@@ -50,6 +50,15 @@ LAYERS = [  # side of the image, channels, columns, and the dilation where there
     (32, 512, 512, 4),
     (65, 512, 512, 2),
     (65, 2048, 512),
+    (56, 224, 224, 1, 2),
+    (28, 448, 448, 1, 4),
+    (28, 240, 240, 1, 2),
+    (56, 256, 256, 1, 8),
+    (28, 36, 36),  # from here on channels fill no registers
+    (14, 72, 72),
+    (28, 144, 144),
+    (56, 24, 48),
+    (28, 64, 20),
 ]
 SECONDS_PER_LAYER = 2.0
 
@@ -64,8 +73,8 @@ def layers() -> None:
     print("| image, channels | aten, ms | ipex, ms | aten / ipex | ipex, direct GFLOP/s | error, aten | error, ipex |")
     print("|---|---:|---:|---:|---:|---:|---:|")
     for side, channels, columns, *own in LAYERS:
-        (dilation,) = own or (1,)
-        convolution = nn.Conv2d(channels, columns, 3, padding=dilation, dilation=dilation).eval()
+        dilation, groups = own + [1] * (2 - len(own))
+        convolution = nn.Conv2d(channels, columns, 3, padding=dilation, dilation=dilation, groups=groups).eval()
         x = torch.randn(1, channels, side, side).relu().to(memory_format=torch.channels_last)
         optimized = ipex.jit_optimize(torch.jit.trace(nn.Sequential(convolution, nn.ReLU()).eval(), x))
         stock = copy.deepcopy(convolution).to(memory_format=torch.channels_last)
@@ -73,10 +82,11 @@ def layers() -> None:
         aten, ours = times_in_turn(SECONDS_PER_LAYER, calls)
         exact = convolution.double()(x.double()).relu()
         errors = [f"{error(result, exact):.1e}" for result in (F.relu(stock(x)), optimized(x))]
-        rate = 18e-9 * side * side * channels * columns / statistics.median(ours)
+        rate = 18e-9 * side * side * channels * columns / groups / statistics.median(ours)
         columns_of_row = [f"{1e3 * statistics.median(own):.3f}" for own in (aten, ours)]
         columns_of_row += [f"{median_ratio(aten, ours):.2f}", f"{rate:.0f}"]
         name = f"{side}x{side}, {channels} to {columns}" + (f", dilation {dilation}" if dilation > 1 else "")
+        name += f", groups {groups}" if groups > 1 else ""
         print(f"| {name} | {' | '.join(columns_of_row + errors)} |", flush=True)
 
 

@@ -10,10 +10,12 @@
 // from the first, the second, .. (d-1)th on, and of the pixels whose steps are the same. So the results of a tile, and its
 // pixels, lie d rows and columns apart, and nothing else changes.
 //
-//   image    [batch][height][width][channels]
-//   weights  [36][panel][channels][panel_columns]    transformed
-//   windows  [panel][channels][9][panel_columns]     as they are: a quarter of the memory
-//   result   [batch][result_height][result_width][columns]
+// Groups are convolutions that lie side by side in image and result. Their last panels are filled up with zeros.
+//
+//   image    [batch][height][width][group][channels]
+//   weights  [group][36][panel][channels][panel_columns]    transformed
+//   windows  [group][panel][channels][9][panel_columns]     as they are: a quarter of the memory
+//   result   [batch][result_height][result_width][group][columns]
 #pragma once
 
 #include <cstdint>
@@ -52,7 +54,8 @@ struct TilesOfSide {
 
 struct WinogradConvolution {
   const float* image;
-  int64_t height, width, channels;  // channels: a multiple of the register's width
+  int64_t height, width;
+  int64_t groups, channels, columns;  // channels and columns of a group
   int64_t padding_top, padding_left;
   int64_t dilation_down, dilation_across;
   const float* weights;  // or null: then the kernel transforms the windows itself, once for each block of tiles
@@ -68,10 +71,10 @@ struct WinogradKernels {
   void (*transform)(const float* windows, int64_t lines, float* weights, int64_t place_size);
   // The floats that a thread needs beside image and result.
   int64_t (*scratch_size)(const WinogradConvolution&);
-  // Some columns, whole panels of them, of the tiles in [first_tile, last_tile), of all images, row by row. False when a
-  // result before the steps is not finite: then others in its tile are not what a sum of products would give.
-  bool (*convolve)(const WinogradConvolution&, int64_t first_tile, int64_t last_tile, int64_t first_column,
-                   int64_t last_column, float* scratch);
+  // Some panels of each group, of the tiles in [first_tile, last_tile), of all images, row by row. False when a result
+  // before the steps is not finite: then others in its tile are not what a sum of products would give.
+  bool (*convolve)(const WinogradConvolution&, int64_t first_tile, int64_t last_tile, int64_t first_panel,
+                   int64_t last_panel, float* scratch);
 };
 
 }  // namespace ipex::runtime

@@ -37,6 +37,7 @@ FAMILIES: tuple[tuple[int, tuple[tuple[int, ...], int, bool]], ...] = (
     (2, ((2, 17, 3, 3), 2, True)),
     (1, ((1, 32, 8, 8), 2, True)),
     (2, ((2, 32, 14, 13), 2, True)),  # enough for Winograd's way
+    (1, ((2, 72, 14, 13), 2, True)),  # in two groups too, which fill no registers
     (4, ((3, 5, 8), 1, True)),
     (3, ((2, 6, 8), 0, True)),
     (4, ((4, 8), 0, True)),

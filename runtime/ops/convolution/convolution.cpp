@@ -268,15 +268,13 @@ Tensor ConvolutionContext::run_own_kernel(const Tensor& input, const std::vector
   const bool rounds = rounds_windows(input);
   std::optional<Winograd::Form> form;
   if (is_winograds() && !(rounds && isa::is_in_use(isa::Level::AMX))) {  // which multiplies faster than this saves
-    form = Winograd::form_for(input_channels(), output_channels(), kernel_result_sizes(batched(input).sizes()),
-                              geometry_.dilation);
+    form = Winograd::form_for(group_size(), kernel_result_sizes(batched(input).sizes()), geometry_.dilation);
   }
   if (!form) {
     return rounds ? run_rounded(input, operands, eager_layout, done) : Tensor();
   }
   const auto& winograd = weight().derived<Winograd>([&] {
-    return std::make_unique<const Winograd>([&] { return plain_weight(); }, input_channels(), output_channels(), *form,
-                                            stored_forms());
+    return std::make_unique<const Winograd>([&] { return plain_weight(); }, group_size(), *form, stored_forms());
   });
   const FusedPostOps fused = fuse_into_result(input, operands, eager_layout, KernelSteps::applies);
   const Tensor source = kernel_view(input), result = allocate(source);
@@ -335,11 +333,11 @@ Tensor ConvolutionContext::run_rounded(const Tensor& input, const std::vector<Te
 Tensor ConvolutionContext::run_product(const Tensor& input, const std::vector<Tensor>& operands, bool may_accumulate,
                                        bool eager_layout, size_t& done) const {
   const FusedPostOps fused = fuse_into_result(input, operands, eager_layout, KernelSteps::applies);
-  const Tensor source = kernel_view(input);
+  const Tensor image = kernel_view(input), source = pixels_that_windows_see(image);
   const int64_t channels = input_channels(), pixels = source.numel() / channels;
   const bool accumulates = may_accumulate && adds_in_place(fused, operands.front());
   const Tensor result =
-      accumulates ? in_memory_of(operands.front(), fused.operands.front().sizes(), channels_last_) : allocate(source);
+      accumulates ? in_memory_of(operands.front(), fused.operands.front().sizes(), channels_last_) : allocate(image);
   KernelSteps::Room room;
   const ElementwiseSteps steps = steps_.of_call(fused, bias(), output_channels(), room);
   const InputRows rows{source.const_data_ptr<float>(), pixels, channels};
@@ -359,8 +357,19 @@ Tensor ConvolutionContext::run_product(const Tensor& input, const std::vector<Te
 }
 
 bool ConvolutionContext::is_product(const Tensor& input) const {
-  const int64_t pixels = input.numel() / input_channels();
-  return (is_worth_multiplying(pixels) || rounds(pixels)) && panels_for_pixels();
+  if (!panels_for_product()) return false;
+  const int64_t pixels = c10::multiply_integers(kernel_result_sizes(batched(input).sizes())) / output_channels();
+  return is_worth_multiplying(pixels) || (moves_by_one() && rounds(pixels));
+}
+
+// Side by side, as rows of a product.
+Tensor ConvolutionContext::pixels_that_windows_see(const Tensor& image) const {
+  Tensor seen = image;
+  for (size_t i = 0; i < kernel_rank(); ++i) {
+    const auto dimension = static_cast<int64_t>(2 + i);
+    if (geometry_.stride[i] > 1) seen = seen.slice(dimension, 0, image.size(dimension), geometry_.stride[i]);
+  }
+  return contiguous_result(seen, channels_last_);
 }
 
 std::string ConvolutionContext::describe_copies() const {
@@ -374,8 +383,11 @@ bool ConvolutionContext::rounds(int64_t pixels) const {
          Bf16Weight::is_worth_it(pixels, input_channels() * output_channels(), /*post_ops=*/0);
 }
 
-const Panels* ConvolutionContext::panels_for_pixels() const {
-  if (!has_windows_of(1) || !is_all(geometry_.begin, 0) || !is_all(geometry_.end, 0) || !blocked_weight()) {
+const Panels* ConvolutionContext::panels_for_pixels() const { return moves_by_one() ? panels_for_product() : nullptr; }
+
+const Panels* ConvolutionContext::panels_for_product() const {
+  if (!has_windows_of(1) || geometry_.groups > 1 || !is_all(geometry_.begin, 0) || !is_all(geometry_.end, 0) ||
+      !blocked_weight()) {
     return nullptr;
   }
   const std::optional<Panels>& panels = blocked_weight()->panels();
@@ -417,14 +429,16 @@ bool ConvolutionContext::begin(KernelCall& call, const Tensor& input, const std:
 }
 
 bool ConvolutionContext::is_worth_multiplying(int64_t pixels) const {
-  constexpr int64_t least_channels = 24, most_pixels = 1024;
-  return pixels <= most_rows_of_a_small_product ||
-         (pixels <= most_pixels && std::min(input_channels(), output_channels()) >= least_channels);
+  constexpr int64_t least_channels = 24, most_pixels = 1024, least_channels_for_tiles = 128;
+  const int64_t channels = input_channels(), results = output_channels(), fewest = std::min(channels, results);
+  if (moves_by_one() && pixels <= most_pixels) {
+    return pixels <= most_rows_of_a_small_product || fewest >= least_channels;
+  }
+  return fewest >= least_channels_for_tiles && gains_by_tiles(pixels, channels, results, parts_of_floats);
 }
 
 bool ConvolutionContext::has_windows_of(int64_t side) const {
-  return is_for_own_kernels() && geometry_.groups == 1 && weight_sizes()[2] == side && weight_sizes()[3] == side &&
-         is_all(geometry_.stride, 1);
+  return is_for_own_kernels() && weight_sizes()[2] == side && weight_sizes()[3] == side;
 }
 
 bool ConvolutionContext::is_for_own_kernels() const {

@@ -32,7 +32,7 @@ class ConvolutionContext final : public PackedOp {
 
   // Whether run() takes such an input, and finds no reason to leave it to aten.
   bool accepts(const at::Tensor& input, bool eager_layout) const;
-  // Where windows are single pixels, the weight as a kernel of our own reads it. Null where none does.
+  // Where windows are single pixels that move by one, the weight as a kernel of our own reads it. Null where none does.
   const Panels* panels_for_pixels() const;
   // Whether each channel is convolved by itself, as kernels/depthwise.h does it, and that weight.
   bool is_depthwise() const;
@@ -111,8 +111,9 @@ class ConvolutionContext final : public PackedOp {
                             bool eager_layout, size_t& done) const override;
   // What they want of any convolution. With AMX, oneDNN is faster where it may round.
   bool is_for_own_kernels() const;
-  // .. and windows of so many pixels in both directions, that move by one.
+  // .. and windows of so many pixels in both directions.
   bool has_windows_of(int64_t side) const;
+  bool moves_by_one() const { return is_all(geometry_.stride, 1); }
   // In BF32 without AMX, where oneDNN rounds nothing by itself: image and a copy of the weight in bfloat16, for oneDNN.
   bool rounds_windows(const at::Tensor& input) const;
   at::Tensor run_rounded(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
@@ -121,14 +122,19 @@ class ConvolutionContext final : public PackedOp {
   at::Tensor run_product(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool may_accumulate,
                          bool eager_layout, size_t& done) const;
   bool is_product(const at::Tensor& input) const;
+  const Panels* panels_for_product() const;
+  at::Tensor pixels_that_windows_see(const at::Tensor& image) const;
   // Whether the product is one of bfloat16 numbers (ops/product/bf16_weight.h).
   bool rounds(int64_t pixels) const;
   std::string describe_copies() const override;
   // With less to multiply for a pixel, or more pixels than the caches hold, memory is what counts, and oneDNN knows more
-  // ways through it.
+  // ways through it. With many channels tiles gain all the same.
   bool is_worth_multiplying(int64_t pixels) const;
   // Whether some images of the right size may be convolved so.
-  bool is_winograds() const { return has_windows_of(3) && Winograd::has(input_channels(), output_channels()); }
+  bool is_winograds() const { return has_windows_of(3) && moves_by_one() && group_size().is_worth_it(); }
+  WinogradSize group_size() const {
+    return {geometry_.groups, input_channels() / geometry_.groups, output_channels() / geometry_.groups};
+  }
 
   // oneDNN's primitives.
   bool has_a_group_per_channel() const;

@@ -1,7 +1,7 @@
 // A convolution of 3x3 windows whose weight changes from step to step, as in training: docs/decisions/0034.
 //
 //   ipex::trained_convolution(image, weight, bias, padding) -> Tensor       as at::conv2d, windows one pixel apart
-//   ipex::has_trained_convolution(channels, results) -> bool                whether the kernel has these numbers of channels
+//   ipex::has_trained_convolution(channels, results) -> bool                whether there are enough channels
 //   ipex::trained_convolution_pays(image, weight, padding) -> bool          whether there is enough to multiply
 //
 // Where it pays it goes Winograd's way, and else aten's. The weight is transformed in each call and not
@@ -21,8 +21,10 @@ namespace {
 using at::Tensor;
 
 bool has_trained_convolution(int64_t channels, int64_t results) {
-  return Winograd::has(channels, results) && Winograd::has(results, channels);
+  return WinogradSize{1, channels, results}.is_worth_it();
 }
+
+WinogradSize size_of(const Tensor& weight) { return {/*groups=*/1, weight.size(1), weight.size(0)}; }
 
 // Of the result.
 std::array<int64_t, 4> sizes_of(const Tensor& image, const Tensor& weight, at::IntArrayRef padding) {
@@ -39,9 +41,8 @@ bool trained_convolution_pays(const Tensor& image, const Tensor& weight, at::Int
                     weight.sizes(), " and ", padding, ".");
   if (!is_float(image) || !is_float(weight) || image.dim() != 4 || image.size(1) != weight.size(1)) return false;
   const auto sizes = sizes_of(image, weight, padding);
-  return image.numel() > 0 && sizes[2] > 0 && sizes[3] > 0 && Winograd::has(sizes[1], weight.size(1)) &&
-         Winograd::has(weight.size(1), sizes[1]) &&
-         Winograd::form_for(weight.size(1), sizes[1], sizes, /*dilation=*/{1, 1}) == Winograd::Form::transformed;
+  return image.numel() > 0 && sizes[2] > 0 && sizes[3] > 0 &&
+         Winograd::form_for(size_of(weight), sizes, /*dilation=*/{1, 1}) == Winograd::Form::transformed;
 }
 
 Tensor trained_convolution(const Tensor& image, const Tensor& weight, const std::optional<Tensor>& bias,
@@ -49,8 +50,7 @@ Tensor trained_convolution(const Tensor& image, const Tensor& weight, const std:
   const auto by_aten = [&] { return at::conv2d(image, weight, bias, {1, 1}, padding); };
   if (!trained_convolution_pays(image, weight, padding) || (bias && !is_float(*bias))) return by_aten();
 
-  const Winograd winograd([&] { return weight; }, weight.size(1), weight.size(0), Winograd::Form::transformed,
-                          StoredForms());
+  const Winograd winograd([&] { return weight; }, size_of(weight), Winograd::Form::transformed, StoredForms());
   const Tensor source = image.contiguous(at::MemoryFormat::ChannelsLast);
   const Tensor result =
       at::empty(sizes_of(image, weight, padding), image.options().memory_format(at::MemoryFormat::ChannelsLast));

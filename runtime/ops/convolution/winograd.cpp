@@ -15,33 +15,47 @@
 namespace ipex::runtime {
 namespace {
 
-// [panel][channels][9][panel_columns] of a weight [columns][channels][3][3].
-at::Tensor windows_in_panels(const at::Tensor& weight) {
-  const int64_t columns = weight.size(0), channels = weight.size(1), panel = kernels().winograd.panel_columns;
+int64_t panels_of_a_group(const WinogradSize& size) {
+  return parts_that_cover(size.columns, kernels().winograd.panel_columns);
+}
+
+// [group][panel][channels][9][panel_columns] of a weight [group * columns][channels][3][3].
+at::Tensor windows_in_panels(const at::Tensor& weight, const WinogradSize& size) {
+  const int64_t panels = panels_of_a_group(size), panel = kernels().winograd.panel_columns;
   const at::Tensor dense = weight.contiguous(),
-                   ordered = empty_weight({columns / panel, channels, 9, panel}, at::kFloat);
+                   ordered = empty_weight({size.groups, panels, size.channels, 9, panel}, at::kFloat);
   const float* from = dense.const_data_ptr<float>();
   float* to = ordered.data_ptr<float>();
-  at::parallel_for(0, columns / panel * channels, /*grain_size=*/64, [&](int64_t first, int64_t last) {
+  at::parallel_for(0, size.groups * panels * size.channels, /*grain_size=*/64, [&](int64_t first, int64_t last) {
     for (int64_t line = first; line < last; ++line) {
+      const int64_t channel = line % size.channels, group = line / size.channels / panels;
+      const int64_t column = line / size.channels % panels * panel;
       for (int64_t c = 0; c < panel; ++c) {
-        const float* own = from + ((line / channels * panel + c) * channels + line % channels) * 9;
-        for (int64_t pixel = 0; pixel < 9; ++pixel) to[(line * 9 + pixel) * panel + c] = own[pixel];
+        const bool exists = column + c < size.columns;
+        const float* own = from + ((group * size.columns + column + c) * size.channels + channel) * 9;
+        for (int64_t pixel = 0; pixel < 9; ++pixel) to[(line * 9 + pixel) * panel + c] = exists ? own[pixel] : 0;
       }
     }
   });
   return ordered;
 }
 
-// [36][panel][channels][panel_columns] of a weight [columns][channels][3][3], rounded once.
-at::Tensor transformed_weight(const at::Tensor& weight) {
-  const at::Tensor ordered = windows_in_panels(weight);
-  const int64_t columns = weight.size(0), channels = weight.size(1), panel = kernels().winograd.panel_columns;
-  const at::Tensor transformed = empty_weight({places_of_a_tile, columns / panel, channels, panel}, at::kFloat);
+// [group][36][panel][channels][panel_columns] of a weight [group * columns][channels][3][3], rounded once.
+at::Tensor transformed_weight(const at::Tensor& weight, const WinogradSize& size) {
+  const at::Tensor ordered = windows_in_panels(weight, size);
+  const int64_t panels = panels_of_a_group(size), panel = kernels().winograd.panel_columns;
+  const at::Tensor transformed =
+      empty_weight({size.groups, places_of_a_tile, panels, size.channels, panel}, at::kFloat);
   const float* from = ordered.const_data_ptr<float>();
   float* to = transformed.data_ptr<float>();
-  at::parallel_for(0, columns / panel * channels, /*grain_size=*/64, [&](int64_t first, int64_t last) {
-    kernels().winograd.transform(from + first * 9 * panel, last - first, to + first * panel, columns * channels);
+  const int64_t lines = panels * size.channels;  // of a group
+  at::parallel_for(0, size.groups * lines, /*grain_size=*/64, [&](int64_t first, int64_t last) {
+    for (int64_t line = first, end; line < last; line = end) {
+      const int64_t group = line / lines;
+      end = std::min(last, (group + 1) * lines);
+      kernels().winograd.transform(from + line * 9 * panel, end - line,
+                                   to + (group * (places_of_a_tile - 1) * lines + line) * panel, lines * panel);
+    }
   });
   return transformed;
 }
@@ -53,40 +67,38 @@ int64_t tile_count(at::IntArrayRef sizes, at::IntArrayRef dilation) {
 
 }  // namespace
 
-Winograd::Winograd(c10::function_ref<at::Tensor()> weight, int64_t channels, int64_t columns, Form form,
+Winograd::Winograd(c10::function_ref<at::Tensor()> weight, const WinogradSize& size, Form form,
                    const StoredForms& stored)
-    : form_(form) {
-  const int64_t panel = kernels().winograd.panel_columns, panels = columns / panel;
+    : size_(size), form_(form) {
+  const int64_t panel = kernels().winograd.panel_columns, panels = panels_of_a_group(size);
+  const auto text = [&](const char* kind) { return c10::str(kind, ", ", size.groups, " groups, ", panel, " columns"); };
   if (form == Form::transformed) {
-    weight_ =
-        stored.get(c10::str("winograd, ", panel, " columns"), {at::kFloat, {places_of_a_tile, panels, channels, panel}},
-                   [&] { return transformed_weight(weight()); });
+    weight_ = stored.get(text("winograd"), {at::kFloat, {size.groups, places_of_a_tile, panels, size.channels, panel}},
+                         [&] { return transformed_weight(weight(), size); });
   } else {
-    weight_ = stored.get(c10::str("winograd windows, ", panel, " columns"), {at::kFloat, {panels, channels, 9, panel}},
-                         [&] { return windows_in_panels(weight()); });
+    weight_ = stored.get(text("winograd windows"), {at::kFloat, {size.groups, panels, size.channels, 9, panel}},
+                         [&] { return windows_in_panels(weight(), size); });
   }
 }
 
-bool Winograd::has(int64_t channels, int64_t columns) {
-  const int64_t panel = kernels().winograd.panel_columns;
-  return channels % (panel / 2) == 0 && columns % panel == 0;
+bool WinogradSize::is_worth_it() const {
+  constexpr int64_t least_products = 32 * 32;
+  return channels * columns >= least_products;
 }
 
-std::optional<Winograd::Form> Winograd::form_for(int64_t channels, int64_t columns, at::IntArrayRef result_sizes,
+std::optional<Winograd::Form> Winograd::form_for(const WinogradSize& size, at::IntArrayRef result_sizes,
                                                  at::IntArrayRef dilation) {
-  // With less to multiply, going from one basis into the other costs more than it saves.
-  constexpr int64_t least_products = 32 * 32, least_tiles = 16;
+  constexpr int64_t least_tiles = 16;
   // A tile has room for 16. Thin images have fewer, and so do wide dilations, which leave a few results for each convolution
   // without one.
   constexpr int64_t least_results_of_a_tile = 8;
   const int64_t tiles = tile_count(result_sizes, dilation);
   const int64_t results = result_sizes[0] * result_sizes[2] * result_sizes[3];
-  if (channels * columns < least_products || tiles < least_tiles || results < least_results_of_a_tile * tiles)
-    return {};
+  if (!size.is_worth_it() || tiles < least_tiles || results < least_results_of_a_tile * tiles) return {};
   // What a model may grow by. For windows it is the tiles once more that each byte is worth.
   constexpr int64_t bytes_worth_a_tile = 48 * 1024, window_bytes_worth_a_tile = 4 * 1024;
   constexpr int64_t least_tiles_for_windows = 48;  // or transforming takes as long as multiplying
-  const int64_t weights = static_cast<int64_t>(sizeof(float)) * channels * columns;
+  const int64_t weights = static_cast<int64_t>(sizeof(float)) * size.groups * size.channels * size.columns;
   if (places_of_a_tile * weights <= bytes_worth_a_tile * tiles) return Form::transformed;
   const bool pays = tiles >= least_tiles_for_windows && 9 * weights <= window_bytes_worth_a_tile * tiles * tiles;
   return pays ? std::optional(Form::windows) : std::nullopt;
@@ -97,7 +109,9 @@ bool Winograd::convolve(const at::Tensor& image, at::IntArrayRef padding, at::In
   const WinogradConvolution work{.image = image.const_data_ptr<float>(),
                                  .height = image.size(2),
                                  .width = image.size(3),
-                                 .channels = image.size(1),
+                                 .groups = size_.groups,
+                                 .channels = size_.channels,
+                                 .columns = size_.columns,
                                  .padding_top = padding[0],
                                  .padding_left = padding[1],
                                  .dilation_down = dilation[0],
@@ -110,16 +124,15 @@ bool Winograd::convolve(const at::Tensor& image, at::IntArrayRef padding, at::In
                                  .result_width = result.size(3)};
   const auto& kernel = kernels().winograd;
   const int64_t tiles = tile_count(result.sizes(), dilation);
-  const int64_t columns = steps.columns, panels = columns / kernel.panel_columns;
-  const ProductParts parts = winograd_parts(tiles, columns, kernel.panel_columns, thread_count());
+  const int64_t panels = panels_of_a_group(size_);
+  const ProductParts parts = winograd_parts(tiles, size_.columns, kernel.panel_columns, thread_count());
   std::atomic<bool> is_finite = true;
   at::parallel_for(0, parts.rows * parts.panels, /*grain_size=*/1, [&](int64_t first, int64_t last) {
     const at::Tensor memory = scratch(sizeof(float) * kernel.scratch_size(work));
     for (int64_t part = first; part < last; ++part) {
       const int64_t i = part / parts.panels, j = part % parts.panels;
-      const auto column = [&](int64_t of) { return panels * of / parts.panels * kernel.panel_columns; };
-      if (!kernel.convolve(work, tiles * i / parts.rows, tiles * (i + 1) / parts.rows, column(j), column(j + 1),
-                           static_cast<float*>(memory.data_ptr()))) {
+      if (!kernel.convolve(work, tiles * i / parts.rows, tiles * (i + 1) / parts.rows, panels * j / parts.panels,
+                           panels * (j + 1) / parts.panels, static_cast<float*>(memory.data_ptr()))) {
         is_finite = false;
       }
     }

@@ -11,7 +11,7 @@ namespace ipex::runtime {
 inline ProductParts winograd_parts(int64_t tiles, int64_t columns, int64_t panel_columns, int64_t threads) {
   // For each channel, in products: pixels of a tile in the new basis, and a number of the weight from the third cache.
   constexpr int64_t products_worth_a_tile = 1024, products_worth_a_read = 8;
-  const int64_t panels = columns / panel_columns;
+  const int64_t panels = parts_that_cover(columns, panel_columns);
   ProductParts best{1, 1, 1};
   int64_t least = INT64_MAX;
   for (int64_t panel_parts = 1; panel_parts <= std::min(threads, panels); ++panel_parts) {

@@ -110,8 +110,6 @@ const char* plan(const at::Tensor& x, size_t rank, const Geometry& geometry, Poo
   pool.pooling.vertical = windows_of(rank - 2);
   pool.pooling.horizontal = windows_of(rank - 1);
   pool.pooling.result_width = pool.sizes.back();
-  // A register holds neighbours in a plane, or every other one. Further apart, windows go one by one.
-  if (pool.pooling.channels == 1 && pool.pooling.horizontal.stride > 2) return "windows of a plane lie far apart";
   pool.slices = rank == 3 ? pool.sizes[2] : 1;
   pool.height = pool.sizes[rank];
   return nullptr;

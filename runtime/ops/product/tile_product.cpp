@@ -229,9 +229,11 @@ bool fits_tiles(const PackedWeight& weight, const Panels& panels, int64_t column
 
 bool gains_by_tiles(int64_t rows, int64_t depth, int64_t columns, int64_t own_parts) {
   if (!kernels().optional.tile_product) return false;
-  const int64_t least_rows = own_parts == 1 ? 12 : 96;
+  // For fewer columns it doesn't pay to split the rows.
+  const bool is_one = own_parts == 1;
+  const int64_t least_rows = is_one ? 12 : 96, least_columns = is_one ? 1 : 128;
   constexpr int64_t least_elements = 1 << 14;
-  return rows >= least_rows && depth >= tile_depth && depth * columns >= least_elements;
+  return rows >= least_rows && columns >= least_columns && depth >= tile_depth && depth * columns >= least_elements;
 }
 
 void multiply_by_tiles(const InputRows& rows, const TileMatrix& matrix, const ElementwiseSteps& steps, float* result,

@@ -42,7 +42,7 @@ def why_not(module: nn.Module) -> str | None:
     if module.weight.dtype != torch.float32:
         return f"in training it pays in float32 alone (decision 0034), and its weight is {module.weight.dtype}"
     if not torch.ops.ipex.has_trained_convolution(module.in_channels, module.out_channels):
-        return f"the kernel has no {module.in_channels} to {module.out_channels} channels"
+        return f"{module.in_channels} to {module.out_channels} channels leave too little to multiply"
     return None
 
 

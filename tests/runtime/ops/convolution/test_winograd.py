@@ -68,12 +68,48 @@ def test_a_dilation_as_wide_as_the_image():
         check_against_eager(convolution(dilation=dilation, padding=dilation), x)
 
 
-@pytest.mark.parametrize("columns", [32, 64, 96, 160, 256])
-@pytest.mark.parametrize("channels", [32, 48, 64, 208])
+@pytest.mark.parametrize("columns", [33, 36, 48, 64, 72, 160, 255])
+@pytest.mark.parametrize("channels", [32, 36, 47, 64, 208])
 def test_numbers_of_channels(channels, columns):
     x = image(channels, 57, 60)
     also = image(channels, 57, 61)
     optimized = check_against_eager(convolution(channels, columns), x, also=(also,))
+    assert primitive_count(optimized) == 0
+
+
+@pytest.mark.parametrize("kind", [nn.Identity, nn.Hardswish])
+@pytest.mark.parametrize(("groups", "channels", "columns"), [(2, 32, 32), (3, 36, 40), (5, 40, 33), (2, 112, 48)])
+def test_groups(groups, channels, columns, kind):
+    """Channels and columns of a group."""
+    layer = convolution(groups * channels, groups * columns, groups=groups)
+    x = image(groups * channels, 29, 32, batch=2)
+    optimized = check_against_eager(nn.Sequential(layer, kind()), x, also=(x[:1].contiguous(),))
+    assert primitive_count(optimized) == 0
+
+
+def test_groups_whose_weight_each_call_transforms():
+    layer = convolution(512, 512, groups=2, dilation=2, padding=2)
+    optimized = check_against_eager(nn.Sequential(layer, nn.ReLU()), image(512, 40, 40))
+    assert primitive_count(optimized) == 0
+
+
+def test_a_group_does_not_see_what_is_not_finite_in_another():
+    layer = convolution(3 * 36, 3 * 36, groups=3)
+    x = image(3 * 36)
+    x[0, 36, 5, 5] = float("nan")
+    assert_same(optimized_for(layer, x)(x), layer(x))
+
+
+def test_the_sum_with_an_image_of_groups():
+    class Sum(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convolution = convolution(80, 80, groups=2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return F.relu(self.convolution(x) + x)
+
+    optimized = check_against_eager(Sum(), image(80))
     assert primitive_count(optimized) == 0
 
 
@@ -128,7 +164,7 @@ def test_the_caller_keeps_the_image():
     [
         convolution(stride=2),
         convolution(dilation=8, padding=8),  # 9 or 4 results of a tile
-        convolution(groups=2),
+        convolution(groups=4),
         convolution(16, 16),
         nn.Conv2d(CHANNELS, CHANNELS, (3, 1)),
         nn.Conv2d(CHANNELS, CHANNELS, 5),
@@ -231,14 +267,15 @@ def test_nothing_comes_from_nothing():
 
 def test_threads_do_not_change_a_bit():
     x = image(height=30, width=30, batch=3)
-    optimized = optimized_for(Residual(), x)
-    with own_thread_count():
-        results = []
-        for threads in (1, 2, 5):
-            torch.set_num_threads(threads)
-            results.append(optimized(x))
-    assert all(torch.equal(result, results[0]) for result in results)
-    assert primitive_count(optimized) == 0
+    for model in (Residual(), convolution(groups=2)):
+        optimized = optimized_for(model, x)
+        with own_thread_count():
+            results = []
+            for threads in (1, 2, 5):
+                torch.set_num_threads(threads)
+                results.append(optimized(x))
+        assert all(torch.equal(result, results[0]) for result in results)
+        assert primitive_count(optimized) == 0
 
 
 def test_many_callers_at_the_first_call():

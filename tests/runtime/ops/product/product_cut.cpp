@@ -50,10 +50,10 @@ int main() {
   }
   constexpr int64_t panel_columns = 32;
   for (const int64_t side : {14, 28, 56}) {
-    for (const int64_t columns : {64, 128, 256, 512}) {
+    for (const int64_t columns : {48, 64, 128, 256, 512}) {
       for (int64_t threads = 1; threads <= 64; ++threads) {
         const int64_t along = TilesOfSide(side, /*dilation=*/1).count(), tiles = along * along,
-                      panels = columns / panel_columns;
+                      panels = parts_that_cover(columns, panel_columns);
         const ProductParts parts = winograd_parts(tiles, columns, panel_columns, threads);
         if (parts.rows * parts.panels > threads || parts.rows > tiles || parts.panels > panels) return 5;
         const int64_t share = parts_that_cover(tiles, parts.rows) * parts_that_cover(panels, parts.panels);

@@ -62,5 +62,5 @@ def test_many_rows_leave_no_thread_idle(cuts):
 
 def test_winograd_has_work_for_all_threads(cuts):
     found = {(side, columns): e for kind, side, columns, _, threads, e in cuts if kind == "winograd" and threads == 16}
-    assert len(found) == 12
+    assert len(found) == 15
     assert min(found.values()) >= 0.85  # with tiles alone, 0.77 at 28x28

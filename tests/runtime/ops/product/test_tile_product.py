@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import ipex
-from support import optimized_for, own_thread_count
+from support import optimized_for, own_thread_count, primitive_count
 
 pytestmark = pytest.mark.skipif(not ipex.isa.has_amx(), reason="AMX is not used")
 
@@ -29,7 +29,7 @@ def error(y: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> float:
 
 
 @pytest.mark.parametrize("rows", ROWS)
-@pytest.mark.parametrize(("inputs", "outputs"), [(128, 128), (333, 70), (768, 96), (2000, 130)])
+@pytest.mark.parametrize(("inputs", "outputs"), [(128, 128), (333, 170), (768, 160), (2000, 130)])
 def test_as_exact_as_floats(rows, inputs, outputs):
     """Two parts of a float instead of three would be wrong by 2^7."""
     model, x = nn.Linear(inputs, outputs).eval(), torch.randn(rows, inputs)
@@ -106,7 +106,7 @@ def test_post_ops_and_a_residual(rows):
     torch.testing.assert_close(optimized_for(model, x)(x), model(x), rtol=1e-5, atol=1e-5)
 
 
-def test_linears_of_one_input_and_convolutions_of_pixels():
+def test_linears_of_one_input():
     class Three(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -118,11 +118,51 @@ def test_linears_of_one_input_and_convolutions_of_pixels():
     model, x = Three().eval(), torch.randn(100, 256)
     for y, linear in zip(optimized_for(model, x)(x), model.linears):
         assert error(y, x, linear.weight, linear.bias) < 16
-    convolution, image = nn.Conv2d(256, 130, 1).eval(), torch.randn(2, 256, 9, 11)
-    y = optimized_for(convolution, image)(image)
-    pixels = image.permute(0, 2, 3, 1).flatten(0, 2)
-    result = y.permute(0, 2, 3, 1).flatten(0, 2)
-    assert error(result, pixels, convolution.weight[:, :, 0, 0], convolution.bias) < 16
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3, (1, 2), (2, 1)])
+@pytest.mark.parametrize(("channels", "height"), [(256, 20), (160, 65)])
+def test_convolutions_of_pixels(channels, height, stride):
+    convolution, image = nn.Conv2d(channels, 130, 1, stride=stride).eval(), torch.randn(2, channels, height, 31)
+    optimized = optimized_for(convolution, image)
+    for x in (image, image.to(memory_format=torch.channels_last), torch.randn(1, 2 * channels, 31, 40)[:, ::2]):
+        y = optimized(x)
+        down, across = convolution.stride
+        pixels = x[:, :, ::down, ::across].permute(0, 2, 3, 1).flatten(0, 2)
+        result = y.permute(0, 2, 3, 1).flatten(0, 2)
+        assert y.stride() == convolution(x).stride()
+        assert error(result, pixels, convolution.weight[:, :, 0, 0], convolution.bias) < 16
+    assert primitive_count(optimized) == 0
+
+
+def test_convolutions_of_few_channels_are_onednns():
+    for layer in (nn.Conv2d(256, 64, 1), nn.Conv2d(64, 256, 1), nn.Conv2d(100, 160, 1, stride=2)):
+        x = torch.randn(1, layer.in_channels, 40, 40)
+        optimized = optimized_for(layer.eval(), x)
+        torch.testing.assert_close(optimized(x), layer(x), rtol=1e-5, atol=1e-5)
+        assert primitive_count(optimized) == 1
+
+
+def test_elements_of_a_sequence_that_windows_skip():
+    layer, x = nn.Conv1d(140, 130, 1, stride=3).eval(), torch.randn(2, 140, 500)
+    optimized = optimized_for(layer, x)
+    torch.testing.assert_close(optimized(x), layer(x), rtol=1e-5, atol=1e-5)
+    assert primitive_count(optimized) == 0
+
+
+def test_a_residual_of_skipped_pixels():
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.pixels, self.windows = nn.Conv2d(128, 160, 1, stride=2), nn.Conv2d(128, 160, 3, stride=2, padding=1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return F.relu(self.windows(x) + self.pixels(x))
+
+    model, x = Block().eval(), torch.randn(2, 128, 31, 30)
+    before = x.clone()
+    torch.testing.assert_close(optimized_for(model, x)(x), model(x), rtol=1e-4, atol=1e-5)
+    assert torch.equal(x, before)
 
 
 def test_neither_calls_nor_threads_change_a_bit():
