@@ -32,7 +32,7 @@ constexpr int64_t bytes_of_whole_tiles(int64_t bytes) {
 
 struct ByteTilesProduct {
   const uint8_t* rows;
-  int64_t row_stride;  // bytes
+  int64_t row_stride;   // bytes
   const RowRuns* runs;  // null where a row is one run, of any number of words, and a row of the result
   const uint32_t* words;
   int64_t depth;       // words of a column

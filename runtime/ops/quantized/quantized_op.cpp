@@ -167,15 +167,15 @@ at::Tensor rows_of(const at::Tensor& source, int64_t width, int64_t first, int64
 
 bool QuantizedOp::is_tiled() const {
   const int64_t inputs = windows() ? windows()->depth() : multiplies_rows() ? plain_weight().size(1) : 0;
-  return inputs > 0 &&
-         (tiled_rows_->peek() || TiledRows::take(inputs, spec_.result, post_ops(), spec_.operands));
+  return inputs > 0 && (tiled_rows_->peek() || TiledRows::take(inputs, spec_.result, post_ops(), spec_.operands));
 }
 
 const TiledRows& QuantizedOp::tiled_rows() const {
   return *tiled_rows_->get([this] {
     const at::Tensor codes = windows() ? windows()->codes(plain_weight()) : plain_weight().flatten(1).contiguous();
     const std::string layout = windows() ? windows()->layout() : std::string();
-    const TiledRows::Layer layer{codes, layout, scales_, spec_.bias, spec_.input, spec_.result, post_ops(), spec_.operands};
+    const TiledRows::Layer layer{codes,       layout,       scales_,    spec_.bias,
+                                 spec_.input, spec_.result, post_ops(), spec_.operands};
     return std::make_unique<const TiledRows>(layer, weight_->stored());
   });
 }

@@ -120,12 +120,14 @@ void TiledRows::multiply(const Rows& rows, const FusedPostOps& fused, const at::
   } else {
     product.floats = result.mutable_data_ptr<float>();
   }
-  share_rows_and_panels({rows.end - rows.begin, weight_.inputs(), weight_.columns(), kernels().bytes_product.panel_columns},
-                        [&](int64_t, int64_t) {
-    return [&](int64_t first, int64_t last, int64_t first_panel, int64_t last_panel) {
-      kernels().optional.byte_tiles->multiply(product, rows.begin + first, rows.begin + last, first_panel, last_panel);
-    };
-  });
+  share_rows_and_panels(
+      {rows.end - rows.begin, weight_.inputs(), weight_.columns(), kernels().bytes_product.panel_columns},
+      [&](int64_t, int64_t) {
+        return [&](int64_t first, int64_t last, int64_t first_panel, int64_t last_panel) {
+          kernels().optional.byte_tiles->multiply(product, rows.begin + first, rows.begin + last, first_panel,
+                                                  last_panel);
+        };
+      });
 }
 
 }  // namespace ipex::runtime

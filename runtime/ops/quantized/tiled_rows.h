@@ -15,10 +15,10 @@ namespace ipex::runtime {
 class TiledRows {
  public:
   struct Layer {
-    at::Tensor codes;   // int8 [outputs, inputs], dense
+    at::Tensor codes;    // int8 [outputs, inputs], dense
     std::string layout;  // how they follow from the weight, where they are not it
-    at::Tensor scales;  // of the sums: float32 [outputs]
-    at::Tensor bias;    // float32 [outputs], or undefined
+    at::Tensor scales;   // of the sums: float32 [outputs]
+    at::Tensor bias;     // float32 [outputs], or undefined
     Affine input;
     std::optional<Affine> result;  // none: float32
     PostOps post_ops;

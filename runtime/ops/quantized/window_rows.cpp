@@ -76,9 +76,9 @@ void WindowRows::multiply(const TiledRows& layer, const at::Tensor& source, uint
   const int64_t wanted = rows - (plan.runs.row_width - plan.runs.result_width);
   const auto* images = source.const_data_ptr<uint8_t>();
   const int64_t count = source.size(0), size = source.numel() / count;
-  // Threads share images, or the rows of each.
-  const int64_t images_of_a_thread = count >= thread_count() ? 1 : count;
-  at::parallel_for(0, count, images_of_a_thread, [&](int64_t first, int64_t last) {
+  // Threads share images where all get as many, and else the rows of each.
+  const bool shares_images = count % thread_count() == 0 || count >= 4 * thread_count();
+  at::parallel_for(0, count, shares_images ? 1 : count, [&](int64_t first, int64_t last) {
     const at::Tensor memory = scratch(plan.bytes);
     auto* const lines = memory.mutable_data_ptr<uint8_t>();
     for (int64_t i = first; i < last; ++i) {

@@ -32,8 +32,8 @@ class WindowRows {
  private:
   // For images of one size. A phase is every stride-th line.
   struct Plan {
-    int64_t height, width;  // of an image
-    int64_t lines;          // of the result
+    int64_t height, width;                         // of an image
+    int64_t lines;                                 // of the result
     int64_t lines_of_a_phase, line_pixels, bytes;  // of the copy
     std::vector<int64_t> begins;
     RowRuns runs;

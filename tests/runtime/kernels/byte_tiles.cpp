@@ -158,7 +158,8 @@ int wrong_elements_of_numbers(const Case& c, bool adds, bool has_steps, bool rou
 
 // Rows in runs that overlap, of which the last ones of each line are dropped. Rows are multiplied in two pieces.
 int wrong_elements_of_runs(const Case& any) {
-  const int64_t count = random_integer(1, 5), of_a_run = random_integer(1, 100), filled = bytes_of_whole_tiles(of_a_run);
+  const int64_t count = random_integer(1, 5), of_a_run = random_integer(1, 100),
+                filled = bytes_of_whole_tiles(of_a_run);
   const Case c{any.rows, count * filled, any.columns};
   Matrix matrix(c);
   const int64_t columns = matrix.panels * panel_columns_of_bytes, stride = random_integer(1, 70);

@@ -225,7 +225,7 @@ LEFT_TO_ONEDNN = ("groups", "every second pixel")
 
 @pytest.mark.skipif(not isa.has_amx(), reason="AMX is not used")
 @pytest.mark.parametrize("name", WINDOWS)
-@pytest.mark.parametrize(("batch", "threads"), [(1, 1), (1, 2), (3, 2)])
+@pytest.mark.parametrize(("batch", "threads"), [(1, 1), (1, 2), (3, 2), (4, 2)])
 def test_windows_that_tiles_compute(name, batch, threads):
     """With what is added, what is bounded, padding of a call, and any number of threads; and what is left to oneDNN."""
     weight_sizes, stride, padding, dilation, groups = WINDOWS[name]
