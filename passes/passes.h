@@ -80,6 +80,7 @@ Pass quantize_embeddings();
 
 // finalize
 Pass lower_precision();
+Pass lower_attention();
 Pass pin_attention();
 Pass pin_math_mode();
 Pass restore_in_place();

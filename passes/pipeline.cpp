@@ -79,7 +79,7 @@ const std::vector<Phase>& phases() {
       {{separate_arithmetic(), keep_streams_contiguous(), keep_channels_last()}},
       // What the user asked for, after all folding in float32. It leaves pairs of casts between neighbours.
       {{split_layers(), observe(), quantize()}},
-      {{lower_precision(), fold_casts(), pin_math_mode(), quantize_linears(), quantize_recurrent(),
+      {{lower_precision(), lower_attention(), fold_casts(), pin_math_mode(), quantize_linears(), quantize_recurrent(),
         quantize_embeddings()}},
       // After the fusions, and before chains are gathered: a chain that reads a mask is computed in each call.
       {{compute_once_per_shape()}},

@@ -44,6 +44,13 @@ at::ArrayRef<Value*> tensors_of(Node* node) {
   return joins_a_list(node) ? node->input(0)->node()->inputs() : node->inputs().slice(0, 1);
 }
 
+// Attention whose result has the dtype that query, key and value have, and no gaps: lower_attention makes it so.
+bool keeps_16_bits(Node* node) {
+  if (node->kind() == c10::aten::scaled_dot_product_attention) return true;
+  if (node->kind() != Symbol::fromQualString("ipex::attention")) return false;
+  return torch::jit::toIValue(node->input(3))->toListRef().front().toStringRef() == "of_16_bits";
+}
+
 // What is known of values, each worked out once: values that meet again after a branch would else be asked for twice as
 // often at each such place.
 class Facts {
@@ -91,9 +98,13 @@ class Facts {
     if (const auto constant = torch::jit::toIValue(value)) {
       return constant->isTensor() ? std::optional(constant->toTensor().scalar_type()) : std::nullopt;
     }
-    if (!only_moves_or_chooses(node)) return std::nullopt;
+    if (keeps_16_bits(node)) return common_dtype(node->inputs().slice(0, 3));
+    return only_moves_or_chooses(node) ? common_dtype(tensors_of(node)) : std::nullopt;
+  }
+
+  std::optional<at::ScalarType> common_dtype(at::ArrayRef<Value*> tensors) {
     std::optional<at::ScalarType> common;
-    for (const Value* tensor : tensors_of(node)) {
+    for (const Value* tensor : tensors) {
       const auto own = dtype_of(tensor);
       if (!own || (common && common != own)) return std::nullopt;
       common = own;
@@ -108,6 +119,7 @@ class Facts {
     }
     if (Anchor::producing(value)) return true;
     Node* node = const_cast<Node*>(value->node());
+    if (keeps_16_bits(node)) return true;
     if (!only_moves_or_chooses(node)) return false;
     const auto tensors = tensors_of(node);
     return std::all_of(tensors.begin(), tensors.end(), [&](const Value* tensor) { return is_dense(tensor); });

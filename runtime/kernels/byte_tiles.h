@@ -16,9 +16,24 @@ struct NumbersOfFloats {
   float inverse_scale, zero_point;
 };
 
+// What a row is made of: `count` runs of as many words, each of whole tiles, which begin so many bytes behind the row.
+// Of any `row_width` rows the first `result_width` are rows of the result, and the others nobody wants: so the windows of an
+// image are rows at one distance, where those that reach into the next line of pixels are dropped.
+struct RowRuns {
+  const int64_t* begins;
+  int64_t count, row_width, result_width;
+};
+
+// A run of so many bytes with what fills its tiles up: they have as many words, 16 at most.
+constexpr int64_t bytes_of_whole_tiles(int64_t bytes) {
+  const int64_t words = (bytes + bytes_of_a_word - 1) / bytes_of_a_word, tiles = (words + 15) / 16;
+  return (words + tiles - 1) / tiles * tiles * bytes_of_a_word;
+}
+
 struct ByteTilesProduct {
   const uint8_t* rows;
-  int64_t row_stride;  // bytes
+  int64_t row_stride;   // bytes
+  const RowRuns* runs;  // null where a row is one run, of any number of words, and a row of the result
   const uint32_t* words;
   int64_t depth;       // words of a column
   int64_t panel_size;  // words from one panel to the next

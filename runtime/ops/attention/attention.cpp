@@ -4,7 +4,8 @@
 //
 // `steps` names what the model computes, in order, each step taking what it needs from `operands` and `numbers`:
 //
-//   scale_query                  first of all, query times a number
+//   of_16_bits                   first of all: of query, key and value as float32, and the result in their dtype
+//   scale_query                  before the product, query times a number
 //   matmul, bmm                  query @ key_transposed, and (where it comes last) the product with value
 //   baddbmm                      input from operands, beta and alpha from numbers
 //   mul, div, add                a tensor from operands; mul_number and div_number take a number
@@ -105,14 +106,23 @@ at::Tensor compute_step(const std::string& step, const at::Tensor& scores, Argum
 }
 
 constexpr std::string_view turned = "turned_";
-bool is_turned(const std::vector<std::string>& steps) { return steps.back().starts_with(turned); }
+using Steps = c10::ArrayRef<std::string>;
+bool is_turned(Steps steps) { return steps.back().starts_with(turned); }
+
+const std::string of_16_bits = "of_16_bits";
 
 at::Tensor multiply(const std::string& step, const at::Tensor& a, const at::Tensor& b) {
   return step == "bmm" ? at::bmm(a, b) : at::matmul(a, b);
 }
 
-at::Tensor compute_steps(at::Tensor query, const at::Tensor& key_transposed, const at::Tensor& value,
-                         const std::vector<std::string>& steps, Arguments arguments) {
+at::Tensor as_float(const at::Tensor& x) { return at::isReducedFloatingType(x.scalar_type()) ? x.to(at::kFloat) : x; }
+
+at::Tensor compute_steps(at::Tensor query, const at::Tensor& key_transposed, const at::Tensor& value, Steps steps,
+                         Arguments arguments) {
+  if (steps.front() == of_16_bits) {
+    return compute_steps(as_float(query), as_float(key_transposed), as_float(value), steps.slice(1), arguments)
+        .to(query.scalar_type());
+  }
   at::Tensor result;
   std::vector<at::ScalarType> dtypes;  // after each step
   size_t next = 0;
@@ -189,10 +199,10 @@ double largest_magnitude(const at::Tensor& numbers) {
 class Fused {
  public:
   // With four dimensions and a dense last one; three are a batch of single heads.
-  Fused(const at::Tensor& query, const at::Tensor& key_transposed, const at::Tensor& value,
+  Fused(const at::Tensor& query, const at::Tensor& key_transposed, const at::Tensor& value, bool stands_for_floats,
         const std::optional<AttentionAffines>& affines)
       : affines_(affines),
-        dtype_(affines ? at::kFloat : query.scalar_type()),
+        dtype_(affines || stands_for_floats ? at::kFloat : query.scalar_type()),
         rank_(query.dim()),
         split_(query.sizes().slice(0, query.dim() - 2).vec()),
         query_(kernel_view(query)),
@@ -237,7 +247,7 @@ class Fused {
     // With one head, one row, or heads one wide, the layout that the reader wants and eager's are the same memory.
     const bool is_both = query_.size(1) == 1 || query_.size(2) == 1 || value_.size(3) == 1;
     const int64_t batch = query_.size(0), heads = query_.size(1), queries = query_.size(2), width = value_.size(3);
-    const auto dtype = affines_ && affines_->result ? at::kByte : dtype_;
+    const auto dtype = !affines_ ? query_.scalar_type() : affines_->result ? at::kByte : at::kFloat;
     const at::Tensor result = eager_layout || is_both
                                   ? empty_result({batch, heads, queries, width}, dtype)
                                   : empty_result({batch, queries, heads, width}, dtype).transpose(1, 2);
@@ -427,7 +437,7 @@ class Fused {
   static double most_of(const Affine& affine) { return 255 * affine.scale; }
 
   std::optional<AttentionAffines> affines_;
-  at::ScalarType dtype_;  // of query, key, value and result; of what numbers stand for: float32
+  at::ScalarType dtype_;  // of what query, key, value and result are or stand for
   at::ScalarType scores_dtype_ = dtype_;
   std::vector<at::ScalarType> dtypes_;  // of the scores after each step, as eager has them
 
@@ -448,15 +458,17 @@ bool are_last_two(int64_t a, int64_t b, int64_t rank) {
 
 // The result of the fused kernel, or undefined and a reason.
 at::Tensor compute_fused(const at::Tensor& query, const at::Tensor& key_transposed, const at::Tensor& value,
-                         const std::vector<std::string>& steps, Arguments arguments, bool eager_layout, bool rounds,
+                         Steps steps, Arguments arguments, bool eager_layout, bool rounds,
                          const std::optional<AttentionAffines>& affines, const char*& reason) {
+  const bool stands_for_floats = steps.front() == of_16_bits;
+  if (stands_for_floats) steps = steps.slice(1);
   const bool is_turned = runtime::is_turned(steps);
   const at::Tensor rows = is_turned && value.dim() > 1 ? value.transpose(-2, -1) : value;
   reason = at::autocast::is_autocast_enabled(at::kCPU)
                ? "autocast is on"
                : Fused::reason_against(query, key_transposed, rows, affines.has_value());
   if (reason) return {};
-  Fused fused(query, key_transposed, rows, affines);
+  Fused fused(query, key_transposed, rows, stands_for_floats, affines);
   for (size_t i = 0; !reason && i + 1 < steps.size(); ++i) reason = fused.add_step(steps[i], arguments);
   if (!reason) reason = fused.reason_at_the_end();
   if (!reason && is_turned && !are_last_two(arguments.integer(), arguments.integer(), query.dim())) {
@@ -471,7 +483,8 @@ at::Tensor compute_fused(const at::Tensor& query, const at::Tensor& key_transpos
 }
 
 void check_steps(const std::vector<std::string>& steps) {
-  TORCH_CHECK(steps.size() >= 3, "ipex::attention: expected at least 3 steps, got ", steps.size(),
+  const size_t least = !steps.empty() && steps.front() == of_16_bits ? 4 : 3;
+  TORCH_CHECK(steps.size() >= least, "ipex::attention: expected at least ", least, " steps, got ", steps.size(),
               ". The model file is damaged: save it again.");
 }
 

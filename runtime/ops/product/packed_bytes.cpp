@@ -10,8 +10,9 @@
 namespace ipex::runtime {
 
 PackedBytes::PackedBytes(const at::Tensor& codes, const at::Tensor& scales, const StoredForms& stored,
-                         std::vector<int64_t> order)
+                         std::vector<int64_t> order, std::string layout)
     : order_(std::move(order)),
+      layout_(std::move(layout)),
       outputs_(codes.size(0)),
       inputs_(codes.size(1)),
       columns_(order_.empty() ? outputs_ : static_cast<int64_t>(order_.size())),
@@ -51,16 +52,16 @@ BytesProduct PackedBytes::product(const RoundedRows& rows, int64_t first_row, co
           .result_stride = result_stride};
 }
 
-ByteTilesProduct PackedBytes::tile_product(const uint8_t* rows) const {
+ByteTilesProduct PackedBytes::tile_product(const uint8_t* rows, int64_t row_stride) const {
   return {.rows = rows,
-          .row_stride = inputs_,
+          .row_stride = row_stride,
           .words = static_cast<const uint32_t*>(bytes_.const_data_ptr()),
           .depth = depth_,
           .panel_size = depth_ * panel_columns_};
 }
 
 std::string PackedBytes::kind(const char* what) const {
-  std::string text = c10::str(what, ", ", panel_columns_, " columns");
+  std::string text = c10::str(what, layout_, ", ", panel_columns_, " columns");
   if (!order_.empty()) text += c10::str(", order ", checksum(order_.data(), order_.size() * sizeof(order_[0])));
   return text;
 }

@@ -39,8 +39,9 @@ class RoundedRows {
 class PackedBytes final : public PackedCodes {
  public:
   // `codes` is int8 [outputs, inputs]. Column i is output order[i], or zero where that is -1; without an order, output i.
+  // `layout` says how they follow from the weight, where they are not it.
   PackedBytes(const at::Tensor& codes, const at::Tensor& scales, const StoredForms& stored,
-              std::vector<int64_t> order = {});
+              std::vector<int64_t> order = {}, std::string layout = {});
 
   at::Tensor codes() const override;
 
@@ -48,8 +49,8 @@ class PackedBytes final : public PackedCodes {
   BytesProduct product(const RoundedRows& rows, int64_t first_row, const ElementwiseSteps& steps, float* result,
                        int64_t result_stride) const;
 
-  // The weight and the rows, dense: the rest is the caller's.
-  ByteTilesProduct tile_product(const uint8_t* rows) const;
+  // The weight and the rows: the rest is the caller's.
+  ByteTilesProduct tile_product(const uint8_t* rows, int64_t row_stride) const;
 
   // Of the codes of each column, and of what pads the last panel: int32.
   const at::Tensor& sums() const { return sums_; }
@@ -67,6 +68,7 @@ class PackedBytes final : public PackedCodes {
   int64_t place(int64_t column, int64_t k) const;
 
   const std::vector<int64_t> order_;
+  const std::string layout_;
   const int64_t outputs_, inputs_, columns_, panel_columns_, depth_, panels_;
   const at::Tensor bytes_, sums_, scales_;
 };

@@ -44,11 +44,14 @@ class QuantizedConvolutionContext final : public QuantizedOp {
     TORCH_CHECK(plain_weight().size(0) % geometry_.groups == 0, op_name,
                 ": expected channels divisible by groups, got ", plain_weight().size(0), " and ", geometry_.groups,
                 ". The model file is damaged: save it again.");
+    if (has_windows()) windows_.emplace(geometry_, plain_weight().sizes());
     pack();
   }
   // With other padding.
   QuantizedConvolutionContext(const QuantizedConvolutionContext& other, ConvolutionGeometry geometry)
-      : QuantizedOp(other), geometry_(std::move(geometry)), channels_last_(other.channels_last_) {}
+      : QuantizedOp(other), geometry_(std::move(geometry)), channels_last_(other.channels_last_) {
+    if (has_windows()) windows_.emplace(geometry_, plain_weight().sizes());
+  }
 
   Tensor run_padded(const Tensor& input, const std::vector<Tensor>& operands, bool eager_layout,
                     const Ints& widths) const {
@@ -166,6 +169,12 @@ class QuantizedConvolutionContext final : public QuantizedOp {
     return has_one_tap && geometry_.spatial_rank < 3 && geometry_.groups == 1 && !geometry_.transposed &&
            all_are(geometry_.stride, 1) && all_are(geometry_.begin, 0) && all_are(geometry_.end, 0);
   }
+  // Windows that tiles may multiply. oneDNN reads every second pixel where it lies, and is faster than a copy is.
+  bool has_windows() const {
+    const bool has_one_tap = c10::multiply_integers(plain_weight().sizes().slice(2)) == 1;
+    return geometry_.spatial_rank < 3 && geometry_.groups == 1 && !geometry_.transposed && !has_one_tap;
+  }
+  const WindowRows* windows() const override { return windows_ ? &*windows_ : nullptr; }
   int64_t channel_dimension(int64_t rank) const override { return rank - geometry_.spatial_rank - 1; }
   int64_t kernel_channel_dimension(int64_t) const override { return 1; }
   const char* own_reason_for_floats(const Tensor& input, bool eager_layout) const override {
@@ -250,6 +259,7 @@ class QuantizedConvolutionContext final : public QuantizedOp {
 
   ConvolutionGeometry geometry_;
   at::MemoryFormat channels_last_;
+  std::optional<WindowRows> windows_;
   // By what padding is added at a call.
   mutable LruCache<PrimitiveKey, c10::intrusive_ptr<QuantizedConvolutionContext>> with_padding_{8};
 };

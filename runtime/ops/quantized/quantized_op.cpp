@@ -82,6 +82,7 @@ QuantizedOp::QuantizedOp(const QuantizedOp& other)
     : FusedOp(other.name(), other.post_op_texts(), other.math_mode()),
       spec_(other.spec_),
       weight_(other.weight_),
+      tiled_rows_(other.tiled_rows_),
       scales_(other.scales_),
       input_zero_point_(other.input_zero_point_),
       result_scale_(other.result_scale_),
@@ -165,14 +166,16 @@ at::Tensor rows_of(const at::Tensor& source, int64_t width, int64_t first, int64
 }  // namespace
 
 bool QuantizedOp::is_tiled() const {
-  if (tiled_rows_.peek()) return true;
-  return multiplies_rows() && TiledRows::take(plain_weight().size(1), spec_.result, post_ops(), spec_.operands);
+  const int64_t inputs = windows() ? windows()->depth() : multiplies_rows() ? plain_weight().size(1) : 0;
+  return inputs > 0 && (tiled_rows_->peek() || TiledRows::take(inputs, spec_.result, post_ops(), spec_.operands));
 }
 
 const TiledRows& QuantizedOp::tiled_rows() const {
-  return *tiled_rows_.get([this] {
-    const at::Tensor codes = plain_weight().flatten(1).contiguous();
-    const TiledRows::Layer layer{codes, scales_, spec_.bias, spec_.input, spec_.result, post_ops(), spec_.operands};
+  return *tiled_rows_->get([this] {
+    const at::Tensor codes = windows() ? windows()->codes(plain_weight()) : plain_weight().flatten(1).contiguous();
+    const std::string layout = windows() ? windows()->layout() : std::string();
+    const TiledRows::Layer layer{codes,       layout,       scales_,    spec_.bias,
+                                 spec_.input, spec_.result, post_ops(), spec_.operands};
     return std::make_unique<const TiledRows>(layer, weight_->stored());
   });
 }
@@ -183,7 +186,11 @@ at::Tensor QuantizedOp::multiply_by_tiles(const at::Tensor& source, const FusedP
   const bool overwrites = dead && spec_.result && adds_all_of(*dead, fused);
   const at::Tensor result = overwrites ? in_memory_of(*dead, fused.operands.front().sizes(), kernel_format())
                                        : allocate(source, spec_.result ? at::kByte : at::kFloat);
-  tiled_rows().multiply(source, fused, result);
+  if (windows()) {
+    windows()->multiply(tiled_rows(), source, static_cast<uint8_t>(input_zero_point()), fused, result);
+  } else {
+    tiled_rows().multiply(source, fused, result);
+  }
   return result;
 }
 

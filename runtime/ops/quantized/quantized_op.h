@@ -16,6 +16,7 @@
 #include "ops/quantized/affine.h"
 #include "ops/quantized/quantized_weight.h"
 #include "ops/quantized/tiled_rows.h"
+#include "ops/quantized/window_rows.h"
 #include "packed/fused_op.h"
 #include "packed/packed_op.h"
 
@@ -75,6 +76,8 @@ class QuantizedOp : public FusedOp {
   virtual int64_t kernel_channel_dimension(int64_t rank) const = 0;
   // Whether each row of the result is made of a row of the input, that kernel_view gives, and of no other.
   virtual bool multiplies_rows() const { return false; }
+  // The windows that tiles may multiply instead. Null for none.
+  virtual const WindowRows* windows() const { return nullptr; }
   // Why this anchor in particular should compute an input on floats. Null when it should not.
   virtual const char* own_reason_for_floats(const at::Tensor&, bool /*eager_layout*/) const { return nullptr; }
   // One number per output channel, to multiply the plain weight with.
@@ -132,7 +135,8 @@ class QuantizedOp : public FusedOp {
 
   QuantizedSpec spec_;  // without the weight
   std::shared_ptr<const QuantizedWeight> weight_;
-  Lazy<TiledRows> tiled_rows_;
+  // Shared by those that differ in padding alone.
+  std::shared_ptr<const Lazy<TiledRows>> tiled_rows_ = std::make_shared<const Lazy<TiledRows>>();
   mutable std::once_flag made_float_op_;
   mutable std::unique_ptr<const PackedOp> float_op_;
   // What the primitives are handed. The input's scale is in those of the weight.

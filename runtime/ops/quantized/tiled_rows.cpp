@@ -57,7 +57,7 @@ bool TiledRows::take(int64_t inputs, const std::optional<Affine>& result, const 
 }
 
 TiledRows::TiledRows(const Layer& layer, const StoredForms& stored)
-    : weight_(layer.codes, layer.scales, stored),
+    : weight_(layer.codes, layer.scales, stored, /*order=*/{}, layer.layout),
       result_(layer.result),
       activation_(last_slow_activation(layer.post_ops, result_.has_value())),
       steps_(without_last(layer.post_ops, activation_.has_value())) {
@@ -88,8 +88,14 @@ TiledRows::TiledRows(const Layer& layer, const StoredForms& stored)
 }
 
 void TiledRows::multiply(const at::Tensor& source, const FusedPostOps& fused, const at::Tensor& result) const {
+  const int64_t inputs = weight_.inputs();
+  multiply({source.const_data_ptr<uint8_t>(), inputs, 0, source.numel() / inputs, nullptr}, fused, result);
+}
+
+void TiledRows::multiply(const Rows& rows, const FusedPostOps& fused, const at::Tensor& result) const {
   KernelSteps::Room room;
-  ByteTilesProduct product = weight_.tile_product(source.const_data_ptr<uint8_t>());
+  ByteTilesProduct product = weight_.tile_product(rows.first, rows.stride);
+  product.runs = rows.runs;
   product.offsets = offsets_.const_data_ptr<int32_t>();
   product.scales = scales_.const_data_ptr<float>();
   product.shifts = shifts_.const_data_ptr<float>();
@@ -114,11 +120,14 @@ void TiledRows::multiply(const at::Tensor& source, const FusedPostOps& fused, co
   } else {
     product.floats = result.mutable_data_ptr<float>();
   }
-  const int64_t rows = source.numel() / weight_.inputs();
-  share_rows_and_panels({rows, weight_.inputs(), weight_.columns(), kernels().bytes_product.panel_columns},
-                        [&](int64_t, int64_t) {
-                          return [&](auto... range) { kernels().optional.byte_tiles->multiply(product, range...); };
-                        });
+  share_rows_and_panels(
+      {rows.end - rows.begin, weight_.inputs(), weight_.columns(), kernels().bytes_product.panel_columns},
+      [&](int64_t, int64_t) {
+        return [&](int64_t first, int64_t last, int64_t first_panel, int64_t last_panel) {
+          kernels().optional.byte_tiles->multiply(product, rows.begin + first, rows.begin + last, first_panel,
+                                                  last_panel);
+        };
+      });
 }
 
 }  // namespace ipex::runtime

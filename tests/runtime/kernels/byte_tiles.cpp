@@ -14,6 +14,7 @@
 // Needs all.
 #include "kernels/byte_tiles.inc"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <random>
@@ -155,6 +156,55 @@ int wrong_elements_of_numbers(const Case& c, bool adds, bool has_steps, bool rou
   return wrong;
 }
 
+// Rows in runs that overlap, of which the last ones of each line are dropped. Rows are multiplied in two pieces.
+int wrong_elements_of_runs(const Case& any) {
+  const int64_t count = random_integer(1, 5), of_a_run = random_integer(1, 100),
+                filled = bytes_of_whole_tiles(of_a_run);
+  const Case c{any.rows, count * filled, any.columns};
+  Matrix matrix(c);
+  const int64_t columns = matrix.panels * panel_columns_of_bytes, stride = random_integer(1, 70);
+  std::vector<int64_t> begins(count);
+  for (int64_t& begin : begins) begin = random_integer(0, 200);
+  const std::vector<uint8_t> image = random_numbers((c.rows - 1) * stride + 200 + filled);
+  const int64_t row_width = random_integer(1, 40);
+  const RowRuns runs{begins.data(), count, row_width, random_integer(1, static_cast<int>(row_width))};
+  const int64_t in_last = std::min(c.rows % row_width, runs.result_width);
+  const int64_t size = (c.rows / row_width * runs.result_width + in_last) * c.columns;
+  const std::vector<int32_t> offsets(columns);
+  const std::vector<float> scales(columns, 1), shifts(columns);
+  constexpr float beside = -12345;
+  std::vector<float> floats(size + 9, beside);
+  const ByteTilesProduct work{.rows = image.data(),
+                              .row_stride = stride,
+                              .runs = &runs,
+                              .words = matrix.packed_words(),
+                              .depth = matrix.words,
+                              .panel_size = matrix.words * panel_columns_of_bytes,
+                              .offsets = offsets.data(),
+                              .scales = scales.data(),
+                              .shifts = shifts.data(),
+                              .steps = {nullptr, nullptr, 0, c.columns},
+                              .floats = floats.data()};
+  const int64_t middle = c.rows / 2;
+  multiply_numbers_by_tiles(work, 0, middle, 0, matrix.panels);
+  multiply_numbers_by_tiles(work, middle, c.rows, 0, matrix.panels);
+  std::vector<uint8_t> row(c.depth);
+  int wrong = 0;
+  const float* result = floats.data();
+  for (int64_t i = 0; i < c.rows; ++i) {
+    if (i % row_width >= runs.result_width) continue;
+    for (int64_t run = 0; run < count; ++run) {
+      std::copy_n(image.data() + i * stride + begins[run], filled, row.data() + run * filled);
+    }
+    for (int64_t column = 0; column < c.columns; ++column) {
+      wrong += *result++ != static_cast<float>(sum_of(c, matrix, row.data(), column));
+    }
+  }
+  wrong += result != floats.data() + size;
+  for (; result != floats.data() + size + 9; ++result) wrong += *result != beside;
+  return wrong;
+}
+
 int run() {
   int cases = 0, wrong = 0;
   const auto count = [&](int found, const Case& c, const char* what) {
@@ -172,6 +222,7 @@ int run() {
       }
     }
     count(wrong_elements_of_numbers(words, true, false, true), words, "numbers that are added to");
+    count(wrong_elements_of_runs(any), any, "rows in runs");
   }
   // More rows than the second cache is given at once.
   const Case many{300, 4096, 70};

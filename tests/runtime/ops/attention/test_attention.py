@@ -303,8 +303,29 @@ def test_a_scale_for_each_head(shape, step):
     )
 
 
+@pytest.mark.parametrize("bad", [0.0, INF, math.nan])
+def test_16_bits_that_stand_for_floats(bad):
+    """Masks may be float32, in which scores are computed; the result has 16 bits, whoever computes it."""
+    query, key, value = (x.bfloat16() for x in inputs())
+    query[1, 2, 3, 4] += bad
+    mask = torch.randn(2, 1, 1, 7).masked_fill(torch.arange(7) > 4, LOWEST)
+
+    def call() -> Tensor:
+        steps = ["of_16_bits", "matmul", "div_number", "add", "softmax", "matmul"]
+        return torch.ops.ipex.attention(query, key.transpose(-1, -2), value, steps, [mask], [4.0, -1.0], True)
+
+    expected = eager(query.float(), key.float(), value.float(), mask)
+    actual = call()
+    assert actual.dtype == torch.bfloat16
+    assert torch.equal(actual.isnan(), expected.isnan())
+    torch.testing.assert_close(actual.float(), expected, rtol=2.0**-7, atol=2.0**-7, equal_nan=True)
+    assert (why_aten(call) is None) == (bad == 0)
+
+
 def test_says_what_is_wrong_with_a_damaged_model():
     with pytest.raises(RuntimeError, match="a step that this version knows, got 'tanh'"):
         call(["bmm", "tanh", "softmax", "bmm"], [], [-1.0])
     with pytest.raises(RuntimeError, match="expected at least 3 steps"):
         call(["bmm"], [], [])
+    with pytest.raises(RuntimeError, match="expected at least 4 steps"):
+        call(["of_16_bits", "bmm", "bmm"], [], [])

@@ -206,6 +206,53 @@ def test_convolutions_are_exact(name, zero_point):
                 assert y.is_contiguous(memory_format=torch.channels_last)
 
 
+WINDOWS = {  # weight, stride, padding, dilation, groups
+    "3x3": ((70, 20, 3, 3), (1, 1), (1, 1), (1, 1), 1),
+    "channels that fill no word": ((33, 7, 3, 5), (1, 1), (0, 2), (1, 1), 1),
+    "first layer": ((32, 3, 7, 7), (2, 2), (3, 3), (1, 1), 1),
+    "every third": ((16, 64, 2, 2), (3, 3), (1, 0), (1, 1), 1),
+    "strides differ": ((16, 16, 5, 3), (3, 2), (2, 1), (1, 1), 1),
+    "dilation": ((24, 40, 3, 3), (1, 1), (2, 3), (2, 3), 1),
+    "dilation and stride": ((24, 5, 3, 3), (2, 2), (2, 1), (3, 2), 1),
+    "every second pixel": ((40, 24, 1, 1), (2, 2), (0, 0), (1, 1), 1),
+    "many channels": ((130, 100, 3, 3), (1, 1), (1, 1), (1, 1), 1),
+    "one line": ((16, 8, 1, 3), (1, 1), (0, 1), (1, 1), 1),
+    "groups": ((8, 4, 3, 3), (1, 1), (1, 1), (1, 1), 2),
+    "pixels with padding": ((8, 8, 1, 1), (1, 1), (0, 0), (1, 1), 1),
+}
+LEFT_TO_ONEDNN = ("groups", "every second pixel")
+
+
+@pytest.mark.skipif(not isa.has_amx(), reason="AMX is not used")
+@pytest.mark.parametrize("name", WINDOWS)
+@pytest.mark.parametrize(("batch", "threads"), [(1, 1), (1, 2), (3, 2), (4, 2)])
+def test_windows_that_tiles_compute(name, batch, threads):
+    """With what is added, what is bounded, padding of a call, and any number of threads; and what is left to oneDNN."""
+    weight_sizes, stride, padding, dilation, groups = WINDOWS[name]
+    weight, scales = weight_of(*weight_sizes)
+    x = numbers(batch, weight_sizes[1] * groups, 14, 13).contiguous(memory_format=torch.channels_last)
+    factors = weight.double() * scales.double().view(-1, 1, 1, 1)
+    widths = [0, 0, 0, 0] if name != "pixels with padding" else [1, 1, 2, 0]
+    padded = F.pad(floats(x, [STEP, 100]), widths)
+    expected = F.conv2d(padded, factors, None, stride, padding, dilation, groups)
+    other = numbers(*expected.shape).contiguous(memory_format=torch.channels_last)
+    added, result = [2.0**-2, 77.0], [2.0**-1, 9.0]
+    expected = rounded((expected + floats(other, added)).relu(), result)
+    ends = list(padding) * 2
+    context = OPS.quantized_convolution_prepack(
+        weight, scales, None, stride, ends, dilation, groups, ["add", "relu"], [STEP, 100.0], result, added
+    )
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    for _ in range(2):
+        y = OPS.padded_quantized_convolution_run(x, context, [other], True, widths)
+        assert torch.equal(y, expected)
+        assert y.is_contiguous(memory_format=torch.channels_last)
+    torch.set_num_threads(before)
+    assert context.cached_primitives() == (1 if name in LEFT_TO_ONEDNN else 0)
+    assert context.fallback_reasons() == []
+
+
 OTHER_RANKS = {
     "1-d": {"weight": (24, 16, 3), "padding": [1, 1]},
     "1-d, ends differ": {"weight": (8, 5, 4), "padding": [1, 2], "stride": [2]},
