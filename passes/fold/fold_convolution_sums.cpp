@@ -168,7 +168,7 @@ class Folding {
     }
     for (size_t i = 0; i < 2; ++i) {
       if (sum.anchors[i]) continue;
-      if (const auto reason = read_pixel(sum.addend(i), windows[1 - i], windows[i])) return decline(sum, *reason);
+      if (const auto reason = read_pixel(sum, i, windows[1 - i], windows[i])) return decline(sum, *reason);
     }
     if (readers_.see(sum.node->output())) {
       if (const auto reason = reason_against_strides(sum)) return decline(sum, *reason);
@@ -231,12 +231,12 @@ class Folding {
   }
 
   // The window of an addend that is the image, or a batch_norm of it.
-  std::optional<std::string> read_pixel(const Value* addend, const Window& other, Window& window) const {
+  std::optional<std::string> read_pixel(const Sum& sum, size_t i, const Window& other, Window& window) const {
+    const Value* addend = sum.addend(i);
     const int64_t outputs = other.weight.size(0), inputs = other.weight.size(1) * other.groups;
     if (outputs != inputs) return "the convolution has not as many channels as the image";
     ChannelAffine affine{at::ones({outputs}, at::kDouble), at::Tensor()};
-    static const OpName batch_norm("aten::batch_norm");
-    const bool is_normalized = batch_norm.is_of(addend->node());
+    const bool is_normalized = addend != sum.image();
     if (is_normalized) {
       if (const auto reason = read_batch_norm(addend->node(), outputs, affine)) return reason;
       if (context_.options.quantization && other.weight.size(1) > 1) return "it would leave few bits to other weights";

@@ -144,11 +144,13 @@ void ConvolutionContext::check_input(const Tensor& input) const {
 Tensor ConvolutionContext::reference(const Tensor& input, const Tensor& weight, const Tensor& bias) const {
   // aten's kernels for 16 bits pair an odd channel with the next pixel too.
   const bool is_odd = !has_a_group_per_channel() && input_channels() / geometry_.groups % 2 == 1;
-  const at::ScalarType narrow =
-      at::autocast::is_autocast_enabled(at::kCPU) ? at::autocast::get_autocast_dtype(at::kCPU) : dtype();
-  const auto is_narrow = [&](const Tensor& x) { return x.scalar_type() == dtype() || x.scalar_type() == narrow; };
-  if ((is_odd || is_brgemm_at_fault(input)) && at::isReducedFloatingType(narrow) && is_narrow(input) &&
-      is_narrow(weight) && !wants_gradient(input)) {
+  const bool is_autocast = at::autocast::is_autocast_enabled(at::kCPU);
+  const at::ScalarType narrow = is_autocast ? at::autocast::get_autocast_dtype(at::kCPU) : dtype();
+  const auto becomes_narrow = [&](const Tensor& x) {
+    return is_autocast ? x.is_floating_point() && x.scalar_type() != at::kDouble : x.scalar_type() == narrow;
+  };
+  if ((is_odd || is_brgemm_at_fault(input)) && at::isReducedFloatingType(narrow) && becomes_narrow(input) &&
+      becomes_narrow(weight) && !wants_gradient(input)) {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastCPU);
     const Tensor wide = bias.defined() ? bias.to(at::kFloat) : bias;
     return reference(input.to(at::kFloat), weight.to(at::kFloat), wide).to(narrow);

@@ -73,11 +73,18 @@ def test_under_autocast_no_pixel_gets_its_neighbours_nan(channels):
         torch.testing.assert_close(y.float(), expected, rtol=2e-2, atol=2e-2, equal_nan=True)
 
 
-def test_under_autocast_infinities_meet_no_zeros():
-    model, x = nn.Conv2d(3, 32, (1, 5), 3, (2, 0)).eval(), torch.randn(2, 3, 6, 6)
-    x[0, 1, 1, 0], x[0, 2, 1, 4] = torch.inf, torch.inf
-    with torch.no_grad():
-        optimized, expected = ipex.jit_optimize(model, x), model(x)
-        with torch.autocast("cpu", torch.bfloat16):
-            y = optimized(x)
-    torch.testing.assert_close(y.float(), expected, rtol=2e-2, atol=2e-2, equal_nan=True)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_under_autocast_infinities_meet_no_zeros(dtype):
+    """Of float32 images, whatever the dtype of the weights."""
+    for layer, shape in (
+        (nn.Conv2d(3, 32, (1, 5), 3, (2, 0)), (2, 3, 6, 6)),
+        (nn.Conv2d(72, 2, 1, 1, 1), (2, 72, 14, 13)),
+    ):
+        model, x = layer.eval().to(dtype), torch.randn(shape)
+        x[0, 1, 1, 0] = x[0, 2, 1, 4] = torch.inf
+        with torch.no_grad():
+            optimized = ipex.jit_optimize(torch.jit.script(model))
+            expected = copy.deepcopy(model).float()(x)
+            with torch.autocast("cpu", torch.bfloat16):
+                y = optimized(x)
+        torch.testing.assert_close(y.float(), expected, rtol=2e-2, atol=2e-2, equal_nan=True)
