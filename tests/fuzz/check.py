@@ -323,8 +323,8 @@ class _Noise:
         return found
 
     def with_other_zeros(self, name: str) -> list[Tensor]:
-        shakes = [doubt.with_positive_zeros, doubt.with_negative_zeros, doubt.with_short_range(self.given)]
-        shakes.append(doubt.with_whole_exponents(self.given))
+        shakes = [doubt.with_positive_zeros, doubt.with_negative_zeros]
+        shakes += [doubt.with_short_range(self.given), doubt.with_whole_exponents(self.given)]
         shakes += [doubt.by_cancellation(seed, self.given) for seed in range(self.disturbances)]
         found = [self._named(name, f"zeros {i}", self._under, doubt.Shaken(shake)) for i, shake in enumerate(shakes)]
         return [t for t in found if t is not None]

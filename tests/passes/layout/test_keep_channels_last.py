@@ -816,9 +816,10 @@ def test_a_pool_of_volumes_gets_images_as_eager_has_them():
             self.first, self.last = nn.Conv2d(3, 6, 3, padding=1), nn.Conv2d(3, 4, 2)
 
         def forward(self, x: Tensor) -> Tensor:
-            return self.last(F.max_pool3d(self.first(x), 2)).flatten(1)
+            return self.last(F.max_pool3d(self.first(x), 2)).mean((2, 3))
 
-    check_against_eager(Model(), torch.randn(2, 3, 8, 8))
+    for script in (False, True):
+        check_against_eager(Model(), torch.randn(2, 3, 8, 8), script=script)
 
 
 @pytest.mark.parametrize(

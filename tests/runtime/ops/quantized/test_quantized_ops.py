@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ipex import isa
-from support import assert_same
+from support import assert_same, own_thread_count
 
 OPS = torch.ops.ipex
 STEP = 2.0**-6
@@ -242,13 +242,12 @@ def test_windows_that_tiles_compute(name, batch, threads):
     context = OPS.quantized_convolution_prepack(
         weight, scales, None, stride, ends, dilation, groups, ["add", "relu"], [STEP, 100.0], result, added
     )
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    for _ in range(2):
-        y = OPS.padded_quantized_convolution_run(x, context, [other], True, widths)
-        assert torch.equal(y, expected)
-        assert y.is_contiguous(memory_format=torch.channels_last)
-    torch.set_num_threads(before)
+    with own_thread_count():
+        torch.set_num_threads(threads)
+        for _ in range(2):
+            y = OPS.padded_quantized_convolution_run(x, context, [other], True, widths)
+            assert torch.equal(y, expected)
+            assert y.is_contiguous(memory_format=torch.channels_last)
     assert context.cached_primitives() == (1 if name in LEFT_TO_ONEDNN else 0)
     assert context.fallback_reasons() == []
 
@@ -327,12 +326,11 @@ def test_some_channels_of_an_image_stay_channels_last():
 
 def test_threads_give_equal_results():
     x, (weight, scales) = numbers(40, 640), weight_of(70, 640)
-    before = torch.get_num_threads()
     results = []
-    for threads in (1, 2, 3):
-        torch.set_num_threads(threads)
-        results.append(run_linear(x, weight, scales, None, x_affine=[STEP, 9])[0])
-    torch.set_num_threads(before)
+    with own_thread_count():
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            results.append(run_linear(x, weight, scales, None, x_affine=[STEP, 9])[0])
     assert all(torch.equal(y, results[0]) for y in results)
 
 
