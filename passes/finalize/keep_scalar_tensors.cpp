@@ -34,17 +34,29 @@ bool ScalarTensors::contain(const Value* constant) const {
   return tensor.dim() == 0 && storages_.count(tensor.storage().unsafeGetStorageImpl()) > 0;
 }
 
+void ScalarTensors::keep_doubles(const std::shared_ptr<Graph>& graph, torch::jit::Module& module) const {
+  const auto is_double = [](const Value* constant) {
+    return torch::jit::toIValue(constant)->toTensor().scalar_type() == at::kDouble;
+  };
+  keep_where(is_double, *graph, module);
+}
+
 void ScalarTensors::keep(const std::shared_ptr<Graph>& graph, torch::jit::Module& module) const {
+  keep_where([](const Value*) { return true; }, *graph, module);
+}
+
+template <typename Holds>
+void ScalarTensors::keep_where(const Holds& holds, Graph& graph, torch::jit::Module& module) const {
   std::vector<Node*> constants;
-  for_each_node(graph->block(), [&](Node* node) {
-    if (node->kind() != c10::prim::Constant || !contain(node->output())) return;
+  for_each_node(graph.block(), [&](Node* node) {
+    if (node->kind() != c10::prim::Constant || !contain(node->output()) || !holds(node->output())) return;
     const auto& uses = node->output()->uses();
     if (std::any_of(uses.begin(), uses.end(), becomes_a_number)) constants.push_back(node);
   });
   NumberedAttributes scalars(module, "scalar_");
   for (Node* node : constants) {
     const torch::jit::WithInsertPoint guard(node);
-    Value* scalar = scalars.insert(*graph, c10::TensorType::get(), *torch::jit::toIValue(node->output()));
+    Value* scalar = scalars.insert(graph, c10::TensorType::get(), *torch::jit::toIValue(node->output()));
     node->output()->replaceAllUsesWith(scalar);
     node->destroy();
   }

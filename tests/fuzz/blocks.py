@@ -21,7 +21,8 @@ def branch(p: Program, v: Value) -> Value | None:
     if p.choose.chance(50):
         p.line("else:")
         indented(p, result)
-    p.values.append(p.values.pop(p.values.index(result)))
+    if result in p.values:  # an op in place may have given it another shape
+        p.values.append(p.values.pop(p.values.index(result)))
     return result
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._prims_common import suggest_memory_format
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 Shake = Callable[[Any, tuple[Any, ...], Tensor], None]
@@ -140,6 +141,19 @@ class ContiguousInputs(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if all(argument.alias_info is None for argument in func._schema.arguments):
             args = [a.contiguous() if isinstance(a, Tensor) else a for a in args]
+        return func(*args, **(kwargs or {}))
+
+
+class WholeFactors(TorchFunctionMode):
+    """einsum sums products of whole factors, where it sums one factor alone along what is one element in the other."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        equation = args[0] if func is torch.einsum and isinstance(args[0], str) else ""
+        labels = equation.replace(" ", "").split("->")[0].split(",")
+        if equation and "..." not in equation and len(labels) == len(args) - 1:
+            shapes = [dict(zip(names, factor.shape)) for names, factor in zip(labels, args[1:])]
+            sizes = {name: max(shape.get(name, 1) for shape in shapes) for name in "".join(labels)}
+            args = equation, *(f.expand([sizes[name] for name in names]) for names, f in zip(labels, args[1:]))
         return func(*args, **(kwargs or {}))
 
 

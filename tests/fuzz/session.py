@@ -136,7 +136,7 @@ class _Part:
         assert self.best is not None
         if case in self.failing:
             return True
-        if time.monotonic() - self.shrinking_since > SHRINK_SECONDS:
+        if time.monotonic() > min(self.shrinking_since, self.deadline) + SHRINK_SECONDS:
             raise _Enough
         verdict = self.session.worker.run(case)
         if verdict.kind not in self.session.failing or verdict.category != self.best[1].category:

@@ -50,6 +50,31 @@ def test_a_model_that_is_optimised_twice_keeps_them():
     assert_same(results, Scaled("mul", torch.float64)(x))
 
 
+IN_ONE_PASS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "add": lambda x, b: x + b,
+    "mul": lambda x, b: x * b,
+    "clamp": lambda x, b: x.clamp(b),
+    "clamp from above": lambda x, b: x.clamp(None, b),
+    "clamp_min": lambda x, b: torch.clamp_min(x, b),
+    "clamp_max": lambda x, b: torch.clamp_max(x, b),
+    "pow": lambda x, b: torch.pow(x, b),
+}
+
+
+@pytest.mark.parametrize("op", IN_ONE_PASS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_one_of_doubles_decides_the_dtype_among_elementwise_ops(op, dtype):
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.bound = nn.Buffer(torch.tensor(2, dtype=dtype))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return IN_ONE_PASS[op](torch.sigmoid(x.sum()), self.bound)
+
+    check_against_eager(Model(), torch.rand(4, 4), script=False)
+
+
 def test_a_number_of_a_trace_stays_one(tmp_path):
     class Model(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
