@@ -62,7 +62,8 @@ struct TileProduct {
 struct TileProductKernels {
   // Whether all numbers are finite, and those of each row either 0 or the largest one between 2^-60 and 2^60.
   bool (*are_in_range)(const float* rows, int64_t stride, int64_t row_count, int64_t depth);
-  void (*split_rows)(const float* rows, int64_t stride, int64_t row_count, int64_t depth, void* to);
+  // Answers the same. Where they are not, not all of them were split.
+  bool (*split_rows)(const float* rows, int64_t stride, int64_t row_count, int64_t depth, void* to);
   // `depth` lines of floats.
   void (*split_panel)(const float* panel, int64_t stride, int64_t depth, int64_t columns, void* to);
   void (*multiply)(const TileProduct&);

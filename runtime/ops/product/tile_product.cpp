@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 #include "kernels/kernels.h"
 #include "memory/scratch.h"
@@ -57,7 +59,8 @@ class Part {
         blocks_of_an_item_(size_of_a_piece(blocks_of_rows_, matrix.blocks_of_a_unit,
                                            bytes_of_panel_at_once / (matrix.parts * panel_tiles() * tile_bytes))) {}
 
-  void multiply() const {
+  // False where a row has numbers that tiles can't have: then nothing was written.
+  bool multiply() const {
     const bool splits_ahead = !matrix_.fill;
     const int64_t row_bytes = bytes_of_row_tiles(range_.size(), matrix_.depth),
                   item_bytes =
@@ -73,8 +76,8 @@ class Part {
     char* const sums = next_tiles + item_bytes;
     auto* const room = reinterpret_cast<float*>(sums + sum_bytes);
     const TileProductKernels& kernel = *kernels().optional.tile_product;
-    kernel.split_rows(rows_.first + range_.first * rows_.stride, rows_.stride, range_.size(), matrix_.depth,
-                      row_memory);
+    const float* const first_row = rows_.first + range_.first * rows_.stride;
+    if (!kernel.split_rows(first_row, rows_.stride, range_.size(), matrix_.depth, row_memory)) return false;
     Item item = first();
     if (splits_ahead) split(kernel, floats(item, tiles));
     while (item.exists()) {
@@ -102,6 +105,7 @@ class Part {
       if (splits_ahead) std::swap(tiles, next_tiles);
       item = next;
     }
+    return true;
   }
 
  private:
@@ -159,16 +163,18 @@ struct Cut {
 };
 
 // Each thread makes tiles of its rows and of its columns. To do so takes about as long as to multiply so many columns or rows.
+// What the op before wrote lies in other cores' caches, but for a thread's equal share of the rows.
 Cut cut_of(int64_t rows, int64_t columns, int64_t unit, int64_t threads) {
-  constexpr int64_t columns_worth_a_row = 45, rows_worth_a_column = 57;
+  constexpr int64_t columns_worth_a_row = 45, columns_worth_a_row_from_others = 120, rows_worth_a_column = 57;
   Cut best{1, 1};
   int64_t least = std::numeric_limits<int64_t>::max();
   for (int64_t row_parts = 1; row_parts <= std::min(threads, at::divup(rows, 2 * tile_rows)); ++row_parts) {
     const int64_t column_parts = std::min(threads / row_parts, at::divup(columns, unit));
     const int64_t row_share = whole_units(at::divup(rows, row_parts), tile_rows),
                   column_share = at::divup(at::divup(columns, unit), column_parts) * unit;
-    const int64_t cost =
-        row_share * column_share + rows_worth_a_column * column_share + columns_worth_a_row * row_share;
+    const int64_t cost = row_share * column_share + rows_worth_a_column * column_share +
+                         columns_worth_a_row * row_share +
+                         columns_worth_a_row_from_others * (row_share - rows / threads);
     if (cost < least) {
       best = {row_parts, column_parts};
       least = cost;
@@ -187,9 +193,24 @@ bool are_in_range(const InputRows& rows, int64_t depth) {
   return are;
 }
 
-// All threads share these rows.
-void multiply_range(const InputRows& rows, const TileMatrix& matrix, const ElementwiseSteps& steps, float* result,
-                    Range range) {
+// Blocks of rows that are left out, each by all threads that come upon it.
+class BlocksLeftOut {
+ public:
+  void add(Range rows) {
+    const std::lock_guard guard(mutex_);
+    const auto is_same = [&](const Range& other) { return other.first == rows.first; };
+    if (std::none_of(blocks_.begin(), blocks_.end(), is_same)) blocks_.push_back(rows);
+  }
+  const std::vector<Range>& get() const { return blocks_; }
+
+ private:
+  std::mutex mutex_;
+  std::vector<Range> blocks_;
+};
+
+// All threads share these rows. Gives the blocks that were left out because a row has numbers that tiles can't have.
+std::vector<Range> multiply_range(const InputRows& rows, const TileMatrix& matrix, const ElementwiseSteps& steps,
+                                  float* result, Range range) {
   constexpr int64_t products_worth_a_thread = 1 << 19;
   const int64_t count = range.size(), unit = matrix.fill ? matrix.panel_columns : tile_columns;
   const int64_t threads =
@@ -197,6 +218,7 @@ void multiply_range(const InputRows& rows, const TileMatrix& matrix, const Eleme
   const Cut cut = cut_of(count, steps.columns, unit, threads);
   const int64_t row_tiles = at::divup(count, tile_rows), units = at::divup(steps.columns, unit);
   const int64_t tiles_of_a_unit = unit / tile_columns;
+  BlocksLeftOut left_out;
   at::parallel_for(0, cut.row_parts * cut.column_parts, /*grain_size=*/1, [&](int64_t first_part, int64_t last_part) {
     for (int64_t i = first_part; i < last_part; ++i) {
       const int64_t row_part = i / cut.column_parts, column_part = i % cut.column_parts;
@@ -208,10 +230,12 @@ void multiply_range(const InputRows& rows, const TileMatrix& matrix, const Eleme
       const int64_t end = row(row_part + 1);
       const int64_t of_a_block = size_of_a_piece(end - row(row_part), 2 * tile_rows, most_rows_of_a_block);
       for (int64_t first = row(row_part); first < end; first += of_a_block) {
-        Part(rows, matrix, steps, result, {first, std::min(end, first + of_a_block)}, columns).multiply();
+        const Range block{first, std::min(end, first + of_a_block)};
+        if (!Part(rows, matrix, steps, result, block, columns).multiply()) left_out.add(block);
       }
     }
   });
+  return left_out.get();
 }
 
 }  // namespace
@@ -238,15 +262,20 @@ bool gains_by_tiles(int64_t rows, int64_t depth, int64_t columns, int64_t own_pa
 
 void multiply_by_tiles(const InputRows& rows, const TileMatrix& matrix, const ElementwiseSteps& steps, float* result,
                        c10::function_ref<void(int64_t first_row, int64_t last_row)> multiply_floats) {
-  if (are_in_range(rows, matrix.depth)) return multiply_range(rows, matrix, steps, result, {0, rows.count});
   // A row's result does not depend on those beside it.
   const auto is_in_range = [&](int64_t row) {
     return are_in_range({rows.first + row * rows.stride, 1, rows.stride}, matrix.depth);
   };
-  for (Range run{0, 0}; run.first < rows.count; run.first = run.last) {
-    const bool fits = is_in_range(run.first);
-    for (++run.last; run.last < rows.count && is_in_range(run.last) == fits;) ++run.last;
-    fits ? multiply_range(rows, matrix, steps, result, run) : multiply_floats(run.first, run.last);
+  for (const Range& block : multiply_range(rows, matrix, steps, result, {0, rows.count})) {
+    for (Range run{block.first, block.first}; run.first < block.last; run.first = run.last) {
+      const bool fits = is_in_range(run.first);
+      for (++run.last; run.last < block.last && is_in_range(run.last) == fits;) ++run.last;
+      if (fits) {
+        multiply_range(rows, matrix, steps, result, run);
+      } else {
+        multiply_floats(run.first, run.last);
+      }
+    }
   }
 }
 

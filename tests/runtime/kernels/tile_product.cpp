@@ -139,7 +139,12 @@ int wrong_ranges() {
   int wrong = 0;
   for (const int64_t depth : {1, 16, 40}) {
     std::vector<float> row(2 * depth, 1.f);
-    const auto fit = [&] { return are_rows_in_range(row.data(), depth, 2, depth); };
+    const auto tiles = aligned(bytes_of_row_tiles(2, depth));
+    const auto fit = [&] {
+      const bool fits = are_rows_in_range(row.data(), depth, 2, depth);
+      wrong += split_rows(row.data(), depth, 2, depth, tiles.get()) != fits;
+      return fits;
+    };
     wrong += !fit();
     for (const float odd : {INFINITY, -INFINITY, NAN, 0x1p61f, -0x1p61f}) {
       row[2 * depth - 1] = odd;

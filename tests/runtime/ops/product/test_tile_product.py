@@ -76,6 +76,26 @@ def test_rows_that_tiles_can_not_have(odd):
     torch.testing.assert_close(linear(x), model(x), rtol=1e-5, atol=1e-5, equal_nan=True)
 
 
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_rows_that_tiles_can_not_have_are_added_to_a_residual_once(threads):
+    """Which may be the memory of the result."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(64, 200), nn.Linear(256, 200)
+
+        def forward(self, x: Tensor, r: Tensor) -> Tensor:
+            return self.second(x) + self.first(r)
+
+    model, x, r = Model().eval(), torch.randn(700, 256), torch.randn(700, 64)
+    x[3, 7], x[299, 8], x[300, 9] = float("inf"), float("nan"), 3e38
+    with own_thread_count():
+        torch.set_num_threads(threads)
+        actual = optimized_for(model, x, r)(x, r)
+    torch.testing.assert_close(actual, model(x, r), rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
 @pytest.mark.parametrize("odd", [float("nan"), float("inf"), 3e38, -1e30])
 def test_weights_that_tiles_can_not_have(odd):
     model, x = nn.Linear(256, 200).eval(), torch.randn(100, 256)
