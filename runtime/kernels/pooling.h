@@ -34,10 +34,12 @@ struct PoolingKernels {
   PoolRow<uint16_t> max_pool_row_of_bfloat16, max_pool_row_of_float16;
   // The sum of each window by the number of its pixels.
   PoolRow<float> mean_pool_row;
-  // The mean over all pixels, of `channels` of them, of the first `count` channels.
-  void (*average)(const float* image, int64_t height, int64_t image_width, int64_t channels, int64_t count,
-                  float* result);
-  // The same of 8-bit numbers, which stand for (number - zero_point) * scale. Of at most most_pixels, whose sum is an integer.
+  // Of each channel the sum over some rows of an image.
+  void (*sum_rows)(const float* rows, int64_t count, int64_t image_width, int64_t channels, float* sums);
+  // Of each channel the sum of `count` such sums, by the number of pixels.
+  void (*average_of_sums)(const float* sums, int64_t count, int64_t pixels, int64_t channels, float* result);
+  // The mean over all pixels, of `channels` of them, of the first `count` channels: of 8-bit numbers, which stand for
+  // (number - zero_point) * scale. Of at most most_pixels, whose sum is an integer.
   void (*average_bytes)(const uint8_t* image, int64_t pixels, int64_t channels, int64_t count, float scale,
                         float zero_point, float* result);
   static constexpr int64_t most_pixels = int64_t{1} << 23;

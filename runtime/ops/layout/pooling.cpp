@@ -24,6 +24,7 @@
 
 #include "kernels/kernels.h"
 #include "memory/result_memory.h"
+#include "memory/scratch.h"
 #include "ops/quantized/affine.h"
 #include "packed/call_conditions.h"
 #include "threads/grain.h"
@@ -201,30 +202,53 @@ at::Tensor avg_pool1d(const at::Tensor& x, at::IntArrayRef kernel_size, at::IntA
       .squeeze(2);
 }
 
+// In strips of rows, so that a thread sums up rows that it wrote (decision 0031). How many there are hangs on the image alone,
+// and so does the sum.
+void average_floats(const at::Tensor& x, float* to) {
+  constexpr int64_t least_rows = 4, most_strips = 16;
+  const int64_t images = x.size(0), channels = x.size(1), height = x.size(2), image_width = x.size(3);
+  const int64_t rows = std::max(least_rows, at::divup(height, most_strips)), strips = at::divup(height, rows);
+  const at::Tensor memory = scratch(static_cast<int64_t>(sizeof(float)) * images * strips * channels);
+  auto* const sums = static_cast<float*>(memory.data_ptr());
+  const float* from = x.const_data_ptr<float>();
+  const PoolingKernels& kernels = runtime::kernels().pooling;
+  const int64_t pieces = images * strips;
+  at::parallel_for(0, pieces, grain_of(pieces, x.numel(), elements_worth_waking), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t first = i % strips * rows, count = std::min(rows, height - first);
+      const float* strip = from + (i / strips * height + first) * image_width * channels;
+      kernels.sum_rows(strip, count, image_width, channels, sums + i * channels);
+    }
+  });
+  for (int64_t i = 0; i < images; ++i) {
+    kernels.average_of_sums(sums + i * strips * channels, strips, height * image_width, channels, to + i * channels);
+  }
+}
+
+// In blocks of channels, so that one image is enough for all threads.
+void average_bytes(const at::Tensor& x, const Affine& affine, float* to) {
+  constexpr int64_t channels_of_a_block = 64;
+  const int64_t channels = x.size(1), pixels = x.size(2) * x.size(3);
+  const int64_t blocks = at::divup(channels, channels_of_a_block), pieces = x.size(0) * blocks;
+  const uint8_t* from = x.const_data_ptr<uint8_t>();
+  at::parallel_for(0, pieces, grain_of(pieces, x.numel(), elements_worth_waking), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t image = i / blocks, first = i % blocks * channels_of_a_block;
+      kernels().pooling.average_bytes(from + image * pixels * channels + first, pixels, channels,
+                                      std::min(channels_of_a_block, channels - first),
+                                      static_cast<float>(affine.scale), static_cast<float>(affine.zero_point),
+                                      to + image * channels + first);
+    }
+  });
+}
+
 // Of each image a pixel with the averages of its channels. With an affine the image is one of 8-bit numbers.
 at::Tensor average(const at::Tensor& x, at::MemoryFormat format, bool keepdim, const Affine* affine) {
-  const int64_t channels = x.size(1), image = x.numel() / x.size(0);
-  at::DimVector sizes{x.size(0), channels};
+  at::DimVector sizes{x.size(0), x.size(1)};
   if (keepdim) sizes.insert(sizes.end(), {1, 1});
   const at::Tensor y = empty_result(sizes, x.options().dtype(at::kFloat).memory_format(format));
   float* to = y.mutable_data_ptr<float>();
-  const PoolingKernels& kernels = runtime::kernels().pooling;
-  // In blocks of channels, so that one image is enough for all threads.
-  constexpr int64_t channels_of_a_block = 64;
-  const int64_t blocks = at::divup(channels, channels_of_a_block), pieces = x.size(0) * blocks;
-  at::parallel_for(0, pieces, grain_of(pieces, x.numel(), elements_worth_waking), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t at = i / blocks, first = i % blocks * channels_of_a_block;
-      const int64_t from = at * image + first, count = std::min(channels_of_a_block, channels - first);
-      float* result = to + at * channels + first;
-      if (affine) {
-        kernels.average_bytes(x.const_data_ptr<uint8_t>() + from, x.size(2) * x.size(3), channels, count,
-                              static_cast<float>(affine->scale), static_cast<float>(affine->zero_point), result);
-      } else {
-        kernels.average(x.const_data_ptr<float>() + from, x.size(2), x.size(3), channels, count, result);
-      }
-    }
-  });
+  affine ? average_bytes(x, *affine, to) : average_floats(x, to);
   return y;
 }
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from support import assert_same, why_aten
+from support import assert_same, own_thread_count, why_aten
 
 
 def pool(
@@ -382,6 +382,18 @@ def test_means_match_aten(channels, dims):
         assert why_aten(lambda: mean(x, dims)) is None  # noqa: B023
         assert_same(mean(x, dims), mean_of(x, dims))
         assert_same(mean(x, dims, False), x.mean(dims))
+
+
+@pytest.mark.parametrize("shape", [(1, 32, 112, 112), (2, 17, 50, 60), (1, 1152, 7, 7), (3, 96, 33, 20)])
+def test_means_are_the_same_for_any_number_of_threads(shape):
+    x = image(*shape)
+    with own_thread_count():
+        torch.set_num_threads(1)
+        alone = mean(x, [2, 3])
+        for threads in (2, 3, 7):
+            torch.set_num_threads(threads)
+            assert torch.equal(mean(x, [2, 3]), alone)
+    assert_same(alone, mean_of(x.double(), [2, 3]).float())
 
 
 @pytest.mark.parametrize("case", AVERAGES_LEFT_TO_ATEN.values(), ids=AVERAGES_LEFT_TO_ATEN.keys())
