@@ -235,9 +235,8 @@ void average_bytes(const at::Tensor& x, const Affine& affine, float* to) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t image = i / blocks, first = i % blocks * channels_of_a_block;
       kernels().pooling.average_bytes(from + image * pixels * channels + first, pixels, channels,
-                                      std::min(channels_of_a_block, channels - first),
-                                      static_cast<float>(affine.scale), static_cast<float>(affine.zero_point),
-                                      to + image * channels + first);
+                                      std::min(channels_of_a_block, channels - first), static_cast<float>(affine.scale),
+                                      static_cast<float>(affine.zero_point), to + image * channels + first);
     }
   });
 }
