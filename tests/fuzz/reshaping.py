@@ -91,9 +91,11 @@ def upsample(p: Program, v: Value) -> Value | None:
 
 @other(3)
 def rotary(p: Program, v: Value) -> Value | None:
-    if len(v.shape) < 2 or v.shape[-1] % 2 or v.dtype != "float32":
+    if len(v.shape) < 2 or v.shape[-1] < 2 or v.dtype != "float32":
         return None
-    x, half = v.name, v.shape[-1] // 2
+    width = v.shape[-1]
+    turned = 2 * (p.choose.integer(1, width // 2) if width % 2 or p.choose.chance(40) else width // 2)
+    x, half = f"{v.name}[..., :{turned}]" if turned < width else v.name, turned // 2
     exchanged = p.choose.pick(
         (
             f"torch.cat((-{x}[..., {half}:], {x}[..., :{half}]), dim=-1)",
@@ -101,7 +103,8 @@ def rotary(p: Program, v: Value) -> Value | None:
             f"torch.stack((-{x}[..., 1::2], {x}[..., ::2]), dim=-1).flatten(-2)",
         )
     )
-    return p.let(f"{x} * torch.sigmoid({x}) + {exchanged} * torch.tanh({x})", v.shape)
+    y = f"{x} * torch.sigmoid({x}) + {exchanged} * torch.tanh({x})"
+    return p.let(y if turned == width else f"torch.cat(({y}, {v.name}[..., {turned}:]), dim=-1)", v.shape)
 
 
 @other(6)
