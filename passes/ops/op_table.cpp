@@ -307,6 +307,7 @@ std::vector<Op> rows() {
   // Ops of ours.
   table.packed("convolution", with_operands);
   table.ops("ipex::padded_convolution_run", fresh, floating);
+  table.ops("ipex::unpacked_convolution", fresh);
   table.packed("linear", with_operands).also(hides_strides);
   table.packed("dynamic_linear", with_operands).also(float32_only);
   table.packed("weight_only_linear", with_operands).also(float32_only);
