@@ -6,13 +6,21 @@
 //            %b = aten::mul(%r, %sin)    %y = aten::add(%a, %b)
 //   after    %y = ipex::rotary(%x, %cos, %sin, "slices", -1, %half)
 //
-// and the same with aten::chunk, and with pairs of neighbours that are stacked. The op looks at sizes, dtypes and layouts
-// when it runs, and computes what was spelled out where the kernel can't. Declines when somebody reads a value in between, as
-// where a position is scaled.
+// and the same with aten::chunk, and with pairs of neighbours that are stacked. Where a part of each row is turned:
+//
+//   before   %f = aten::slice(%x, -1, 0, %n, 1)    %rest = aten::slice(%x, -1, %n, .., 1)
+//            %r = ipex::rotary(%f, ..)
+//            %y = aten::cat([%r, %rest], -1)
+//   after    %y = ipex::rotary(%x, .., %n, -1)
+//
+// The op looks at sizes, dtypes and layouts when it runs, and computes what was spelled out where the kernel can't. Declines
+// when somebody reads a value in between, as where a position is scaled.
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <limits>
 
+#include "aliasing.h"
+#include "graph_walk.h"
 #include "passes.h"
 #include "spelling.h"
 
@@ -47,6 +55,48 @@ Spelling becomes_rotary(Spelling spelling, const char* form) {
   });
 }
 
+// Not %f: its size may be asked for, and is not worth a refusal.
+std::optional<std::string> reason_against_part(const Node* cat, const Node* rotary, const Node* part,
+                                               const Node* rest) {
+  if (!equals(-1)(cat->input(1))) return "it does not join the last dimension";
+  if (rotary->output()->uses().size() > 1 || rest->output()->uses().size() > 1) {
+    return "another reader needs a value in between";
+  }
+  const auto is_same = [](const Value* a, const Value* b) {
+    return a == b || (torch::jit::toIValue(a) && torch::jit::toIValue(a) == torch::jit::toIValue(b));
+  };
+  const bool is_whole = part->input(0) == rest->input(0) && is_same(part->input(1), rest->input(1)) &&
+                        is_beginning(part->input(2)) && is_same(part->input(3), rest->input(2)) &&
+                        is_end(rest->input(3)) && equals(1)(part->input(4)) && equals(1)(rest->input(4));
+  return is_whole ? std::nullopt : std::optional("its parts are not those of a row");
+}
+
+bool fuse_parts(Context& context) {
+  static const OpName rotary_op("ipex::rotary"), slice("aten::slice");
+  const OverwrittenValues overwritten(context.graph);
+  bool changed = false;
+  for_each(context.graph, "aten::cat", [&](Node* cat) {
+    const Node* list = cat->input(0)->node();
+    if (list->kind() != c10::prim::ListConstruct || list->inputs().size() != 2) return;
+    Node *rotary = list->input(0)->node(), *rest = list->input(1)->node();
+    if (!rotary_op.is_of(rotary) || !slice.is_of(rest)) return;
+    Node* part = rotary->input(0)->node();
+    if (!slice.is_of(part)) return;
+    if (const auto reason = reason_against_part(cat, rotary, part, rest)) return context.declined(cat, *reason);
+    if (overwritten.contain(part->input(0))) return context.declined(cat, "something is overwritten");
+    const torch::jit::WithInsertPoint guard(rotary);
+    Node* made = context.graph->create(rotary->kind(), rotary->inputs());
+    made->replaceInput(0, part->input(0));
+    made->addInput(part->input(3));
+    made->addInput(part->input(1));
+    context.graph->insertNode(made);
+    context.applied(cat, "became ipex::rotary, of a part of each row");
+    replace(cat, made);
+    changed = true;
+  });
+  return changed;
+}
+
 bool run(Context& context) {
   static const std::vector<Spelling> spellings{
       becomes_rotary(spelled("%first = aten::slice(%x, %dim, %begin, %half, %step)\n"
@@ -71,7 +121,8 @@ bool run(Context& context) {
                          .declines_unless("two", equals(2), "its pairs are not neighbours")
                          .declines_unless("from", equals(-2), "it does not join pairs"),
                      "pairs")};
-  return rewrite_spellings(context, spellings);
+  const bool changed = rewrite_spellings(context, spellings);
+  return fuse_parts(context) || changed;
 }
 
 }  // namespace

@@ -307,6 +307,7 @@ std::vector<Op> rows() {
   // Ops of ours.
   table.packed("convolution", with_operands);
   table.ops("ipex::padded_convolution_run", fresh, floating);
+  table.ops("ipex::unpacked_convolution", fresh);
   table.packed("linear", with_operands).also(hides_strides);
   table.packed("dynamic_linear", with_operands).also(float32_only);
   table.packed("weight_only_linear", with_operands).also(float32_only);
@@ -344,7 +345,7 @@ std::vector<Op> rows() {
   table.ops("ipex::avg_pool3d", fresh, keeps_contiguous);
   table.ops("ipex::avg_pool1d", fresh);
   table.ops("ipex::upsample_nearest2d ipex::upsample_bilinear2d ipex::upsample_bicubic2d", fresh, any_layout);
-  table.ops("ipex::rotary", fresh);
+  table.ops("ipex::rotary ipex::rotary.partial", fresh);
   table.ops("ipex::sampled_sum", fresh, hides_strides);
   table.ops("ipex::adaptive_avg_pool2d", fresh, keeps_dtype | any_layout);
   table.ops("ipex::mean", fresh, keeps_dtype | any_layout | hides_strides);

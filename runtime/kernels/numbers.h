@@ -13,11 +13,18 @@ namespace ipex::runtime {
 
 enum class NumberFormat { floats, pairs };
 
+// Of a matrix of floats: whether it is multiplied on AMX's tiles (tile_product.h), and all its panels as tiles where it keeps
+// these.
+struct WeightTiles {
+  bool are_used = false;
+  const void* kept = nullptr;
+};
+
 struct PackedMatrix {
   NumberFormat format;
   const void* words;
-  int64_t depth;            // numbers of a column
-  bool fits_tiles = false;  // whether tile_product.h takes its numbers
+  int64_t depth;  // numbers of a column
+  WeightTiles tiles{};
 };
 
 }  // namespace ipex::runtime

@@ -90,10 +90,23 @@ def upsample(p: Program, v: Value) -> Value | None:
 
 
 @other(3)
-def rotary(p: Program, v: Value) -> Value | None:
-    if len(v.shape) < 2 or v.shape[-1] % 2 or v.dtype != "float32":
+def computed_filter(p: Program, v: Value) -> Value | None:
+    """A depthwise convolution whose weight is a part of an image."""
+    if len(v.shape) != 4 or v.dtype != "float32" or math.prod(v.shape) == 0:
         return None
-    x, half = v.name, v.shape[-1] // 2
+    channels, (down, across) = v.shape[1], (min(3, side) for side in v.shape[2:])
+    weight = f"torch.tanh({v.name}[:1, :, :{down}, :{across}].transpose(0, 1))"
+    result = (v.shape[2] + 3 - down, v.shape[3] + 3 - across)
+    return p.let(f"F.conv2d({v.name}, {weight}, padding=1, groups={channels})", (*v.shape[:2], *result))
+
+
+@other(3)
+def rotary(p: Program, v: Value) -> Value | None:
+    if len(v.shape) < 2 or v.shape[-1] < 2 or v.dtype != "float32":
+        return None
+    width = v.shape[-1]
+    turned = 2 * (p.choose.integer(1, width // 2) if width % 2 or p.choose.chance(40) else width // 2)
+    x, half = f"{v.name}[..., :{turned}]" if turned < width else v.name, turned // 2
     exchanged = p.choose.pick(
         (
             f"torch.cat((-{x}[..., {half}:], {x}[..., :{half}]), dim=-1)",
@@ -101,7 +114,8 @@ def rotary(p: Program, v: Value) -> Value | None:
             f"torch.stack((-{x}[..., 1::2], {x}[..., ::2]), dim=-1).flatten(-2)",
         )
     )
-    return p.let(f"{x} * torch.sigmoid({x}) + {exchanged} * torch.tanh({x})", v.shape)
+    y = f"{x} * torch.sigmoid({x}) + {exchanged} * torch.tanh({x})"
+    return p.let(y if turned == width else f"torch.cat(({y}, {v.name}[..., {turned}:]), dim=-1)", v.shape)
 
 
 @other(6)

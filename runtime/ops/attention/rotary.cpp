@@ -4,6 +4,8 @@
 //     form "slices":  r = cat([-x[half:], x[:half]]), along dimension `dim`, which is the last
 //     form "chunks":  r = cat([-b, a]) with a, b = x.chunk(2, dim)
 //     form "pairs":   r = stack([-x[1::2], x[::2]], -1).flatten(-2)
+//   ipex::rotary.partial(x, cos, sin, form, dim, half, turned, cut) -> y = cat([rotary(x[:turned], ..), x[turned:]], -1)
+//     where x is cut along the dimension `cut`
 //
 // The kernels take float32, bfloat16 and float16, cos and sin that are broadcast to x, and two halves of one size. Numbers of
 // 16 bits are rounded after each product and the sum, as eager rounds them. The result has the strides that eager would give
@@ -14,6 +16,8 @@
 #include <ATen/record_function.h>
 #include <torch/library.h>
 
+#include <array>
+#include <cstring>
 #include <limits>
 
 #include "kernels/kernels.h"
@@ -30,6 +34,41 @@ using at::Tensor;
 constexpr const char* slices = "slices";
 constexpr const char* chunks = "chunks";
 constexpr const char* pairs = "pairs";
+
+// The rows of several tensors of one shape, in order.
+template <size_t count>
+class Rows {
+ public:
+  static constexpr size_t most = Layout::most_dimensions;
+
+  // `strides` of each tensor, in bytes; those of dimensions that are repeated are 0. The last dimension is the row.
+  Rows(at::IntArrayRef sizes, const std::array<std::array<int64_t, most>, count>& strides, int64_t first)
+      : dimensions_(sizes.size() - 1), strides_(strides) {
+    for (size_t d = dimensions_; d-- > 0;) {
+      sizes_[d] = sizes[d];
+      at_[d] = first % sizes[d];
+      first /= sizes[d];
+      for (size_t t = 0; t < count; ++t) offsets_[t] += at_[d] * strides_[t][d];
+    }
+  }
+
+  int64_t offset(size_t tensor) const { return offsets_[tensor]; }
+
+  void next() {
+    for (size_t d = dimensions_; d-- > 0;) {
+      const bool is_last = ++at_[d] == sizes_[d];
+      for (size_t t = 0; t < count; ++t) offsets_[t] += is_last ? -(sizes_[d] - 1) * strides_[t][d] : strides_[t][d];
+      if (!is_last) return;
+      at_[d] = 0;
+    }
+  }
+
+ private:
+  size_t dimensions_;
+  std::array<int64_t, most> sizes_{}, at_{};
+  std::array<std::array<int64_t, most>, count> strides_;
+  std::array<int64_t, count> offsets_{};
+};
 
 struct Rotary {
   std::string_view form;
@@ -48,29 +87,30 @@ struct Rotary {
     return at::cat({-both[1], both[0]}, -1);
   }
 
-  const char* reason_for_aten(const Tensor& x, const Tensor& cos, const Tensor& sin) const {
+  // `turned` numbers of each row.
+  const char* reason_for_aten(const Tensor& x, const Tensor& cos, const Tensor& sin, int64_t turned) const {
     if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
     const at::ScalarType dtype = x.scalar_type();
     if (dtype != at::kFloat && dtype != at::kBFloat16 && dtype != at::kHalf) return "its input is of another dtype";
-    for (const Tensor& tensor : {x, cos, sin}) {
-      if (tensor.scalar_type() != dtype) return "its inputs are of several dtypes";
-      if (!is_plain_cpu(tensor)) return "an input is not a plain CPU tensor";
-      if (wants_gradient(tensor)) return "an input requires a gradient";
+    for (const Tensor* tensor : {&x, &cos, &sin}) {
+      if (tensor->scalar_type() != dtype) return "its inputs are of several dtypes";
+      if (!is_plain_cpu(*tensor)) return "an input is not a plain CPU tensor";
+      if (wants_gradient(*tensor)) return "an input requires a gradient";
     }
     const int64_t rank = x.dim();
     if (x.numel() == 0 || rank == 0 || rank > Layout::most_dimensions)
       return "its input is empty, or has many dimensions";
-    const int64_t size = x.size(-1);
     if (dim != -1 && dim != rank - 1) return "it does not turn pairs of the last dimension";
-    if (size % 2 != 0 || (form == slices && half != size / 2)) return "its halves differ in size";
+    if (turned < 2 || turned > x.size(-1)) return "it turns no part of a row";
+    if (turned % 2 != 0 || (form == slices && half != turned / 2)) return "its halves differ in size";
     if (x.suggest_memory_format() != at::MemoryFormat::Contiguous) return "its input is channels-last";
     if (x.stride(-1) != 1) return "its rows have gaps";
-    for (const Tensor& factor : {cos, sin}) {
-      if (factor.dim() == 0 || factor.dim() > rank || factor.size(-1) != size || factor.stride(-1) != 1) {
+    for (const Tensor* factor : {&cos, &sin}) {
+      if (factor->dim() == 0 || factor->dim() > rank || factor->size(-1) != turned || factor->stride(-1) != 1) {
         return "an angle is not given for each number of a row";
       }
-      for (int64_t i = 2; i <= factor.dim(); ++i) {
-        if (factor.size(-i) != 1 && factor.size(-i) != x.size(-i)) return "its input is broadcast";
+      for (int64_t i = 2; i <= factor->dim(); ++i) {
+        if (factor->size(-i) != 1 && factor->size(-i) != x.size(-i)) return "its input is broadcast";
       }
     }
     return nullptr;
@@ -97,13 +137,17 @@ struct Rotary {
     const bool is_as_new = layout.is_as_new();
     const Tensor y = empty_result(is_as_new ? layout.all_sizes() : at::IntArrayRef(x.numel()), x.options());
     if (!is_as_new) y.unsafeGetTensorImpl()->set_sizes_and_strides(layout.all_sizes(), layout.all_strides());
+    turn(x, cos, sin, x.size(-1), y);
+    return y;
+  }
 
+  // What is left of a row is copied.
+  void turn(const Tensor& x, const Tensor& cos, const Tensor& sin, int64_t turned, const Tensor& y) const {
     const RotaryKernels& all = kernels().rotary;
     const auto rotate = x.scalar_type() == at::kFloat      ? all.floats
                         : x.scalar_type() == at::kBFloat16 ? all.bfloat16
                                                            : all.float16;
-    // The strides of all four, in bytes; those of dimensions that are repeated are 0.
-    const int64_t rank = x.dim(), size = x.size(-1), rows = x.numel() / size;
+    const int64_t rank = x.dim(), rows = x.numel() / x.size(-1);
     const auto bytes = static_cast<int64_t>(x.element_size());
     std::array<std::array<int64_t, Layout::most_dimensions>, 4> strides{};
     const Tensor* tensors[] = {&x, &cos, &sin, &y};
@@ -117,19 +161,16 @@ struct Rotary {
     const auto *from = static_cast<const char*>(x.const_data_ptr()),
                *c = static_cast<const char*>(cos.const_data_ptr()), *s = static_cast<const char*>(sin.const_data_ptr());
     auto* to = static_cast<char*>(y.mutable_data_ptr());
+    const int64_t turned_bytes = turned * bytes, left_bytes = (x.size(-1) - turned) * bytes;
     constexpr int64_t numbers_worth_waking = 32768;
     at::parallel_for(0, rows, grain_of(rows, x.numel(), numbers_worth_waking), [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        int64_t offsets[4] = {}, index = row;
-        for (int64_t d = rank - 2; d >= 0; --d) {
-          const int64_t at = index % x.size(d);
-          index /= x.size(d);
-          for (size_t t = 0; t < 4; ++t) offsets[t] += at * strides[t][static_cast<size_t>(d)];
-        }
-        rotate(from + offsets[0], c + offsets[1], s + offsets[2], size, form == pairs, to + offsets[3]);
+      Rows<4> row(x.sizes(), strides, begin);
+      for (int64_t i = begin; i < end; ++i, row.next()) {
+        const char* own = from + row.offset(0);
+        rotate(own, c + row.offset(1), s + row.offset(2), turned, form == pairs, to + row.offset(3));
+        if (left_bytes > 0) std::memcpy(to + row.offset(3) + turned_bytes, own + turned_bytes, left_bytes);
       }
     });
-    return y;
   }
 };
 
@@ -137,14 +178,35 @@ Tensor rotary(const Tensor& x, const Tensor& cos, const Tensor& sin, std::string
   TORCH_CHECK(form == slices || form == chunks || form == pairs,
               "ipex::rotary: expected form slices, chunks or pairs, got ", form, ".");
   const Rotary rotary{form, dim, half};
-  const char* reason = rotary.reason_for_aten(x, cos, sin);
+  const char* reason = rotary.reason_for_aten(x, cos, sin, x.dim() > 0 ? x.size(-1) : 0);
   if (!reason) return rotary.run(x, cos, sin);
   RECORD_FUNCTION(c10::str("ipex::rotary in aten: ", reason), {});
   return at::add(at::mul(x, cos), at::mul(rotary.exchanged(x), sin));
 }
 
+Tensor rotary_of_part(const Tensor& x, const Tensor& cos, const Tensor& sin, std::string_view form, int64_t dim,
+                      int64_t half, int64_t turned, int64_t cut) {
+  const Rotary rotary_of_all{form, dim, half};
+  const char* reason = rotary_of_all.reason_for_aten(x, cos, sin, turned);
+  if (!reason && cut != -1 && cut != x.dim() - 1) reason = "it is cut along another dimension";
+  // The result has the format that all parts have.
+  if (!reason && x.slice(-1, turned).suggest_memory_format() != at::MemoryFormat::Contiguous) {
+    reason = "its input is channels-last";
+  }
+  if (!reason) {
+    const Tensor y = empty_result(x.sizes(), x.options());
+    rotary_of_all.turn(x, cos, sin, turned, y);
+    return y;
+  }
+  RECORD_FUNCTION(c10::str("ipex::rotary in parts: ", reason), {});
+  constexpr int64_t end = std::numeric_limits<int64_t>::max();
+  return at::cat({rotary(x.slice(cut, 0, turned), cos, sin, form, dim, half), x.slice(cut, turned, end)}, -1);
+}
+
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   m.def("rotary(Tensor x, Tensor cos, Tensor sin, str form, int dim, int half) -> Tensor", rotary);
+  m.def("rotary.partial(Tensor x, Tensor cos, Tensor sin, str form, int dim, int half, int turned, int cut) -> Tensor",
+        rotary_of_part);
 }
 
 }  // namespace

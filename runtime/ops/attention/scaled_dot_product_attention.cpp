@@ -13,6 +13,7 @@
 #include <ATen/record_function.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "memory/result_memory.h"
@@ -74,7 +75,10 @@ std::vector<HeadMask> added(const Mask& mask, const Tensor& query) {
   if (mask->scalar_type() == at::kFloat) return {{*mask, split}};
   const Tensor small = shrunk(*mask);
   if (mask->scalar_type() != at::kBool) return {{small.to(at::kFloat), split}};
-  return {{at::zeros(small.sizes(), at::kFloat).masked_fill_(small.logical_not(), -INFINITY), split}};
+  const Tensor bools = small.contiguous(), numbers = at::empty(small.sizes(), at::kFloat);
+  std::transform(bools.const_data_ptr<bool>(), bools.const_data_ptr<bool>() + bools.numel(),
+                 numbers.mutable_data_ptr<float>(), [](bool counts) { return counts ? 0.f : -INFINITY; });
+  return {{numbers, split}};
 }
 
 // Laid out as aten's: its fused kernel takes what empty_like gives, and its products are contiguous.

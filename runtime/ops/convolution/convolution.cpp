@@ -350,9 +350,8 @@ Tensor ConvolutionContext::run_product(const Tensor& input, const std::vector<Te
     });
     copy.multiply(rows, steps, result.data_ptr<float>());
   } else {
-    const bool by_tiles = gains_by_tiles(pixels, channels, output_channels(), parts_of_floats) &&
-                          fits_tiles(weight(), panels, output_channels());
-    multiply(product_of(rows, channels, panels, steps, result.data_ptr<float>(), by_tiles));
+    const WeightTiles tiles = tiles_for(pixels, weight(), panels, channels, output_channels());
+    multiply(product_of(rows, channels, panels, steps, result.data_ptr<float>(), tiles));
   }
   done = fused.count;
   return user_view(result, input, eager_layout);
@@ -376,6 +375,7 @@ Tensor ConvolutionContext::pixels_that_windows_see(const Tensor& image) const {
 
 std::string ConvolutionContext::describe_copies() const {
   if (const Bf16Weight* copy = weight().made<Bf16Weight>()) return copy->describe();
+  if (const std::string tiles = describe_tiles(weight()); !tiles.empty()) return tiles;
   const auto* rounded = weight().made<RoundedWeight>();
   return rounded && rounded->blocked ? c10::str(", bfloat16_copy=", rounded->blocked->desc().get_size(), " bytes") : "";
 }

@@ -142,9 +142,8 @@ bool LinearContext::multiplies_alone(int64_t rank) const {
 
 void LinearContext::multiply(const InputRows& rows, float* result) const { runtime::multiply(product(rows, result)); }
 
-bool LinearContext::gains_by_tiles(int64_t rows) const {
-  return runtime::gains_by_tiles(rows, input_width(), output_width(), parts_of_floats) &&
-         fits_tiles(weight(), *blocked_weight()->panels(), output_width());
+WeightTiles LinearContext::tiles_for(int64_t rows) const {
+  return runtime::tiles_for(rows, weight(), *blocked_weight()->panels(), input_width(), output_width());
 }
 
 RowsProduct LinearContext::product(const InputRows& rows, float* result) const {
@@ -152,7 +151,7 @@ RowsProduct LinearContext::product(const InputRows& rows, float* result) const {
   all.count = post_ops().size();
   KernelSteps::Room unused;  // it is for operands
   const ElementwiseSteps steps = steps_.of_call(all, bias(), output_width(), unused);
-  return product_of(rows, input_width(), *blocked_weight()->panels(), steps, result, gains_by_tiles(rows.count));
+  return product_of(rows, input_width(), *blocked_weight()->panels(), steps, result, tiles_for(rows.count));
 }
 
 void LinearContext::multiply(const InputRows& rows, const FusedPostOps& fused, const Bf16Weight* rounded,
@@ -160,8 +159,7 @@ void LinearContext::multiply(const InputRows& rows, const FusedPostOps& fused, c
   KernelSteps::Room room;
   const ElementwiseSteps steps = steps_.of_call(fused, bias(), output_width(), room);
   if (rounded) return rounded->multiply(rows, steps, result);
-  runtime::multiply(
-      product_of(rows, input_width(), *blocked_weight()->panels(), steps, result, gains_by_tiles(rows.count)));
+  runtime::multiply(product_of(rows, input_width(), *blocked_weight()->panels(), steps, result, tiles_for(rows.count)));
 }
 
 at::Tensor LinearContext::run_in_float(const at::Tensor& input, const std::vector<at::Tensor>& operands,
@@ -219,7 +217,7 @@ const Bf16Weight& LinearContext::rounded_weight() const {
 
 std::string LinearContext::describe_copies() const {
   const Bf16Weight* copy = weight().made<Bf16Weight>();
-  return copy ? copy->describe() : "";
+  return describe_tiles(weight()) + (copy ? copy->describe() : "");
 }
 
 at::Tensor LinearContext::run_own_kernel(const at::Tensor& input, const std::vector<at::Tensor>& operands,

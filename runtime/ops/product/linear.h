@@ -76,7 +76,7 @@ class LinearContext final : public PackedOp {
   std::unique_ptr<const BlockedWeight> pack(at::Tensor& weight) const override;
   bool has_own_kernels() const;
   // Whether so many rows are multiplied on tiles (ops/product/tile_product.h).
-  bool gains_by_tiles(int64_t rows) const;
+  WeightTiles tiles_for(int64_t rows) const;
   void multiply(const InputRows& rows, const FusedPostOps& fused, const Bf16Weight* rounded, float* result) const;
   const Bf16Weight& rounded_weight() const;
   // The packed weight of bfloat16, where a kernel of our own reads it faster than oneDNN's for so many rows.

@@ -59,16 +59,20 @@ void share_columns(std::span<const RowsProduct> works) {
 
 // On AMX's tiles.
 void multiply_in_parts(const RowsProduct& work) {
+  const void* tiles = work.matrix.tiles.kept;
+  const int64_t bytes = tiles ? bytes_of_panel_tiles(work.matrix.depth, work.panel_columns, parts_of_floats)
+                              : static_cast<int64_t>(sizeof(float)) * work.panel_size;
   const TileMatrix matrix{.depth = work.matrix.depth,
                           .panel_columns = work.panel_columns,
                           .parts = parts_of_floats,
                           .scales = nullptr,
                           .scale_stride = 0,
                           .blocks_of_a_group = 0,
-                          .source = work.matrix.words,
-                          .panel_bytes = static_cast<int64_t>(sizeof(float)) * work.panel_size,
+                          .source = tiles ? tiles : work.matrix.words,
+                          .panel_bytes = bytes,
                           .blocks_of_a_unit = 1,
-                          .fill = {}};
+                          .fill = {},
+                          .is_of_tiles = tiles != nullptr};
   const InputRows rows{work.rows, work.row_count, work.row_stride};
   multiply_by_tiles(rows, matrix, work.steps, work.result, [&](int64_t first, int64_t last) {
     kernels().many_rows.multiply(work, first, last, 0, at::divup(work.steps.columns, work.panel_columns));
@@ -147,11 +151,11 @@ bool can_multiply(const Panels& panels) {
 }
 
 RowsProduct product_of(const InputRows& rows, int64_t depth, const Panels& panels, const ElementwiseSteps& steps,
-                       float* result, bool fits_tiles) {
+                       float* result, const WeightTiles& tiles) {
   return {.rows = rows.first,
           .row_stride = rows.stride,
           .row_count = rows.count,
-          .matrix = {NumberFormat::floats, panels.data, depth, fits_tiles},
+          .matrix = {NumberFormat::floats, panels.data, depth, tiles},
           .panel_columns = panels.columns,
           .panel_size = panels.size,
           .steps = steps,
@@ -163,8 +167,8 @@ void multiply_side_by_side(std::span<const RowsProduct> works) {
   const auto has_panels_of_first = [&](const RowsProduct& work) {
     return work.panel_columns == works.front().panel_columns;
   };
-  const bool fit_tiles = works.front().matrix.fits_tiles;
-  if (fit_tiles || !std::all_of(works.begin(), works.end(), has_panels_of_first)) {
+  const bool is_on_tiles = works.front().matrix.tiles.are_used;
+  if (is_on_tiles || !std::all_of(works.begin(), works.end(), has_panels_of_first)) {
     for (const RowsProduct& work : works) multiply(work);
   } else if (works.front().row_count <= most_few_rows) {
     share_columns(works);
@@ -175,7 +179,7 @@ void multiply_side_by_side(std::span<const RowsProduct> works) {
 
 void multiply(const RowsProduct& work) {
   if (work.row_count <= most_few_rows) return share_columns({&work, 1});
-  if (work.matrix.fits_tiles) return multiply_in_parts(work);
+  if (work.matrix.tiles.are_used) return multiply_in_parts(work);
   if (work.matrix.format == NumberFormat::floats) return multiply_floats({&work, 1});
   return kernels().optional.pairs_product ? multiply_pairs(work) : multiply_widened(work);
 }

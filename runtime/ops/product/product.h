@@ -29,9 +29,9 @@ std::optional<InputRows> rows_of(const at::Tensor& tensor);
 bool can_multiply(const Panels& panels);
 
 // result = steps(rows . panels), where a row has `depth` elements. The result is dense. It may be where the operand of the
-// first step is, if that adds one of the result's shape. `fits_tiles`: many rows, and numbers that tile_product.h takes.
+// first step is, if that adds one of the result's shape.
 RowsProduct product_of(const InputRows& rows, int64_t depth, const Panels& panels, const ElementwiseSteps& steps,
-                       float* result, bool fits_tiles = false);
+                       float* result, const WeightTiles& tiles = {});
 
 // The product in general. Of many rows and pairs, both factors are rounded to bfloat16 where the CPU is fast at that, and
 // else the pairs are made floats.

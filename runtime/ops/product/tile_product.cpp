@@ -1,6 +1,7 @@
 #include "ops/product/tile_product.h"
 
 #include <ATen/Parallel.h>
+#include <c10/util/StringUtil.h>
 
 #include <algorithm>
 #include <atomic>
@@ -11,6 +12,7 @@
 
 #include "kernels/kernels.h"
 #include "memory/scratch.h"
+#include "memory/weight_memory.h"
 #include "threads/thread_count.h"
 
 namespace ipex::runtime {
@@ -61,14 +63,15 @@ class Part {
 
   // False where a row has numbers that tiles can't have: then nothing was written.
   bool multiply() const {
-    const bool splits_ahead = !matrix_.fill;
+    const bool has_tiles = matrix_.is_of_tiles, splits_ahead = !has_tiles && !matrix_.fill;
     const int64_t row_bytes = bytes_of_row_tiles(range_.size(), matrix_.depth),
-                  item_bytes =
-                      bytes_of_panel_tiles(blocks_of_an_item_ * tile_depth, matrix_.panel_columns, matrix_.parts),
+                  item_bytes = has_tiles ? 0
+                                         : bytes_of_panel_tiles(blocks_of_an_item_ * tile_depth, matrix_.panel_columns,
+                                                                matrix_.parts),
                   column_tiles = blocks_of_rows_ < blocks_ ? columns_.size() : panel_tiles(),
                   sum_bytes = blocks_of_an_item_ < blocks_ ? row_tiles_ * column_tiles * tile_bytes : 0,
                   float_rows =
-                      splits_ahead ? 0 : whole_units(blocks_of_an_item_, matrix_.blocks_of_a_unit) * tile_depth,
+                      matrix_.fill ? whole_units(blocks_of_an_item_, matrix_.blocks_of_a_unit) * tile_depth : 0,
                   float_bytes = static_cast<int64_t>(sizeof(float)) * matrix_.panel_columns * float_rows;
     const at::Tensor memory = scratch(row_bytes + 2 * item_bytes + sum_bytes + float_bytes);
     char* const row_memory = static_cast<char*>(memory.data_ptr());
@@ -81,14 +84,14 @@ class Part {
     Item item = first();
     if (splits_ahead) split(kernel, floats(item, tiles));
     while (item.exists()) {
-      if (!splits_ahead) matrix_.fill(panel(item), item.blocks.first, item.blocks.last, tiles, room);
+      if (matrix_.fill) matrix_.fill(panel(item), item.blocks.first, item.blocks.last, tiles, room);
       const Item next = after(item);
       const int64_t sums_before = blocks_of_rows_ < blocks_ ? item.columns.first - columns_.first : 0;
       kernel.multiply({.rows = row_memory,
                        .row_blocks = blocks_,
                        .first_row = range_.first,
                        .last_row = range_.last,
-                       .panel = tiles,
+                       .panel = has_tiles ? bytes(item).bytes : tiles,
                        .parts = matrix_.parts,
                        .first_block = item.blocks.first,
                        .last_block = item.blocks.last,
@@ -212,7 +215,7 @@ class BlocksLeftOut {
 std::vector<Range> multiply_range(const InputRows& rows, const TileMatrix& matrix, const ElementwiseSteps& steps,
                                   float* result, Range range) {
   constexpr int64_t products_worth_a_thread = 1 << 19;
-  const int64_t count = range.size(), unit = matrix.fill ? matrix.panel_columns : tile_columns;
+  const int64_t count = range.size(), unit = matrix.fill || matrix.is_of_tiles ? matrix.panel_columns : tile_columns;
   const int64_t threads =
       std::min<int64_t>(thread_count(), count * matrix.depth * steps.columns / products_worth_a_thread + 1);
   const Cut cut = cut_of(count, steps.columns, unit, threads);
@@ -238,9 +241,25 @@ std::vector<Range> multiply_range(const InputRows& rows, const TileMatrix& matri
   return left_out.get();
 }
 
-}  // namespace
+constexpr int64_t least_columns = 128;  // for fewer it doesn't pay to split the rows
 
-bool fits_tiles(const PackedWeight& weight, const Panels& panels, int64_t columns) {
+bool is_large_enough(int64_t depth, int64_t columns) {
+  constexpr int64_t least_elements = 1 << 14;
+  return depth >= tile_depth && depth * columns >= least_elements;
+}
+
+// To make tiles of a column takes as long as to multiply 57 rows by it: fewer rows than this wait for it.
+constexpr int64_t rows_that_hide_splitting = 96;
+
+// Tiles of a weight take one and a half times its memory. A third tile of rows that is half empty is not worth it.
+bool gains_by_kept_tiles(int64_t rows, int64_t depth, int64_t columns) {
+  constexpr int64_t most_elements = 1 << 19, least_rows = 48, nearly_two_tiles = 29;
+  return (rows >= least_rows || (rows >= nearly_two_tiles && rows <= 2 * tile_rows)) &&
+         rows < rows_that_hide_splitting && columns >= least_columns && is_large_enough(depth, columns) &&
+         depth * columns <= most_elements;
+}
+
+bool are_numbers_in_range(const PackedWeight& weight, const Panels& panels, int64_t columns) {
   struct Range {
     bool fits;
   };
@@ -251,13 +270,48 @@ bool fits_tiles(const PackedWeight& weight, const Panels& panels, int64_t column
   return weight.derived<Range>(look).fits;
 }
 
+// All panels of a weight. They are in no file: to read them takes as long as to make them.
+class KeptTiles {
+ public:
+  KeptTiles(const Panels& panels, int64_t depth, int64_t columns) {
+    const int64_t count = at::divup(columns, panels.columns),
+                  bytes = bytes_of_panel_tiles(depth, panels.columns, parts_of_floats);
+    memory_ = empty_weight({count * bytes}, at::kByte);
+    auto* const to = memory_.data_ptr<uint8_t>();
+    at::parallel_for(0, count, /*grain_size=*/1, [&](int64_t first, int64_t last) {
+      for (int64_t panel = first; panel < last; ++panel) {
+        kernels().optional.tile_product->split_panel(panels.data + panel * panels.size, panels.columns, depth,
+                                                     panels.columns, to + panel * bytes);
+      }
+    });
+  }
+
+  const void* data() const { return memory_.const_data_ptr(); }
+  int64_t bytes() const { return memory_.numel(); }
+
+ private:
+  at::Tensor memory_;
+};
+
+}  // namespace
+
 bool gains_by_tiles(int64_t rows, int64_t depth, int64_t columns, int64_t own_parts) {
-  if (!kernels().optional.tile_product) return false;
-  // For fewer columns it doesn't pay to split the rows.
-  const bool is_one = own_parts == 1;
-  const int64_t least_rows = is_one ? 12 : 96, least_columns = is_one ? 1 : 128;
-  constexpr int64_t least_elements = 1 << 14;
-  return rows >= least_rows && columns >= least_columns && depth >= tile_depth && depth * columns >= least_elements;
+  if (!kernels().optional.tile_product || !is_large_enough(depth, columns)) return false;
+  constexpr int64_t least_rows_of_one_part = 12;
+  return own_parts == 1 ? rows >= least_rows_of_one_part : rows >= rows_that_hide_splitting && columns >= least_columns;
+}
+
+WeightTiles tiles_for(int64_t rows, const PackedWeight& weight, const Panels& panels, int64_t depth, int64_t columns) {
+  const bool keeps = kernels().optional.tile_product && gains_by_kept_tiles(rows, depth, columns);
+  if (!keeps && !gains_by_tiles(rows, depth, columns, parts_of_floats)) return {};
+  if (!are_numbers_in_range(weight, panels, columns)) return {};
+  const auto make = [&] { return std::make_unique<const KeptTiles>(panels, depth, columns); };
+  return {.are_used = true, .kept = keeps ? weight.derived<KeptTiles>(make).data() : nullptr};
+}
+
+std::string describe_tiles(const PackedWeight& weight) {
+  const auto* tiles = weight.made<KeptTiles>();
+  return tiles ? c10::str(", tiles=", tiles->bytes(), " bytes") : "";
 }
 
 void multiply_by_tiles(const InputRows& rows, const TileMatrix& matrix, const ElementwiseSteps& steps, float* result,

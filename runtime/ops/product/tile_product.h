@@ -4,6 +4,8 @@
 
 #include <c10/util/FunctionRef.h>
 
+#include <string>
+
 #include "kernels/tile_product.h"
 #include "ops/product/product.h"
 #include "packed/packed_weight.h"
@@ -22,16 +24,21 @@ struct TileMatrix {
   // Depth may be cut at multiples of so many blocks.
   int64_t blocks_of_a_unit;
   // Writes the tiles of the blocks [first, last) of a panel. `room` has space for whole units as floats. There is none where
-  // the source is floats, which become tiles while others are multiplied.
+  // the source is tiles, or floats, which become tiles while others are multiplied.
   using Fill = c10::function_ref<void(int64_t panel, int64_t first, int64_t last, void* to, float* room)>;
   Fill fill;
+  bool is_of_tiles = false;  // whether the source is tiles
 };
 
 // Whether so many rows gain by it, beside kernels for floats. `own_parts` is that of the matrix.
 bool gains_by_tiles(int64_t rows, int64_t depth, int64_t columns, int64_t own_parts);
 
-// Whether tiles take the numbers of a float32 weight, which is looked at once.
-bool fits_tiles(const PackedWeight& weight, const Panels& panels, int64_t columns);
+// How so many float32 rows are multiplied by a float32 weight: whether by tiles, and by which, where the weight keeps some.
+// Whether tiles take its numbers is looked at once.
+WeightTiles tiles_for(int64_t rows, const PackedWeight& weight, const Panels& panels, int64_t depth, int64_t columns);
+
+// What a context says of tiles that its weight keeps. Empty for none.
+std::string describe_tiles(const PackedWeight& weight);
 
 // result = steps(rows . matrix). `multiply_floats` computes the rows that have numbers that tiles can't have, from the first
 // to the last of some.

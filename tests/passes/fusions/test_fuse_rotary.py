@@ -69,6 +69,59 @@ def test_declines(text, reason):
     assert_unchanged(NAME, text, reason=reason)
 
 
+def part(
+    first: str = "%x, %m1, %n0, %n4, %n1",
+    rest: str = "%x, %m1, %n4, %max, %n1",
+    listed: str = "%r, %e",
+    joined: str = "%m1",
+    **more: str,
+) -> str:
+    return graph_ir(
+        "%x : Tensor, %cos : Tensor, %sin : Tensor",
+        *CONSTANTS,
+        '%form : str = prim::Constant[value="slices"]()',
+        f"%f : Tensor = aten::slice({first})",
+        "%w : int = aten::size(%f, %m1)",
+        "%half : int = aten::floordiv(%w, %n2)",
+        f"%e : Tensor = aten::slice({rest})",
+        "%r : Tensor = ipex::rotary(%f, %cos, %sin, %form, %m1, %half)",
+        f"%l : Tensor[] = prim::ListConstruct({listed})",
+        f"%y : Tensor = aten::cat(%l, {joined})",
+        *more.get("behind", "").splitlines(),
+        returns=more.get("returns", "%y"),
+    )
+
+
+def test_fires_on_a_part_of_each_row():
+    result = assert_rewrites(NAME, part())
+    assert result.count("ipex::rotary") == 1
+    assert result.count("aten::cat") == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (part(first="%x, %m1, %n1, %n4, %n1"), "its parts are not those of a row"),
+        (part(first="%x, %m2, %n0, %n4, %n1"), "its parts are not those of a row"),
+        (part(rest="%x, %m2, %n4, %max, %n1"), "its parts are not those of a row"),
+        (part(first="%x, %m1, %n0, %n4, %n2"), "its parts are not those of a row"),
+        (part(rest="%x, %m1, %n2, %max, %n1"), "its parts are not those of a row"),
+        (part(rest="%x, %m1, %n4, %n4, %n1"), "its parts are not those of a row"),
+        (part(rest="%cos, %m1, %n4, %max, %n1"), "its parts are not those of a row"),
+        (part(joined="%m2"), "it does not join the last dimension"),
+        (part(behind="%t : Tensor[] = prim::ListConstruct(%y, %r)", returns="%t"), "another reader needs a value"),
+        (part(behind="%t : Tensor = aten::add_(%x, %y, %n1)"), "something is overwritten"),
+    ],
+)
+def test_declines_parts(text, reason):
+    assert_unchanged(NAME, text, reason=reason)
+
+
+@pytest.mark.parametrize("listed", ["%e, %r", "%r, %e, %e", "%r, %cos"])
+def test_leaves_other_concatenations(listed):
+    assert_unchanged(NAME, part(listed=listed), reason=None)
+
+
 def rotate_half(x):
     half = x.shape[-1] // 2
     return torch.cat((-x[..., half:], x[..., :half]), dim=-1)
@@ -106,6 +159,25 @@ def test_matches_eager(tmp_path, rotate):
     x = torch.randn(2, 9, 24)
     optimized = check_against_eager(Attention(rotate), x, also=(x[:, :1], torch.randn(1, 40, 24)))
     assert kinds(optimized)["ipex::rotary"] == 2
+    assert_round_trip(optimized, tmp_path, x)
+
+
+class Partial(Attention):
+    """The first four numbers of eight are turned, as in GPT-NeoX."""
+
+    def turned(self, x):
+        heads = x.view(x.size(0), x.size(1), 3, 8).transpose(1, 2)
+        cos, sin = self.cos[: x.size(1), :4], self.sin[: x.size(1), :4]
+        first, rest = heads[..., : cos.shape[-1]], heads[..., cos.shape[-1] :]
+        return torch.cat((first * cos + self.rotate(first) * sin, rest), dim=-1)
+
+
+@pytest.mark.parametrize("rotate", [rotate_half, rotate_chunks, rotate_pairs])
+def test_parts_match_eager(tmp_path, rotate):
+    x = torch.randn(2, 9, 24)
+    optimized = check_against_eager(Partial(rotate), x, also=(x[:, :1], torch.randn(1, 40, 24)))
+    assert kinds(optimized)["ipex::rotary"] == 2
+    assert kinds(optimized)["ipex::cat"] == kinds(optimized)["aten::cat"] == 0
     assert_round_trip(optimized, tmp_path, x)
 
 

@@ -47,6 +47,57 @@ def test_matches_eager(dtype, form, size):
             assert_same(rotary(x, cos, sin, form), spelled_out(x, cos, sin, form), tolerance)
 
 
+def partial(x: Tensor, cos: Tensor, sin: Tensor, form: str, turned: int, cut: int = -1) -> Tensor:
+    half = x.narrow(cut, 0, turned).size(-1) // 2
+    return torch.ops.ipex.rotary(x, cos, sin, form, -1, half, turned, cut)
+
+
+def partial_spelled_out(x: Tensor, cos: Tensor, sin: Tensor, form: str, turned: int, cut: int = -1) -> Tensor:
+    first, rest = x.narrow(cut, 0, turned), x.narrow(cut, turned, x.size(cut) - turned)
+    return torch.cat((spelled_out(first, cos, sin, form), rest), -1)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("size", "turned"), [(5, 2), (64, 16), (80, 32), (33, 20), (12, 12)])
+def test_parts_of_rows_match_eager(dtype, form, size, turned):
+    tolerance = 1e-6 if dtype == torch.float32 else 0
+    tokens = torch.randn(2, 7, 3, size).to(dtype)
+    heads = torch.randn(2, 3, 7, size + 8).to(dtype)[..., 4:-4]
+    for x in (tokens, tokens.transpose(1, 2), heads, tokens[:1, :1].transpose(1, 2), tokens[0, 0], tokens[:, :, :1]):
+        for shape in ((*x.shape[:-1], turned), (x.size(-2), turned), (turned,)):
+            cos, sin = angles(*shape, dtype=dtype)
+            assert why_aten(lambda: partial(x, cos, sin, form, turned)) is None  # noqa: B023
+            assert_same(partial(x, cos, sin, form, turned), partial_spelled_out(x, cos, sin, form, turned), tolerance)
+
+
+def test_parts_that_are_left_to_aten():
+    x = torch.randn(2, 3, 4, 10)
+    cos, sin = angles(4, 6)
+
+    def why(x: Tensor, turned: int = 6, cut: int = -1, cos: Tensor = cos, sin: Tensor = sin) -> str | None:
+        expected = partial_spelled_out(x, cos, sin, "slices", turned, cut)
+        assert_same(partial(x, cos, sin, "slices", turned, cut), expected, 1e-6)
+        return why_aten(lambda: partial(x, cos, sin, "slices", turned, cut))
+
+    assert why(x, cut=3) is None
+    assert why(x.double()) == "its input is of another dtype"
+    assert why(x.to(memory_format=torch.channels_last)) == "its input is channels-last"
+    assert why(x[:0]) == "its input is empty, or has many dimensions"
+    square = torch.randn(4, 6)
+    assert why(square, turned=2, cut=0, cos=cos[:1], sin=sin[:1]) is None  # each part by itself
+
+
+def test_threads_give_the_same_parts():
+    x = torch.randn(2, 40, 12, 64).transpose(1, 2)
+    cos, sin = angles(40, 24)
+    with own_thread_count():
+        torch.set_num_threads(1)
+        alone = partial(x, cos, sin, "slices", 24)
+        torch.set_num_threads(5)
+        assert torch.equal(partial(x, cos, sin, "slices", 24), alone)
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_nan_and_infinity(form):
     x = torch.randn(3, 8)

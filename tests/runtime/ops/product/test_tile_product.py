@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,7 +14,7 @@ from support import optimized_for, own_thread_count, primitive_count
 
 pytestmark = pytest.mark.skipif(not ipex.isa.has_amx(), reason="AMX is not used")
 
-ROWS = [96, 97, 128, 130, 300]
+ROWS = [32, 48, 50, 95, 96, 97, 128, 130, 300]
 
 
 @pytest.fixture(autouse=True)
@@ -62,15 +64,16 @@ def test_weights_of_few_bits(rows, dtype, group_size, symmetric):
 
 
 @pytest.mark.parametrize("odd", [float("nan"), float("inf"), -float("inf"), 3e38, 1e-30, 1e-40])
-def test_rows_that_tiles_can_not_have(odd):
+@pytest.mark.parametrize("rows", [60, 100])
+def test_rows_that_tiles_can_not_have(odd, rows):
     """They are computed as floats, and those beside them change in no bit."""
-    model, x = nn.Linear(256, 200).eval(), torch.randn(100, 256)
+    model, x = nn.Linear(256, 200).eval(), torch.randn(rows, 256)
     linear, quantized = optimized_for(model, x), ipex.quantization.weight_only(model, x, dtype="int4")
     clean = [linear(x), quantized(x)]
-    for row in (0, 17, 18, 99):
+    for row in (0, 17, 18, rows - 1):
         x[row] = 0
         x[row, 5] = odd
-    beside = [row for row in range(100) if row not in (0, 17, 18, 99)]
+    beside = [row for row in range(rows) if row not in (0, 17, 18, rows - 1)]
     for call, y in zip((linear, quantized), clean):
         assert torch.equal(call(x)[beside], y[beside])
     torch.testing.assert_close(linear(x), model(x), rtol=1e-5, atol=1e-5, equal_nan=True)
@@ -97,11 +100,48 @@ def test_rows_that_tiles_can_not_have_are_added_to_a_residual_once(threads):
 
 
 @pytest.mark.parametrize("odd", [float("nan"), float("inf"), 3e38, -1e30])
-def test_weights_that_tiles_can_not_have(odd):
-    model, x = nn.Linear(256, 200).eval(), torch.randn(100, 256)
+@pytest.mark.parametrize("rows", [64, 100])
+def test_weights_that_tiles_can_not_have(odd, rows):
+    model, x = nn.Linear(256, 200).eval(), torch.randn(rows, 256)
     model.weight[7, 9] = odd
     y = optimized_for(model, x)(x)
     torch.testing.assert_close(y, model(x), rtol=1e-5, atol=1e-5 * (abs(odd) if abs(odd) < 1e31 else 1), equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("rows", "inputs", "outputs", "bytes_"),
+    [
+        (64, 256, 200, 256 * 256 * 6),
+        (30, 256, 1024, 256 * 1024 * 6),
+        (95, 300, 128, 320 * 128 * 6),
+        (28, 256, 256, 0),
+        (40, 256, 256, 0),
+        (96, 256, 256, 0),
+        (64, 256, 120, 0),
+        (64, 100, 130, 0),
+        (64, 768, 768, 0),
+    ],
+)
+def test_small_weights_of_some_rows_keep_tiles(rows, inputs, outputs, bytes_):
+    model, x = nn.Linear(inputs, outputs).eval(), torch.randn(rows, inputs)
+    optimized = optimized_for(model, x)
+    y = optimized(x)
+    assert error(y, x, model.weight, model.bias) < 16
+    kept = re.findall(r"tiles=(\d+) bytes", optimized.packed_0.describe())
+    assert kept == ([str(bytes_)] if bytes_ else [])
+    many = torch.cat([x, torch.randn(200, inputs)])
+    torch.testing.assert_close(optimized(many)[:rows], y, rtol=1e-5, atol=1e-5)
+
+
+def test_kept_tiles_come_anew_after_loading(tmp_path):
+    model, x = nn.Linear(256, 256).eval(), torch.randn(64, 256)
+    optimized = optimized_for(model, x)
+    y = optimized(x)
+    optimized.save(tmp_path / "model.pt")
+    loaded = ipex.load(tmp_path / "model.pt")
+    assert "tiles=" not in loaded.packed_0.describe()
+    assert torch.equal(loaded(x), y)
+    assert "tiles=" in loaded.packed_0.describe()
 
 
 def test_tiny_weights():
@@ -185,8 +225,9 @@ def test_a_residual_of_skipped_pixels():
     assert torch.equal(x, before)
 
 
-def test_neither_calls_nor_threads_change_a_bit():
-    model, x = nn.Linear(700, 900).eval(), torch.randn(300, 700)
+@pytest.mark.parametrize("rows", [64, 300])
+def test_neither_calls_nor_threads_change_a_bit(rows):
+    model, x = nn.Linear(700, 700).eval(), torch.randn(rows, 700)
     calls = [optimized_for(model, x), ipex.quantization.weight_only(model, x, dtype="int4")]
     results = [call(x) for call in calls]
     with own_thread_count():

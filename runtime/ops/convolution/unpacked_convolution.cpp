@@ -1,0 +1,115 @@
+// Convolutions whose weight a model computes, as mixtures of experts and dynamic filters do: nothing can be packed ahead.
+//
+//   ipex::unpacked_convolution(x, weight, bias, stride, padding, dilation, groups, of_batches) -> Tensor
+//     aten::conv2d, or with `of_batches` aten::_convolution, which takes no image without a batch
+//
+// The kernel of depthwise convolutions asks little of a weight: it is put into order in each call. The image is made
+// channels-last, and the result contiguous again, as eager gives it. All else is aten's; a profiler shows the reason.
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/record_function.h>
+#include <torch/library.h>
+
+#include "memory/result_memory.h"
+#include "ops/convolution/convolution_strips.h"
+#include "packed/call_conditions.h"
+#include "packed/memory_format.h"
+
+namespace ipex::runtime {
+namespace {
+
+using at::IntArrayRef;
+using at::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+
+struct Geometry {
+  IntArrayRef stride, padding, dilation;
+  int64_t groups;
+
+  int64_t result_size(const Tensor& x, const Tensor& weight, size_t i) const {
+    const auto dimension = static_cast<int64_t>(2 + i);
+    return (x.size(dimension) + 2 * padding[i] - weight.size(dimension)) / stride[i] + 1;
+  }
+
+  const char* reason_for_aten(const Tensor& x, const Tensor& weight, const OptionalTensor& bias) const {
+    if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
+    for (const Tensor& tensor : {x, weight, bias.value_or(x)}) {
+      if (!is_plain_cpu_float(tensor)) return "an input is no plain CPU tensor of float32";
+      if (wants_gradient(tensor)) return "an input requires a gradient";
+    }
+    if (x.dim() != 4 || weight.dim() != 4 || stride.size() != 2 || padding.size() != 2 || dilation.size() != 2) {
+      return "it is not of images in batches";
+    }
+    const int64_t channels = x.size(1);
+    if (groups != channels || weight.size(0) != channels || weight.size(1) != 1 || channels < 2) {
+      return "it is not depthwise";
+    }
+    if (bias && (bias->dim() != 1 || bias->size(0) != channels || !bias->is_contiguous())) return "its bias is another";
+    for (size_t i = 0; i < 2; ++i) {
+      if (dilation[i] != 1 || stride[i] < 1 || padding[i] < 0) return "its windows have gaps, or its image is cut";
+      if (x.size(static_cast<int64_t>(2 + i)) + 2 * padding[i] < weight.size(static_cast<int64_t>(2 + i))) {
+        return "its window is larger than the image";
+      }
+    }
+    if (x.numel() == 0 || weight.numel() == 0) return "an input is empty";
+    constexpr int64_t most_elements = 160 << 10;  // of more, the copies cost what the kernel gains
+    if (x.numel() > most_elements) return "its image is large";
+    const auto contiguous = at::MemoryFormat::Contiguous;
+    if (x.suggest_memory_format() != contiguous || weight.suggest_memory_format() != contiguous) {
+      return "an input is channels-last";
+    }
+    return nullptr;
+  }
+
+  Tensor depthwise(const Tensor& x, const Tensor& weight, const OptionalTensor& bias) const {
+    const Tensor image = contiguous_result(x, at::MemoryFormat::ChannelsLast),
+                 windows = contiguous_result(weight.squeeze(1).permute({1, 2, 0}));
+    const int64_t channels = x.size(1), height = result_size(x, weight, 0), width = result_size(x, weight, 1);
+    const Tensor result =
+        empty_result({x.size(0), channels, height, width}, x.options().memory_format(at::MemoryFormat::ChannelsLast));
+    convolve({.image = image.const_data_ptr<float>(),
+              .images = x.size(0),
+              .height = x.size(2),
+              .width = x.size(3),
+              .image_channels = channels,
+              .expand = std::nullopt,
+              .channels = channels,
+              .weights = windows.const_data_ptr<float>(),
+              .window_height = weight.size(2),
+              .window_width = weight.size(3),
+              .stride_down = stride[0],
+              .stride = stride[1],
+              .padding_top = padding[0],
+              .padding_left = padding[1],
+              .steps = {.bias = bias ? bias->const_data_ptr<float>() : nullptr,
+                        .first = nullptr,
+                        .count = 0,
+                        .columns = channels},
+              .project = std::nullopt,
+              .result = result.mutable_data_ptr<float>(),
+              .result_height = height,
+              .result_width = width});
+    return with_format(result, at::MemoryFormat::Contiguous);
+  }
+};
+
+Tensor unpacked_convolution(const Tensor& x, const Tensor& weight, const OptionalTensor& bias, IntArrayRef stride,
+                            IntArrayRef padding, IntArrayRef dilation, int64_t groups, bool of_batches) {
+  const Geometry geometry{stride, padding, dilation, groups};
+  const char* reason = geometry.reason_for_aten(x, weight, bias);
+  if (!reason) return geometry.depthwise(x, weight, bias);
+  RECORD_FUNCTION(c10::str("ipex::unpacked_convolution in aten: ", reason), {});
+  if (!of_batches) return at::conv2d(x, weight, bias, stride, padding, dilation, groups);
+  const std::vector<int64_t> none(stride.size(), 0);
+  return at::convolution(x, weight, bias, stride, padding, dilation, /*transposed=*/false, none, groups);
+}
+
+TORCH_LIBRARY_FRAGMENT(ipex, m) {
+  m.def(
+      "unpacked_convolution(Tensor x, Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] dilation, "
+      "int groups, bool of_batches) -> Tensor",
+      unpacked_convolution);
+}
+
+}  // namespace
+}  // namespace ipex::runtime
