@@ -8,11 +8,13 @@ namespace ipex::passes {
 // canonicalize
 Pass read_rounding();
 Pass spell_out_encoder_layers();
-Pass rename_concatenations();
+Pass rename_synonyms();
 Pass share_subexpressions();
 Pass simplify_sizes();
+Pass read_known_sizes();
 Pass split_ternary();
 Pass rewrite_as_linear();
+Pass rewrite_einsum();
 Pass flatten_before_linear();
 Pass remove_in_place_activations();
 Pass simplify_embedding_bag();
@@ -30,6 +32,7 @@ Pass prepack_gru();
 // fold
 Pass remove_dropout();
 Pass simplify_transposes();
+Pass remove_idle_copies();
 Pass remove_idle_slices();
 Pass simplify_views();
 Pass remove_idle_conversions();
@@ -79,6 +82,7 @@ Pass quantize_recurrent();
 Pass quantize_embeddings();
 
 // finalize
+Pass lay_out_elementwise();
 Pass lower_precision();
 Pass lower_attention();
 Pass pin_attention();

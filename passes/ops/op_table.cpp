@@ -335,6 +335,7 @@ std::vector<Op> rows() {
       .left(not_taken);
   table.ops("ipex::elementwise", fresh, rounds);
   table.ops("ipex::elementwise.several", fresh);
+  table.ops("ipex::contiguous_elementwise", fresh, hides_strides);
   table.ops("ipex::add_layer_norm.bytes ipex::layer_norm.bytes ipex::cat_batch_norm.bytes ipex::elementwise.bytes",
             fresh);
   table.ops("ipex::cat", fresh, chooses | joins | any_layout);
@@ -357,6 +358,7 @@ std::vector<Op> rows() {
   table.ops("ipex::vector_norm ipex::sum", fresh, hides_strides | reads_any_layout);
   table.ops("ipex::mix_channels", fresh, float32_only);
   table.ops("ipex::baddbmm_term ipex::einsum_factor ipex::einsum_factor.sizes", maybe_view);
+  table.ops("ipex::einsum_operand", maybe_view, keeps_dtype | takes_sizes_of_second);
   table.ops("ipex::channel_shuffle", maybe_view, contiguous_in_eager);
   table.ops("ipex::to_channels_last ipex::restore_layout", maybe_view, chooses);
   table.ops("ipex::rearrange", maybe_view, chooses | keeps_dtype);
