@@ -54,6 +54,7 @@ Pass fuse_cat_batch_norm();
 Pass fuse_elementwise();
 Pass fuse_cached_attention();
 Pass rewrite_cat();
+Pass rewrite_roll();
 Pass rewrite_attention();
 Pass rewrite_group_norm();
 Pass rewrite_layer_norm();

@@ -339,6 +339,7 @@ std::vector<Op> rows() {
   table.ops("ipex::add_layer_norm.bytes ipex::layer_norm.bytes ipex::cat_batch_norm.bytes ipex::elementwise.bytes",
             fresh);
   table.ops("ipex::cat", fresh, chooses | joins | any_layout);
+  table.ops("ipex::roll", fresh);
   table.ops("ipex::max_pool2d", fresh, chooses | keeps_dtype | any_layout);
   table.ops("ipex::max_pool3d", fresh, chooses | any_layout);
   table.ops("ipex::avg_pool2d", fresh, keeps_dtype | any_layout);

@@ -31,6 +31,7 @@ def view(p: Program, v: Value) -> Value | None:
             (f"{n}.permute({', '.join(map(str, (0, *range(2, rank), 1)))})", (s[0], *s[2:], s[1])),
             (f"{n}.select(1, 0)", (s[0], *s[2:])),
             (f"{n}.narrow(1, 0, 1)", (s[0], 1, *s[2:])),
+            (f"torch.roll({n}, (2, -1), (1, -1))", s),
             (f"{n}.mean(-1)", s[:-1]),
             (f"{n}.sum(1, keepdim=True)", (s[0], 1, *s[2:])),
         ]
