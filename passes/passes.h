@@ -90,6 +90,7 @@ Pass pin_attention();
 Pass pin_math_mode();
 Pass restore_in_place();
 Pass fold_computed_padding();
+Pass rewrite_pad();
 Pass chain_convolutions();
 Pass chain_linears();
 Pass join_linears();

@@ -105,8 +105,8 @@ const std::vector<Phase>& phases() {
       {{lay_out_elementwise()}},
       // After all that edits the nodes of a layer, its dtype and its math mode included.
       // prepack_grouped_linear as late: its layers have no run op of their own, which passes before would look for.
-      {{fold_computed_padding(), chain_linears(), join_linears(), chain_convolutions(), share_embedding_weight(),
-        prepack_grouped_linear()}},
+      {{fold_computed_padding(), rewrite_pad(), chain_linears(), join_linears(), chain_convolutions(),
+        share_embedding_weight(), prepack_grouped_linear()}},
       {{explain_leftovers()}},
   };
   return phases;

@@ -340,6 +340,7 @@ std::vector<Op> rows() {
             fresh);
   table.ops("ipex::cat", fresh, chooses | joins | any_layout);
   table.ops("ipex::roll", fresh);
+  table.ops("ipex::pad", maybe_view, reads_any_layout);
   table.ops("ipex::max_pool2d", fresh, chooses | keeps_dtype | any_layout);
   table.ops("ipex::max_pool3d", fresh, chooses | any_layout);
   table.ops("ipex::avg_pool2d", fresh, keeps_dtype | any_layout);

@@ -42,6 +42,7 @@ def view(p: Program, v: Value) -> Value | None:
             (f"{n}.contiguous(memory_format=torch.channels_last)", s),
             (f"{n}.flatten(2).transpose(1, 2)", (s[0], s[2] * s[3], s[1])),
             (f"F.pad({n}, (1, 0, 2, 1))", (s[0], s[1], s[2] + 3, s[3] + 1)),
+            (f"F.pad({n}, (0, 0, 0, -{n}.size(2) % {s[2]}))", s),
         ]
         if s[1] % 2 == 0:
             shuffle = (
