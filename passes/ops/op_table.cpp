@@ -232,9 +232,11 @@ std::vector<Op> rows() {
   table.ops("rand_like randn_like", fresh, needs_strides);
   table.ops(
       "arange arange.start arange.start_step zeros ones full empty.memory_format zeros_like ones_like full_like "
-      "empty_like new_zeros new_ones new_full new_empty linspace eye rand randn tensor "
+      "empty_like linspace eye rand randn tensor "
       "tensor.float tensor.int tensor.bool scalar_tensor prim::NumToTensor.Scalar _shape_as_tensor",
       fresh);
+  // Of its sizes and dtype, whatever strides the tensor has.
+  table.ops("new_zeros new_ones new_full new_empty", fresh, hides_strides);
 
   // Views.
   table.ops("view", view, chooses | keeps_dtype | keeps_contiguous | reshapes | needs_strides);
