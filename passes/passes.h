@@ -8,11 +8,13 @@ namespace ipex::passes {
 // canonicalize
 Pass read_rounding();
 Pass spell_out_encoder_layers();
-Pass rename_concatenations();
+Pass rename_synonyms();
 Pass share_subexpressions();
 Pass simplify_sizes();
+Pass read_known_sizes();
 Pass split_ternary();
 Pass rewrite_as_linear();
+Pass rewrite_einsum();
 Pass flatten_before_linear();
 Pass remove_in_place_activations();
 Pass simplify_embedding_bag();
@@ -30,6 +32,7 @@ Pass prepack_gru();
 // fold
 Pass remove_dropout();
 Pass simplify_transposes();
+Pass remove_idle_copies();
 Pass remove_idle_slices();
 Pass simplify_views();
 Pass remove_idle_conversions();
@@ -52,6 +55,7 @@ Pass fuse_elementwise();
 Pass fuse_cached_attention();
 Pass rewrite_cat();
 Pass rewrite_convolution();
+Pass rewrite_roll();
 Pass rewrite_attention();
 Pass rewrite_group_norm();
 Pass rewrite_layer_norm();
@@ -80,12 +84,14 @@ Pass quantize_recurrent();
 Pass quantize_embeddings();
 
 // finalize
+Pass lay_out_elementwise();
 Pass lower_precision();
 Pass lower_attention();
 Pass pin_attention();
 Pass pin_math_mode();
 Pass restore_in_place();
 Pass fold_computed_padding();
+Pass rewrite_pad();
 Pass chain_convolutions();
 Pass chain_linears();
 Pass join_linears();

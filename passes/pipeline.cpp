@@ -35,12 +35,16 @@ const std::vector<Phase>& phases() {
           read_rounding(),
           spell_out_encoder_layers(),
           simplify_sizes(),
-          rename_concatenations(),
+          rename_synonyms(),
+          // After both: of integers, and of transposes by their names.
+          read_known_sizes(),
           // Dropout stands between ops that belong together, and hides that its result is its input: see aliasing.h.
           remove_dropout(),
           remove_in_place_activations(),
           // After them: neither dropout nor what overwrites is computed now, as in the tables of relative positions.
           share_subexpressions(),
+          // Sizes that pieces are cut by are shared values by then.
+          remove_idle_copies(),
           // Looks for constants, which views of parameters are by then.
           split_ternary(),
           simplify_transposes(),
@@ -48,6 +52,8 @@ const std::vector<Phase>& phases() {
           remove_idle_slices(),
           remove_idle_conversions(),
           rewrite_as_linear(),
+          // Of activations; with a constant matrix it is a linear by now.
+          rewrite_einsum(),
           flatten_before_linear(),
           simplify_embedding_bag(),
           // After dropout is gone, which may stand inside a spelling; before the fusions, which know the ops only.
@@ -91,15 +97,16 @@ const std::vector<Phase>& phases() {
       {{join_rearrangements()}},
       // After the last fold_casts, which stops where anything is overwritten.
       // Ops of one kind that our kernels compute for some calls: every pass before knows them by one name.
-      {{restore_in_place(), rewrite_pooling(), rewrite_upsample(), rewrite_sums(), rewrite_cat(), rewrite_attention(),
-        rewrite_layer_norm(), rewrite_convolution()}},
+      {{restore_in_place(), rewrite_pooling(), rewrite_upsample(), rewrite_sums(), rewrite_cat(), rewrite_roll(),
+        rewrite_attention(), rewrite_layer_norm(), rewrite_convolution()}},
       {{pin_attention(), fuse_cached_attention()}},
       // carry_bytes knows our own max_pool2d, which takes 8-bit numbers.
       {{pad_bytes(), carry_bytes(), read_bytes()}},
+      {{lay_out_elementwise()}},
       // After all that edits the nodes of a layer, its dtype and its math mode included.
       // prepack_grouped_linear as late: its layers have no run op of their own, which passes before would look for.
-      {{fold_computed_padding(), chain_linears(), join_linears(), chain_convolutions(), share_embedding_weight(),
-        prepack_grouped_linear()}},
+      {{fold_computed_padding(), rewrite_pad(), chain_linears(), join_linears(), chain_convolutions(),
+        share_embedding_weight(), prepack_grouped_linear()}},
       {{explain_leftovers()}},
   };
   return phases;

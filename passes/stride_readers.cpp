@@ -49,6 +49,8 @@ bool is_layer_norm(const Node* node) {
 bool StrideReaders::see(const Use& use) const {
   const Op* op = op_of(use.user);
   if (reads_only_sizes(use)) return false;
+  // What is overwritten keeps its strides, whatever it is overwritten with.
+  if (op && use.offset > 0 && op->memory == Memory::itself && op->writes == Writes::elements) return false;
   const auto further = passed_on(use);
   if (!further.empty()) {
     return std::any_of(further.begin(), further.end(), [&](const Value* value) { return see(value); });

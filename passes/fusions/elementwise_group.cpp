@@ -29,6 +29,22 @@ bool is_faster(const NodeAsPostOp& op) {
   return faster.count(op.post_op.substr(0, op.post_op.find('('))) > 0;
 }
 
+// Whether the value is repeated along a dimension that it does not have.
+bool is_spread(const Value* value) {
+  static const OpName slice("aten::slice"), unsqueeze("aten::unsqueeze");
+  while (slice.is_of(value->node())) value = value->node()->input(0);
+  return unsqueeze.is_of(value->node());
+}
+
+// As the positions of rows and of columns are added for each pixel. aten takes such sums in short runs, and lays them out as the
+// first operand, so that the reshape copies.
+bool is_outer_and_reshaped(const NodeAsPostOp& op, const Node* node) {
+  static const OpName reshape("aten::reshape");
+  const auto& uses = node->output()->uses();
+  return op.operands.size() == 1 && is_spread(op.y) && is_spread(op.operands[0]) &&
+         std::any_of(uses.begin(), uses.end(), [](const Use& use) { return reshape.is_of(use.user); });
+}
+
 bool is_read_as_bytes(const Node* node) {
   static const OpName quantize("ipex::quantize");
   const auto& uses = node->output()->uses();
@@ -114,7 +130,8 @@ Node* ElementwiseGroup::reader_to_share() const {
 
 bool ElementwiseGroup::is_worth_it() const {
   const NodeAsPostOp& op = steps_.of(root_)->op;
-  return nodes_.size() > 1 || is_read_as_bytes(root_) || is_choice(op) || (is_faster(op) && !separated_op(root_));
+  return nodes_.size() > 1 || is_read_as_bytes(root_) || is_choice(op) || is_outer_and_reshaped(op, root_) ||
+         (is_faster(op) && !separated_op(root_));
 }
 
 void ElementwiseGroup::rewrite(Context& context) {

@@ -12,7 +12,8 @@
 // Any number of steps, in any order, in place or not: mul, div, add, masked_fill, where, casts; views, which make images of
 // windows, so that each window gets its mask; bmm and baddbmm as well as matmul; a query that is multiplied by a number.
 // They are data: the op does what they say, the fast way where that gives the same (runtime/ops/attention/attention.cpp).
-// Attention of images has its channels before its pixels: %v @ %p^T, with the steps [.., "softmax", "turned_matmul"].
+// Attention of images has its channels before its pixels: %v @ %p^T, with the steps [.., "softmax", "turned_matmul"]. Where an
+// einsum multiplied the probabilities (rewrite_einsum), the last step is "spread_matmul".
 // Declines when something else stands between the products, when somebody reads the scores or the probabilities (a model
 // that returns its attention weights), when softmax is not over the last dimension, and when memory is overwritten in
 // between.
@@ -48,11 +49,14 @@ struct Step {
 };
 
 struct Attention {
-  std::vector<Step> steps;       // in the order of the graph, both products included
-  Node* scaled_query = nullptr;  // what multiplies the query by `factor`, if that becomes a step too
+  std::vector<Step> steps;  // in the order of the graph, both products included
+  Node* scaled = nullptr;   // what multiplies the query or the key by `factor`, if that becomes a step too
+  bool scales_key = false;
   Number factor{};
-  Node* turn = nullptr;  // what transposes the probabilities, where the product with the value is %v @ %p^T
-  std::string unknown;   // the op that none of them is, if the chain ends there
+  Node* turn = nullptr;    // what transposes the probabilities, where the product with the value is %v @ %p^T
+  Node* spread = nullptr;  // what an einsum does to the probabilities, and
+  Node* value = nullptr;   // to the value, where it reads their sizes
+  std::string unknown;     // the op that none of them is, if the chain ends there
 };
 
 // The two dimensions that a node swaps, if they may be the last two.
@@ -72,6 +76,28 @@ std::optional<std::vector<Number>> swapped_dimensions(const Node* node) {
   return std::vector{Number{static_cast<double>(dims.end()[-2])}, Number{static_cast<double>(dims.end()[-1])}};
 }
 
+// The dimensions that an einsum gives the probabilities, 0 for any. Empty where it permutes them, or the node does something else.
+std::optional<double> rank_of_spread(const Node* node) {
+  static const OpName einsum_operand("ipex::einsum_operand");
+  const auto order = einsum_operand.is_of(node) ? toIValue(node->input(2)) : std::nullopt;
+  const auto has_more = order ? toIValue(node->input(4)) : std::nullopt;
+  if (!has_more || !has_more->isBool()) return std::nullopt;
+  const std::vector<int64_t> dims = order->toIntVector();
+  const auto rank = static_cast<int64_t>(dims.size());
+  for (int64_t i = 0; i < rank; ++i) {
+    if (dims[static_cast<size_t>(i)] != i - rank) return std::nullopt;
+  }
+  return has_more->toBool() ? 0 : static_cast<double>(rank);
+}
+
+// What an einsum does to the value before the product, if that asks for the sizes of the probabilities. Null where nothing does.
+Node* value_of_einsum(const Node* product, const Value* probabilities) {
+  Node* node = product->input(1)->node();
+  if (kind_of(node) == "aten::mul") node = node->input(0)->node();
+  const bool asks = kind_of(node) == "ipex::einsum_operand" && node->input(1) == probabilities;
+  return asks && node->output()->uses().size() == 1 ? node : nullptr;
+}
+
 size_t query_of(const Node* product) { return product->kind() == c10::aten::baddbmm ? 1 : 0; }
 
 class Reader {
@@ -80,6 +106,15 @@ class Reader {
 
   // The chain of steps that ends in the product `last_`. Empty when it is no attention.
   std::optional<Attention> read() {
+    Node* spread = last_->input(0)->node();
+    if (const auto rank = rank_of_spread(spread)) {
+      auto attention = read({last_, spread->input(0), "spread_matmul", {}, {Number{*rank}}});
+      if (attention) {
+        attention->spread = spread;
+        attention->value = value_of_einsum(last_, spread->input(0));
+      }
+      return attention;
+    }
     if (auto attention = read({last_, last_->input(0), name_of_product(last_), {}, {}})) return attention;
     Node* turn = last_->input(1)->node();
     const auto swapped = swapped_dimensions(turn);
@@ -110,19 +145,21 @@ class Reader {
       attention.steps.insert(attention.steps.begin(), std::move(*step));
     }
     if (!seen_softmax) return std::nullopt;
-    find_scaled_query(attention);
+    for (const bool scales_key : {false, true}) {
+      if (!attention.scaled) find_scaled(attention, scales_key);
+    }
     resolve_references(attention);
     return attention;
   }
 
   static std::string name_of_product(const Node* node) { return node->kind() == c10::aten::bmm ? "bmm" : "matmul"; }
 
-  void find_scaled_query(Attention& attention) const {
+  void find_scaled(Attention& attention, bool scales_key) const {
     const Node* first = attention.steps.front().node;
     if (!attention.unknown.empty()) return;
-    Value* query = first->input(query_of(first));
-    Node* maker = query->node();
-    if (kind_of(maker) != "aten::mul" || query->uses().size() != 1) return;
+    Value* scaled = first->input(query_of(first) + (scales_key ? 1 : 0));
+    Node* maker = scaled->node();
+    if (kind_of(maker) != "aten::mul" || scaled->uses().size() != 1) return;
     const auto constant = number(maker->input(1));
     const auto factor = constant ? std::optional(Number{*constant}) : read_number(maker->input(1));
     if (!factor || maker->owningBlock() != last_->owningBlock()) return;
@@ -131,7 +168,8 @@ class Reader {
                                        [&](const Step& step) { return step.node == node; });
       if (!is_step && may_write_to(node, {maker->input(0)})) return;
     }
-    attention.scaled_query = maker;
+    attention.scaled = maker;
+    attention.scales_key = scales_key;
     attention.factor = *factor;
   }
 
@@ -144,7 +182,7 @@ class Reader {
       if (found == attention.steps.end()) {
         attention.unknown = kind_of(step.node);
       } else {
-        step.numbers = {{static_cast<double>(found - attention.steps.begin() + (attention.scaled_query ? 1 : 0))}};
+        step.numbers = {{static_cast<double>(found - attention.steps.begin() + (attention.scaled ? 1 : 0))}};
       }
     }
   }
@@ -310,9 +348,11 @@ std::optional<std::string> reason_against(const Attention& attention) {
     if (attention.turn->owningBlock() != last->owningBlock()) return between_blocks;
     if (attention.turn->output()->uses().size() != 1) return read_elsewhere;
   }
+  if (attention.spread && attention.spread->owningBlock() != last->owningBlock()) return between_blocks;
   for (const Step& step : attention.steps) {
     if (step.node->owningBlock() != last->owningBlock()) return between_blocks;
     size_t own_readers = 1;
+    own_readers += attention.value && attention.value->input(1) == step.node->output();
     for (const Step& other : attention.steps) {
       own_readers += other.reference == step.node->output();
       own_readers += other.expansion && other.scores == step.node->output();
@@ -322,7 +362,7 @@ std::optional<std::string> reason_against(const Attention& attention) {
     }
     if (step.name.starts_with("softmax")) {
       const int64_t dimension = toIValue(step.node->input(1))->toInt();
-      if (dimension != -1 && dimension != 2 && dimension != 3) return "its softmax is not over the last dimension";
+      if (dimension != -1 && dimension < 2) return "its softmax is not over the last dimension";
     }
   }
   const std::vector<Value*> read = values_read(attention);
@@ -330,6 +370,23 @@ std::optional<std::string> reason_against(const Attention& attention) {
     if (!is_own(attention, node) && may_write_to(node, read)) return "something is overwritten in between";
   }
   return std::nullopt;
+}
+
+// Whether the node swaps heads and rows: the dimensions before the last, which come first where none are before them.
+bool swaps_heads_and_rows(const Node* node) {
+  const auto is = [&](size_t input, double dimension) { return number(node->input(input)) == dimension; };
+  if (node->kind() == c10::aten::transpose) {
+    return (is(1, 1) && is(2, 2)) || (is(1, 2) && is(2, 1)) || (is(1, -3) && is(2, -2)) || (is(1, -2) && is(2, -3));
+  }
+  const auto order = node->kind() == c10::aten::permute ? toIValue(node->input(1)) : std::nullopt;
+  if (!order) return false;
+  std::vector<int64_t> dims = order->toIntVector();
+  if (dims.size() < 4) return false;
+  std::swap(dims.end()[-3], dims.end()[-2]);
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (dims[i] != static_cast<int64_t>(i)) return false;
+  }
+  return true;
 }
 
 // Whether all that reads the result swaps heads and rows and then lays it out anew, so that its layout is nobody's
@@ -341,12 +398,7 @@ bool takes_any_layout(const Value* result) {
     if (swap) return false;
     swap = use.user;
   }
-  if (!swap) return false;
-  const auto is = [&](size_t input, double dimension) { return number(swap->input(input)) == dimension; };
-  const bool transposes = swap->kind() == c10::aten::transpose && ((is(1, 1) && is(2, 2)) || (is(1, 2) && is(2, 1)));
-  const auto order = swap->kind() == c10::aten::permute ? toIValue(swap->input(1)) : std::nullopt;
-  const bool permutes = order && order->toIntVector() == std::vector<int64_t>{0, 2, 1, 3};
-  if (!transposes && !permutes) return false;
+  if (!swap || !swaps_heads_and_rows(swap)) return false;
   int copies = 0;
   for (const Use& use : swap->output()->uses()) {
     if (asks_for_sizes(use.user)) continue;
@@ -374,8 +426,8 @@ void rewrite(const Attention& attention) {
       numbers.push_back(number.value ? number.value : graph->insertConstant(number.constant));
     }
   };
-  if (attention.scaled_query) {
-    names.push_back("scale_query");
+  if (attention.scaled) {
+    names.push_back(attention.scales_key ? "scale_key" : "scale_query");
     add_number(attention.factor);
   }
   for (const Step& step : attention.steps) {
@@ -383,23 +435,33 @@ void rewrite(const Attention& attention) {
     operands.insert(operands.end(), step.operands.begin(), step.operands.end());
     for (const Number& number : step.numbers) add_number(number);
   }
+  if (Node* value = attention.value) {  // the op spreads what is summed over: the value by itself stays as it is
+    const torch::jit::WithInsertPoint before_value(value);
+    const int64_t summed = toIValue(value->input(3))->toIntVector()[0];
+    value->replaceInput(1, value->input(0));
+    value->replaceInput(3, graph->insertConstant(std::vector<int64_t>{summed, summed}));
+  }
   const size_t key = query_of(first) + 1;
-  Value* query = attention.scaled_query ? attention.scaled_query->input(0) : first->input(key - 1);
+  const auto unscaled = [&](size_t input) {
+    const bool is_scaled = attention.scaled && first->input(input) == attention.scaled->output();
+    return is_scaled ? attention.scaled->input(0) : first->input(input);
+  };
   const auto list = [&](const c10::TypePtr& type, const std::vector<Value*>& values) {
     return graph->insertNode(graph->createList(type, values))->output();
   };
-  Node* fused = graph->insertNode(
-      graph->create(Symbol::fromQualString("ipex::attention"),
-                    {query, first->input(key), last->input(attention.turn ? 0 : 1), graph->insertConstant(names),
-                     list(c10::TensorType::get(), operands), list(c10::FloatType::get(), numbers),
-                     graph->insertConstant(attention.turn || !takes_any_layout(last->output()))}));
+  Node* fused = graph->insertNode(graph->create(
+      Symbol::fromQualString("ipex::attention"),
+      {unscaled(key - 1), unscaled(key), last->input(attention.turn ? 0 : 1), graph->insertConstant(names),
+       list(c10::TensorType::get(), operands), list(c10::FloatType::get(), numbers),
+       graph->insertConstant(attention.turn || !takes_any_layout(last->output()))}));
   replace(last, fused);
   if (attention.turn) attention.turn->destroy();
+  if (attention.spread) attention.spread->destroy();
   for (auto step = attention.steps.rbegin() + 1; step != attention.steps.rend(); ++step) {
     step->node->destroy();
     if (step->expansion) step->expansion->destroy();
   }
-  if (attention.scaled_query) attention.scaled_query->destroy();
+  if (attention.scaled) attention.scaled->destroy();
 }
 
 bool run(Context& context) {

@@ -1,7 +1,7 @@
 // rewrite_group_norm: group_norm and instance_norm run on a kernel of ours, which also applies what follows them.
 //
 //   before   %y = aten::group_norm(%x, %groups, %weight, %bias, %eps, %cudnn)
-//   after    %y = ipex::group_norm(%x, %groups, %weight, %bias, %eps, %post_ops=[])
+//   after    %y = ipex::group_norm(%x, %groups, %weight, %bias, %eps, %post_ops=[], %eager_layout=1)
 //
 //   before   %y = aten::instance_norm(%x, %weight, %bias, %mean=None, %var=None, %use_input_stats=1, ..)
 //   after    %y = ipex::instance_norm(%x, %weight, %bias, %eps, %post_ops=[], %eager_layout=1)
@@ -52,7 +52,7 @@ bool rewrite_native(Context& context) {
 bool run(Context& context) {
   static const std::vector<Spelling> spellings{
       Spelling("%y = aten::group_norm(%x, %groups, %weight, %bias, %eps, %cudnn)")
-          .becomes("ipex::group_norm", {"x", "groups", "weight", "bias", "eps"}, {no_post_ops()}),
+          .becomes("ipex::group_norm", {"x", "groups", "weight", "bias", "eps"}, {no_post_ops(), true}),
       Spelling("%y = aten::instance_norm(%x, %weight, %bias, %mean, %var, %use_input_stats, %momentum, %eps, %cudnn)")
           .declines_unless("use_input_stats", is_true, "it reads running statistics")
           .declines_unless("mean", is_none, "it updates running statistics")

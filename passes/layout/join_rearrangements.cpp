@@ -109,8 +109,9 @@ bool ends_row(Node* node) {
 
 // Whether what the node gives may lie in any order, so that one reshape of it alone is worth a copy of ours.
 bool may_be_permuted(const Node* node) {
+  static const OpName chain("ipex::elementwise.");
   const Op* op = op_of(node);
-  return op && (op->memory == Memory::view || op->traits & (trait::elementwise | trait::promotes));
+  return chain.is_of(node) || op && (op->memory == Memory::view || op->traits & (trait::elementwise | trait::promotes));
 }
 
 std::optional<std::string> reason_against(const std::vector<Step>& row, const StrideReaders& readers,

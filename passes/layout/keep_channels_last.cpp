@@ -75,6 +75,9 @@ class Conversion {
       if (const auto anchor = Anchor::producing(member)) enter(*anchor, context);
       if (stretches_.joins_tensors_from_outside(member->node())) take_in(member->node(), member);
       if (has_trait(member->node(), trait::contiguous_in_eager)) begin(member, context);
+      // Whose result of rows is contiguous in eager: a norm of groups.
+      const bool is_free = has_trait(member->node(), trait::any_layout) && !root_of(member).value;
+      if (is_free) set_argument_if_there(member->node(), "eager_layout", no());
     }
     for (Value* member : members_) leave(member);
   }

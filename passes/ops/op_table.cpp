@@ -232,9 +232,11 @@ std::vector<Op> rows() {
   table.ops("rand_like randn_like", fresh, needs_strides);
   table.ops(
       "arange arange.start arange.start_step zeros ones full empty.memory_format zeros_like ones_like full_like "
-      "empty_like new_zeros new_ones new_full new_empty linspace eye rand randn tensor "
+      "empty_like linspace eye rand randn tensor "
       "tensor.float tensor.int tensor.bool scalar_tensor prim::NumToTensor.Scalar _shape_as_tensor",
       fresh);
+  // Of its sizes and dtype, whatever strides the tensor has.
+  table.ops("new_zeros new_ones new_full new_empty", fresh, hides_strides);
 
   // Views.
   table.ops("view", view, chooses | keeps_dtype | keeps_contiguous | reshapes | needs_strides);
@@ -336,9 +338,12 @@ std::vector<Op> rows() {
       .left(not_taken);
   table.ops("ipex::elementwise", fresh, rounds);
   table.ops("ipex::elementwise.several", fresh);
+  table.ops("ipex::contiguous_elementwise", fresh, hides_strides);
   table.ops("ipex::add_layer_norm.bytes ipex::layer_norm.bytes ipex::cat_batch_norm.bytes ipex::elementwise.bytes",
             fresh);
   table.ops("ipex::cat", fresh, chooses | joins | any_layout);
+  table.ops("ipex::roll", fresh);
+  table.ops("ipex::pad", maybe_view, reads_any_layout);
   table.ops("ipex::max_pool2d", fresh, chooses | keeps_dtype | any_layout);
   table.ops("ipex::max_pool3d", fresh, chooses | any_layout);
   table.ops("ipex::avg_pool2d", fresh, keeps_dtype | any_layout);
@@ -358,6 +363,7 @@ std::vector<Op> rows() {
   table.ops("ipex::vector_norm ipex::sum", fresh, hides_strides | reads_any_layout);
   table.ops("ipex::mix_channels", fresh, float32_only);
   table.ops("ipex::baddbmm_term ipex::einsum_factor ipex::einsum_factor.sizes", maybe_view);
+  table.ops("ipex::einsum_operand", maybe_view, keeps_dtype | takes_sizes_of_second);
   table.ops("ipex::channel_shuffle", maybe_view, contiguous_in_eager);
   table.ops("ipex::to_channels_last ipex::restore_layout", maybe_view, chooses);
   table.ops("ipex::rearrange", maybe_view, chooses | keeps_dtype);

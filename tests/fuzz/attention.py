@@ -46,6 +46,8 @@ def spelled_out(p: Program, result: str, names: list[str], shape: tuple[int, ...
         f"({query} / {scale}) @ {key}.transpose(-1, -2)",
         f"torch.matmul({query} * 0.125, {key}.transpose(-2, -1))",
         f"torch.matmul({query}, {key}.transpose(-1, -2)) * 0.125",
+        f"torch.einsum('...id,...jd->...ij', {query}, {key} * 0.125)",
+        f"torch.einsum('...jd,...id->...ij', {key}, {query})",
     )
     p.line(f"{result} = {p.choose.pick(scores)}")
     if p.choose.chance(30):
@@ -61,4 +63,5 @@ def spelled_out(p: Program, result: str, names: list[str], shape: tuple[int, ...
     elif mask == "in place":
         p.line(f"{result} += {p.buffer(f'torch.randn([{tokens}, {tokens}])')}")
     p.line(f"{result} = {p.choose.pick((f'F.softmax({result}, dim=-1)', f'{result}.softmax(-1)'))}")
-    p.line(f"{result} = torch.matmul({result}, {value})")
+    products = (f"torch.matmul({result}, {value})", f"torch.einsum('...ij,...jd->...id', {result}, {value})")
+    p.line(f"{result} = {p.choose.pick(products)}")

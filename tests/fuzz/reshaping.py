@@ -26,10 +26,12 @@ def view(p: Program, v: Value) -> Value | None:
         options += [
             (f"{n}.transpose(-1, -2)", swapped),
             (f"{n}.transpose(-1, -2).contiguous()", swapped),
+            (f"{n}.swapaxes(-1, -2)", swapped),
             (f"{n}.reshape({n}.size(0), -1)", (s[0], math.prod(s[1:]))),
             (f"{n}.permute({', '.join(map(str, (0, *range(2, rank), 1)))})", (s[0], *s[2:], s[1])),
             (f"{n}.select(1, 0)", (s[0], *s[2:])),
             (f"{n}.narrow(1, 0, 1)", (s[0], 1, *s[2:])),
+            (f"torch.roll({n}, (2, -1), (1, -1))", s),
             (f"{n}.mean(-1)", s[:-1]),
             (f"{n}.sum(1, keepdim=True)", (s[0], 1, *s[2:])),
         ]
@@ -40,6 +42,7 @@ def view(p: Program, v: Value) -> Value | None:
             (f"{n}.contiguous(memory_format=torch.channels_last)", s),
             (f"{n}.flatten(2).transpose(1, 2)", (s[0], s[2] * s[3], s[1])),
             (f"F.pad({n}, (1, 0, 2, 1))", (s[0], s[1], s[2] + 3, s[3] + 1)),
+            (f"F.pad({n}, (0, 0, 0, -{n}.size(2) % {s[2]}))", s),
         ]
         if s[1] % 2 == 0:
             shuffle = (
@@ -51,6 +54,34 @@ def view(p: Program, v: Value) -> Value | None:
             options.append((f"F.pixel_shuffle({n}, 2)", (s[0], s[1] // 4, s[2] * 2, s[3] * 2)))
     text, shape = p.choose.pick(options)
     return p.let(text, shape, v.dtype)
+
+
+@other(3)
+def update(p: Program, v: Value) -> Value | None:
+    """A piece that is taken, updated and assigned."""
+    if len(v.shape) < 2 or v.dtype != "float32":
+        return None
+    whole = p.fresh("u")
+    p.line(f"{whole} = {p.choose.pick((f'{v.name} * 2', f'{v.name}.clone()', f'F.relu({v.name})'))}")
+    piece = p.choose.pick(("[..., 1:]", "[:, :1]", "[0]", "[..., 0]", "[:, ::2, ...]"))
+    operand = p.choose.pick(("1.5", f"{whole}{piece}.flip(0)", f"{v.name}{piece}"))
+    p.line(f"{whole}{piece} {p.choose.pick(('+=', '*=', '-='))} {operand}")
+    return p.let(whole, v.shape)
+
+
+@other(3)
+def windows(p: Program, v: Value) -> Value | None:
+    """Rows that are put together as windows of an image, cut anew by its sizes, and added to something turned."""
+    if len(v.shape) != 3 or v.dtype != "float32" or v.shape[1] % 4:
+        return None
+    batch, rows, width = v.shape
+    image, n = p.fresh("w"), v.name
+    order = f".permute(0, 4, 1, 3, 2).reshape(-1, {width}, {rows // 2}, 2)"
+    p.line(f"{image} = {n}.view({n}.size(0), 2, 2, {rows // 4}, {width}){order}")
+    if p.choose.chance(50):
+        p.line(f"{image} = {image}.transpose(2, 3).tanh() + {image}[:, :, :, :1].transpose(2, 3)")
+    rest = f".reshape({image}.size(0), {image}.size(1), -1).transpose(1, 2)"
+    return p.let(f"{image}{rest}", (batch, rows, width))
 
 
 @other(6)

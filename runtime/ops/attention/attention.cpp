@@ -5,7 +5,7 @@
 // `steps` names what the model computes, in order, each step taking what it needs from `operands` and `numbers`:
 //
 //   of_16_bits                   first of all: of query, key and value as float32, and the result in their dtype
-//   scale_query                  before the product, query times a number
+//   scale_query, scale_key       before the product, query or key times a number
 //   matmul, bmm                  query @ key_transposed, and (where it comes last) the product with value
 //   baddbmm                      input from operands, beta and alpha from numbers
 //   mul, div, add                a tensor from operands; mul_number and div_number take a number
@@ -14,6 +14,8 @@
 //   to                           a dtype from numbers; type_as takes that of the step with this number
 //   view, reshape                how many sizes, and the sizes, from numbers
 //   turned_matmul, turned_bmm    last of all, value @ what has these two dimensions, from numbers, swapped
+//   spread_matmul                last of all, as einsum multiplies: one weight, or one value, counts for all; of so many dimensions,
+//                                from numbers, 0 for any
 //   softmax                      the dimension from numbers; softmax_to takes a dtype as well
 //
 // A name that ends in _ works in place. So `compute_steps` gives what eager gives, whatever the tensors are. Where they
@@ -108,6 +110,7 @@ at::Tensor compute_step(const std::string& step, const at::Tensor& scores, Argum
 constexpr std::string_view turned = "turned_";
 using Steps = c10::ArrayRef<std::string>;
 bool is_turned(Steps steps) { return steps.back().starts_with(turned); }
+bool is_spread(Steps steps) { return steps.back() == "spread_matmul"; }
 
 const std::string of_16_bits = "of_16_bits";
 
@@ -115,9 +118,24 @@ at::Tensor multiply(const std::string& step, const at::Tensor& a, const at::Tens
   return step == "bmm" ? at::bmm(a, b) : at::matmul(a, b);
 }
 
+// As an einsum sums over weights that are of so many dimensions, 0 for any.
+at::Tensor multiply_spread(at::Tensor weights, at::Tensor value, int64_t rank) {
+  TORCH_CHECK(rank == 0 || weights.dim() == rank, "einsum: expected a factor of ", rank, " dimensions, got ",
+              weights.sizes(), ".");
+  const auto spread = [](const at::Tensor& x, int64_t dimension, int64_t size) {
+    if (x.size(dimension) != 1) return x;
+    at::DimVector sizes(x.sizes());
+    sizes[static_cast<size_t>(x.dim() + dimension)] = size;
+    return x.expand(sizes);
+  };
+  weights = spread(weights, -1, value.size(-2));
+  value = spread(value, -2, weights.size(-1));
+  return at::matmul(weights, value);
+}
+
 at::Tensor as_float(const at::Tensor& x) { return at::isReducedFloatingType(x.scalar_type()) ? x.to(at::kFloat) : x; }
 
-at::Tensor compute_steps(at::Tensor query, const at::Tensor& key_transposed, const at::Tensor& value, Steps steps,
+at::Tensor compute_steps(at::Tensor query, at::Tensor key_transposed, const at::Tensor& value, Steps steps,
                          Arguments arguments) {
   if (steps.front() == of_16_bits) {
     return compute_steps(as_float(query), as_float(key_transposed), as_float(value), steps.slice(1), arguments)
@@ -126,9 +144,10 @@ at::Tensor compute_steps(at::Tensor query, const at::Tensor& key_transposed, con
   at::Tensor result;
   std::vector<at::ScalarType> dtypes;  // after each step
   size_t next = 0;
-  if (steps.front() == "scale_query") {
-    query = at::mul(query, arguments.number());
-    dtypes.push_back(query.scalar_type());
+  if (steps.front() == "scale_query" || steps.front() == "scale_key") {
+    at::Tensor& factor = steps.front() == "scale_query" ? query : key_transposed;
+    factor = at::mul(factor, arguments.number());
+    dtypes.push_back(factor.scalar_type());
     ++next;
   }
   if (steps.at(next) == "baddbmm") {
@@ -144,6 +163,7 @@ at::Tensor compute_steps(at::Tensor query, const at::Tensor& key_transposed, con
                                    : compute_step(steps[i], result, arguments);
     dtypes.push_back(result.scalar_type());
   }
+  if (is_spread(steps)) return multiply_spread(result, value, arguments.integer());
   if (!is_turned(steps)) return multiply(steps.back(), result, value);
   const int64_t a = arguments.integer(), b = arguments.integer();
   return multiply(steps.back().substr(turned.size()), value, result.transpose(a, b));
@@ -198,13 +218,13 @@ double largest_magnitude(const at::Tensor& numbers) {
 // What the fused kernel is told: softmax(query @ key^T * scale + masks) @ value.
 class Fused {
  public:
-  // With four dimensions and a dense last one; three are a batch of single heads.
+  // With a dense last dimension. Three are a batch of single heads; of more than four, all before the heads are one batch.
   Fused(const at::Tensor& query, const at::Tensor& key_transposed, const at::Tensor& value, bool stands_for_floats,
         const std::optional<AttentionAffines>& affines)
       : affines_(affines),
         dtype_(affines || stands_for_floats ? at::kFloat : query.scalar_type()),
-        rank_(query.dim()),
-        split_(query.sizes().slice(0, query.dim() - 2).vec()),
+        batch_(query.sizes().slice(0, query.dim() - 2).vec()),
+        split_(batch_),
         query_(kernel_view(query)),
         value_(kernel_view(value)) {
     key_ = kernel_view(key_transposed.transpose(-2, -1));
@@ -216,7 +236,7 @@ class Fused {
       if (!is_bytes && !has_float_rows(*tensor)) return "an input is no CPU tensor of float32 or 16 bits";
       if (tensor->scalar_type() != query.scalar_type()) return "its inputs are of several dtypes";
       if (wants_gradient(*tensor)) return "an input requires a gradient";
-      if (tensor->dim() != query.dim() || tensor->dim() < 3 || tensor->dim() > 4) return "it has not 3 or 4 dimensions";
+      if (tensor->dim() != query.dim() || tensor->dim() < 3) return "it has not 3 dimensions or more";
       if (tensor->numel() == 0) return "an input is empty";
     }
     const auto batch_of = [](const at::Tensor& tensor) { return tensor.sizes().slice(0, tensor.dim() - 2); };
@@ -238,8 +258,7 @@ class Fused {
   // What speaks against all steps together.
   const char* reason_at_the_end() const {
     if (scores_dtype_ != dtype_) return "its weights are of another dtype than its values";
-    const at::IntArrayRef batch = query_.sizes().slice(0, rank_ - 2);
-    return batch == split_ ? nullptr : "its weights are not shaped as its scores";
+    return batch_ == split_ ? nullptr : "its weights are not shaped as its scores";
   }
 
   // Undefined where a number is not finite, or a query sees no key.
@@ -260,7 +279,9 @@ class Fused {
                                       .rounds = rounds,
                                       .affines = affines_};
     if (!attend(heads_of_all, result)) return {};
-    return rank_ == 3 ? result.squeeze(1) : result;
+    if (batch_.size() == 2) return result;
+    return batch_.size() == 1 ? result.squeeze(1)
+                              : result.unflatten(0, at::IntArrayRef(batch_).slice(0, batch_.size() - 1));
   }
 
  private:
@@ -275,7 +296,9 @@ class Fused {
       return reason ? reason : add(input, /*is_in_place=*/false);
     }
     if (step == "view" || step == "reshape") return split(arguments.sizes());
-    if (step.starts_with("mul_number") || step == "scale_query") return scale(arguments.number());
+    if (step.starts_with("mul_number") || step == "scale_query" || step == "scale_key") {
+      return scale(arguments.number());
+    }
     if (step.starts_with("div_number")) return scale(1 / arguments.number());
     if (step.starts_with("mul") || step.starts_with("div")) {
       const at::Tensor& operand = arguments.operand();
@@ -303,7 +326,7 @@ class Fused {
 
   static at::Tensor kernel_view(const at::Tensor& tensor) {
     const at::Tensor dense = tensor.stride(-1) == 1 ? tensor : contiguous_result(tensor);
-    return dense.dim() == 3 ? dense.unsqueeze(1) : dense;
+    return dense.dim() == 3 ? dense.unsqueeze(1) : dense.flatten(0, dense.dim() - 4);
   }
 
   static std::optional<double> one_number(const at::Tensor& tensor) {
@@ -360,13 +383,14 @@ class Fused {
   // By a factor for each head.
   const char* scale_heads(at::Tensor factors, bool divides, bool is_in_place) {
     const bool is_one_for_a_head = factors.dim() >= 2 && factors.size(-1) == 1 && factors.size(-2) == 1;
-    if (std::ssize(split_) != rank_ - 2) return "a view stands before its scale";
+    if (split_ != batch_) return "a view stands before its scale";
+    if (batch_.size() > 2) return "its scale is for heads of several batches";
     if (!has_float_rows(factors) || wants_gradient(factors) || !is_one_for_a_head || !fits_scores(factors)) {
       return "its scale is not a number for each head";
     }
     promote(factors, is_in_place);
     factors = factors.to(at::kFloat);
-    if (rank_ == 3 && factors.dim() == 3) factors = factors.unsqueeze(1);
+    if (batch_.size() == 1 && factors.dim() == 3) factors = factors.unsqueeze(1);
     if (divides) factors = factors.reciprocal();
     head_scales_ = head_scales_.defined() ? head_scales_ * factors : factors;
     largest_head_scale_ = head_scales_.abs().max().item<double>();
@@ -441,8 +465,8 @@ class Fused {
   at::ScalarType scores_dtype_ = dtype_;
   std::vector<at::ScalarType> dtypes_;  // of the scores after each step, as eager has them
 
-  int64_t rank_;
-  std::vector<int64_t> split_;  // the dimensions of the scores before the last two
+  std::vector<int64_t> batch_;  // the dimensions of the query before the last two
+  std::vector<int64_t> split_;  // those of the scores, after views
   at::Tensor query_, key_, value_;
   std::vector<HeadMask> masks_;
   double scale_ = 1;
@@ -473,6 +497,10 @@ at::Tensor compute_fused(const at::Tensor& query, const at::Tensor& key_transpos
   if (!reason) reason = fused.reason_at_the_end();
   if (!reason && is_turned && !are_last_two(arguments.integer(), arguments.integer(), query.dim())) {
     reason = "its weights are not transposed";
+  }
+  if (!reason && is_spread(steps)) {
+    const int64_t rank = arguments.integer();
+    if (rank != 0 && rank != query.dim()) reason = "its weights have other dimensions";
   }
   if (reason) return {};
   at::Tensor result = fused.run(eager_layout && !is_turned, rounds);

@@ -3,13 +3,14 @@
 //   ipex::elementwise(inputs, steps) -> y
 //     inputs = [x, w], steps = ["mul 0 1", "add_number(1.0) 2", "silu 3"]: y = silu(x * w + 1). See steps.h.
 //   ipex::elementwise.several(inputs, steps, results) -> the values with these numbers: [4, 5] is x * w + 1 and y.
+//   ipex::contiguous_elementwise(inputs, steps) -> y, contiguous where every input is read a row at a time for that
 //   ipex::elementwise.bytes(inputs, steps, scale, zero_point) -> ipex::quantize(y, scale, zero_point), in the same pass
 //   ipex::elementwise.of_bytes(inputs, steps, affines, result) -> the same of inputs that are numbers: affines has the scale
 //     and the zero point of each input, a scale of 0 for float32. result is a scale and a zero point, or empty: floats.
 //
 // The kernels take float32, bfloat16 and float16, and bool for what chooses among them, in any layout and broadcast in any
 // way. Numbers of 16 bits are rounded after each step, as eager rounds them. The result has the strides that eager would give
-// it. All else is computed by aten, step by step; a profiler shows that, with the reason, under the name of the op.
+// it, but for contiguous_elementwise, whose reader wants it in one piece. All else is computed by aten, step by step; a profiler shows that, with the reason, under the name of the op.
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
@@ -127,6 +128,16 @@ const char* follow_layouts(at::TensorList inputs, const NamedSteps& steps, Layou
   return nullptr;
 }
 
+// Whether elements side by side in a new contiguous result are so in each input, or one for all.
+bool takes_rows(const Layout& result, at::ArrayRef<Layout> inputs) {
+  int64_t inner = result.dimensions - 1;
+  while (inner > 0 && result.sizes[static_cast<size_t>(inner)] == 1) --inner;
+  return std::all_of(inputs.begin(), inputs.end(), [&](const Layout& input) {
+    const int64_t own = inner - (result.dimensions - input.dimensions);
+    return own < 0 || input.sizes[static_cast<size_t>(own)] == 1 || input.strides[static_cast<size_t>(own)] == 1;
+  });
+}
+
 // What elements of 16 bits are compared with has their dtype.
 NamedSteps rounded_as(at::ScalarType dtype, NamedSteps steps) {
   for (NamedStep& step : steps) {
@@ -150,13 +161,16 @@ std::vector<Tensor> in_aten(at::TensorList inputs, const NamedSteps& steps, cons
   return found;
 }
 
-// The values that `results` names. With an affine there is one, and it becomes numbers.
+// The values that `results` names. With an affine there is one, and it becomes numbers. Without eager_layout it may be contiguous.
 std::vector<Tensor> several(at::TensorList given, const NamedSteps& steps, const ValueNumbers& results,
-                            const std::optional<Affine>& affine) {
+                            const std::optional<Affine>& affine, bool eager_layout = true) {
   const std::vector<Tensor> inputs = with_numbers_in_float(given, steps);
   const char* reason = reason_for_aten(inputs, steps, results);
   Layouts layouts;
   if (!reason) reason = follow_layouts(inputs, steps, layouts);
+  if (!reason && !eager_layout && takes_rows(layouts.back(), at::ArrayRef<Layout>(layouts).slice(0, inputs.size()))) {
+    layouts.back().lay_out_as_new();
+  }
   const at::ScalarType dtype = dtype_of(inputs);
   if (!reason && affine && dtype != at::kFloat) reason = "numbers are made of float32 only";
   if (!reason) {
@@ -234,6 +248,11 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
   m.def("elementwise(Tensor[] inputs, str[] steps) -> Tensor",
         [](at::TensorList inputs, const c10::List<std::string>& steps) {
           return elementwise(inputs, steps, std::nullopt);
+        });
+  m.def("contiguous_elementwise(Tensor[] inputs, str[] steps) -> Tensor",
+        [](at::TensorList inputs, const c10::List<std::string>& texts) {
+          const auto read = read_steps(texts, static_cast<int64_t>(inputs.size()));
+          return several(inputs, read->steps, last_of(inputs, read->steps), std::nullopt, /*eager_layout=*/false)[0];
         });
   m.def("elementwise.several(Tensor[] inputs, str[] steps, int[] results) -> Tensor[]", elementwise_of_several);
   m.def("elementwise.bytes(Tensor[] inputs, str[] steps, float scale, int zero_point) -> Tensor",

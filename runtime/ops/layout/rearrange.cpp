@@ -6,12 +6,13 @@
 // reshape splits and joins lists, a permutation moves them, and what they end with is copied once, or is a view of x.
 // After `contiguous`, reshapes of it and `channels_last` the result lies so; else its strides may be any.
 //
-// Where a reshape cuts through an axis whose size it does not divide, what there is by then is copied. What is no
-// plain tensor on the CPU, or is to be differentiated, takes the steps one by one.
+// Where a reshape cuts through an axis whose size it does not divide, what there is by then is copied, in the order of its memory if
+// that will do: so windows that are put together and cut anew keep their channels side by side. What is no plain tensor on the CPU, or is to be differentiated, takes the steps one by one.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "packed/call_conditions.h"
@@ -88,6 +89,17 @@ class Rearrangement {
     return order;
   }
 
+  // The one whose elements lie side by side last.
+  at::DimVector order_in_memory() const {
+    const auto stride_of = [&](int64_t d) {
+      const Axes& axes = dimensions_[static_cast<size_t>(d)];
+      return axes.empty() ? std::numeric_limits<int64_t>::max() : axes.back().stride;
+    };
+    at::DimVector order = order_of_dimensions();
+    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return stride_of(a) > stride_of(b); });
+    return order;
+  }
+
   at::DimVector sizes() const {
     at::DimVector sizes;
     for (const Axes& axes : dimensions_) sizes.push_back(size_of(axes));
@@ -117,10 +129,25 @@ class Rearrangement {
     }
     if (std::any_of(to.begin(), to.end(), [](int64_t size) { return size <= 0; })) return false;
     if (c10::multiply_integers(to) != elements) return false;
-    if (regroup(to)) return true;
-    source_ = copied(order_of_dimensions());
-    dimensions_ = {{{elements, 1}}};
-    return regroup(to);
+    return regroup(to) || copy_and_regroup(order_in_memory(), to) || copy_and_regroup(order_of_dimensions(), to);
+  }
+
+  // Nothing is copied where it is false.
+  bool copy_and_regroup(IntArrayRef order, IntArrayRef to) {
+    const auto before = dimensions_;
+    int64_t stride = 1;
+    for (size_t i = order.size(); i-- > 0;) {
+      Axes& axes = dimensions_[static_cast<size_t>(order[i])];
+      const int64_t size = size_of(axes);
+      axes = {{size, stride}};
+      stride *= size;
+    }
+    const bool fits = regroup(to);
+    auto after = fits ? dimensions_ : before;
+    dimensions_ = before;
+    if (fits) source_ = copied(order);
+    dimensions_ = std::move(after);
+    return fits;
   }
 
   // False where an axis would have to be cut where its size has no divisor.

@@ -1,6 +1,7 @@
 // Normalisation of groups of channels over an image, and the activation that follows it.
 //
-//   ipex::group_norm(x, groups, weight, bias, eps, post_ops) -> y
+//   ipex::group_norm(x, groups, weight, bias, eps, post_ops, eager_layout=True) -> y
+//     of rows of samples (three dimensions) aten's result is contiguous. Without eager_layout it lies as x does.
 //   ipex::native_group_norm(x, weight, bias, batch, channels, pixels, groups, eps, post_ops) -> y
 //     aten's first result; aten's other two are the statistics.
 //   ipex::instance_norm(x, weight, bias, eps, post_ops, eager_layout) -> y
@@ -318,7 +319,10 @@ at::Tensor normalized(const char* name, const at::Tensor& x, at::MemoryFormat fo
 }
 
 at::Tensor group_norm(const at::Tensor& x, int64_t groups, const OptionalTensor& weight, const OptionalTensor& bias,
-                      double eps, const std::vector<std::string>& post_ops) {
+                      double eps, const std::vector<std::string>& post_ops, bool eager_layout) {
+  if (x.dim() == 3 && !eager_layout) {
+    return group_norm(x.unsqueeze(2), groups, weight, bias, eps, post_ops, /*eager_layout=*/true).squeeze(2);
+  }
   return normalized("ipex::group_norm", x, x.suggest_memory_format(), {groups, weight, bias, eps}, post_ops,
                     [&](const at::Tensor& dense) { return at::group_norm(dense, groups, weight, bias, eps); });
 }
@@ -328,7 +332,7 @@ at::Tensor native_group_norm(const at::Tensor& x, const OptionalTensor& weight, 
                              const std::vector<std::string>& post_ops) {
   const bool is_as_it_says =
       x.dim() >= 2 && x.size(0) == batch && x.size(1) == channels && x.numel() == batch * channels * pixels;
-  if (is_as_it_says) return group_norm(x, groups, weight, bias, eps, post_ops);
+  if (is_as_it_says) return group_norm(x, groups, weight, bias, eps, post_ops, /*eager_layout=*/true);
   RECORD_FUNCTION("ipex::native_group_norm in aten: the sizes are not those of its input", {});
   const at::Tensor y = std::get<0>(at::native_group_norm(x, weight, bias, batch, channels, pixels, groups, eps));
   return applied(parse_post_ops("ipex::native_group_norm", post_ops), y);
@@ -346,8 +350,10 @@ at::Tensor instance_norm(const at::Tensor& x, const OptionalTensor& weight, cons
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  m.def("group_norm(Tensor x, int groups, Tensor? weight, Tensor? bias, float eps, str[] post_ops) -> Tensor",
-        group_norm);
+  m.def(
+      "group_norm(Tensor x, int groups, Tensor? weight, Tensor? bias, float eps, str[] post_ops, "
+      "bool eager_layout=True) -> Tensor",
+      group_norm);
   m.def(
       "native_group_norm(Tensor x, Tensor? weight, Tensor? bias, int batch, int channels, int pixels, int groups, "
       "float eps, str[] post_ops) -> Tensor",

@@ -71,6 +71,15 @@ def test_declines_strides_that_somebody_sees():
     assert_unchanged(NAME, ir(RESHAPE, PERMUTE, FLATTEN, returns="%c"), reason="the strides of a result depend on it")
 
 
+def test_what_is_made_of_sizes_or_overwritten_with_it_sees_no_strides():
+    new = "%z : Tensor = aten::new_zeros(%c, %sizes, %none, %none, %none, %none)"
+    update = "%u : Tensor = aten::add_(%z, %c, %one)"
+    result = assert_rewrites(NAME, ir(RESHAPE, PERMUTE, FLATTEN, new, update, UNSEEN.format("c"), returns="%y, %u"))
+    assert result.count("ipex::rearrange") == 1
+    like = new.replace("new_zeros(%c, %sizes, ", "zeros_like(%c, %none, ")
+    assert_unchanged(NAME, ir(RESHAPE, PERMUTE, FLATTEN, like, UNSEEN.format("c"), returns="%y, %z"), reason="strides")
+
+
 def test_declines_what_is_overwritten():
     write = "%e : Tensor = aten::relu_(%m)"
     lines = ("%m : Tensor = aten::exp(%x)", RESHAPE.replace("%x", "%m"), PERMUTE, FLATTEN)

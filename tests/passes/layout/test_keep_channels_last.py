@@ -840,3 +840,23 @@ def test_pieces_of_averages_are_views_of_them(piece):
     x = torch.randn(3, 3, 8, 8)
     optimized = check_against_eager(Model(), x, also=(x.to(memory_format=torch.channels_last),))
     assert kinds(optimized)["ipex::convolution_run"] == 1
+
+
+class Speech(nn.Module):
+    """The convolutions that read samples in wav2vec 2.0 and its like."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.second = nn.Conv1d(1, 32, 10, 5), nn.GroupNorm(32, 32), nn.Conv1d(32, 32, 3, 2)
+
+    def forward(self, x):
+        return self.second(F.gelu(self.norm(self.first(x)))).sum(-1)
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")  # group_norm looks at its sizes
+def test_a_norm_of_groups_between_convolutions_of_samples_copies_nothing():
+    x = torch.randn(1, 1, 400)
+    optimized = check_against_eager(Speech(), x, also=(torch.randn(2, 1, 400),))
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        optimized(x)
+    assert not [event.key for event in profile.key_averages() if event.key == "ipex::copy_transposed"]

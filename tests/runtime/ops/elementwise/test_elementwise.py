@@ -320,6 +320,23 @@ def test_strides_of_any_shape():
         assert_same(OPS.elementwise(inputs, CHAIN), eager(*inputs), 2e-6)
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_a_reader_may_want_the_result_in_one_piece(dtype):
+    x, y = torch.randn(3, 4, 5, 6).to(dtype).permute(2, 0, 1, 3), torch.randn(3, 4, 1).to(dtype)
+    steps = ["mul 0 1", "relu 2"]
+    whole, eager = OPS.contiguous_elementwise([x, y], steps), OPS.elementwise([x, y], steps)
+    assert whole.is_contiguous()
+    assert not eager.is_contiguous()
+    assert torch.equal(whole, eager)
+    # Not where it would pick elements one by one.
+    turned = x.transpose(0, 3)
+    assert_exactly(OPS.contiguous_elementwise([turned, y], steps), OPS.elementwise([turned, y], steps))
+    number = torch.tensor(2.0, dtype=dtype)
+    assert_exactly(OPS.contiguous_elementwise([number], ["relu 0"]), number)
+    flat = torch.randn(3, 1).to(dtype)
+    assert_exactly(OPS.contiguous_elementwise([flat], ["relu 0"]), flat.relu())
+
+
 def test_what_is_small_is_computed_as_small():
     # The steps up to the last one are those of a gate; it broadcasts against an image, and is read there twice.
     x, g = torch.randn(2, 8, 5, 7), torch.randn(2, 8, 1, 1)

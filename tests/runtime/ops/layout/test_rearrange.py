@@ -114,6 +114,26 @@ def test_copies_once_at_most():
     assert ours(x, joined).data_ptr() == x.data_ptr()
 
 
+def test_windows_that_are_cut_anew_keep_their_channels_side_by_side():
+    """8 windows of 7 pixels, cut into 7 of 8: no view, so it is copied twice, in pieces of channels both times."""
+    x = torch.randn(2, 64, 49, 16)
+    image: list[Step] = [
+        ("reshape", (2, 8, 8, 7, 7, 16)),
+        ("permute", (0, 5, 1, 3, 2, 4)),
+        ("reshape", (2, 16, 56, 56)),
+    ]
+    cut: list[Step] = [
+        ("reshape", (2, 16, 7, 8, 7, 8)),
+        ("permute", (0, 2, 4, 3, 5, 1)),
+        ("reshape", (2, 49, 64, 16)),
+    ]
+    with torch.profiler.profile() as profile:
+        y = ours(x, [*image, *cut])
+    assert torch.equal(y, in_eager(x, [*image, *cut]))
+    copies = [event.name for event in profile.events() if "copy" in event.name]
+    assert copies == ["ipex::copy_pieces"] * 2
+
+
 def test_what_is_no_plain_tensor_takes_the_steps_one_by_one():
     x = torch.randn(2, 12, 10, 16, requires_grad=True)
     ours(x, WINDOWS).sum().backward()

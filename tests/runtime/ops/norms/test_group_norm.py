@@ -29,6 +29,20 @@ def eager(x: Tensor, groups: int, p: Parameters = (None, None)) -> Tensor:
     return laid_out.copy_(F.group_norm(x.contiguous(), groups, *p, EPS))
 
 
+def test_rows_of_samples_may_keep_their_layout():
+    """As speech models have them: a channel for each group, and the samples of all channels side by side."""
+    rows = torch.randn(2, 70, 24).transpose(1, 2)
+    p = affine(24)
+    for groups in (24, 3):
+        y = OPS.group_norm(rows, groups, *p, EPS, ["relu"], False)
+        assert y.stride() == rows.stride()
+        assert_same(y.contiguous(), eager(rows, groups, p).relu())
+        assert ours(rows, groups, p).is_contiguous()
+        assert OPS.group_norm(rows.contiguous(), groups, *p, EPS, [], False).is_contiguous()
+    image = rows.unsqueeze(3).contiguous(memory_format=torch.channels_last)
+    assert_same(OPS.group_norm(image, 3, *p, EPS, [], False), eager(image, 3, p))
+
+
 def images(shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> list[Tensor]:
     """An image in every layout that it can have."""
     x = torch.randn(shape).to(dtype)

@@ -1,0 +1,63 @@
+// rewrite_pad: what may be padded by nothing, as images are that windows should fit, is copied where something is padded only.
+//
+//   before   %y = aten::pad(%x, %pads, %mode, %value)
+//   after    %y = ipex::pad(%x, %pads, %mode, %value, %may_be_input)
+//
+// and aten::constant_pad_nd with a constant. The result may be %x itself where nobody overwrites either, and neither it nor a view of it leaves
+// the graph. Runs after convolutions have taken what they pad themselves.
+#include "aliasing.h"
+#include "constants.h"
+#include "graph_walk.h"
+#include "passes.h"
+
+namespace ipex::passes {
+namespace {
+
+// Whether all that shares the value's memory is read in the graph alone.
+bool is_only_read(const Value* value) {
+  const auto& uses = value->uses();
+  return std::all_of(uses.begin(), uses.end(), [](const Use& use) {
+    const Op* op = op_of(use.user);
+    if (!op || op->has(trait::carries) || op->writes != Writes::nothing || op->memory == Memory::unknown) return false;
+    const bool shares = use.offset == 0 && op->memory != Memory::fresh && op->memory != Memory::no_tensor;
+    const auto outputs = use.user->outputs();
+    return !shares || std::all_of(outputs.begin(), outputs.end(), is_only_read);
+  });
+}
+
+bool run(Context& context) {
+  static const Symbol pad = Symbol::fromQualString("ipex::pad");
+  std::vector<Node*> found;
+  for (const char* kind : {"aten::pad", "aten::constant_pad_nd"}) {
+    for_each(context.graph, kind, [&](Node* node) { found.push_back(node); });
+  }
+  if (found.empty()) return false;
+  bool changed = false;
+  std::optional<OverwrittenValues> overwritten;
+  if (!writes_to_shared_memory(context.graph)) overwritten.emplace(context.graph);
+  for (Node* node : found) {
+    const torch::jit::WithInsertPoint guard(node);
+    std::vector<Value*> inputs = node->inputs().vec();
+    if (node->kind() == c10::aten::constant_pad_nd) {
+      const auto value = number(inputs[2]);
+      if (!value) {
+        context.declined(node, "what it pads with is not a constant");
+        continue;
+      }
+      inputs = {inputs[0], inputs[1], context.graph->insertConstant(std::string("constant")),
+                context.graph->insertConstant(*value)};
+    }
+    context.applied(node, "became ipex::pad");
+    changed = true;
+    const bool may_be_input = overwritten && !overwritten->contain(node->input(0)) && is_only_read(node->output());
+    inputs.push_back(context.graph->insertConstant(may_be_input));
+    replace(node, context.graph->insertNode(context.graph->create(pad, inputs)));
+  }
+  return changed;
+}
+
+}  // namespace
+
+Pass rewrite_pad() { return {"rewrite_pad", run}; }
+
+}  // namespace ipex::passes

@@ -1,0 +1,180 @@
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ipex
+from support import assert_rewrites, assert_round_trip, assert_unchanged, check_against_eager, graph_ir, kinds
+
+NAME = "rewrite_einsum"
+
+
+def einsum(equation: str, *before: str, factors: str = "%a, %b", after: tuple[str, ...] = ()) -> str:
+    """An einsum whose strides nobody sees."""
+    return graph_ir(
+        "%a : Tensor, %b : Tensor, %dims : int[]",
+        "%none : NoneType = prim::Constant()",
+        "%no : bool = prim::Constant[value=0]()",
+        "%half : float = prim::Constant[value=0.5]()",
+        f'%eq : str = prim::Constant[value="{equation}"]()',
+        *before,
+        f"%l : Tensor[] = prim::ListConstruct({factors})",
+        "%e : Tensor = aten::einsum(%eq, %l, %none)",
+        *(after or ("%y : Tensor = aten::sum(%e, %dims, %no, %none)",)),
+        returns="%y",
+    )
+
+
+@pytest.mark.parametrize(
+    ("equation", "views"),
+    [
+        ("bqd,bkd->bqk", {}),
+        ("bid, bjd -> bij", {}),
+        ("bid,bjd->bji", {}),  # the factors change places
+        ("bhqk,bkhd->bqhd", {"aten::transpose": 1}),
+        ("...qhd,...khd->...hqk", {}),
+        ("...hqk,...khd->...qhd", {"aten::transpose": 1}),
+        ("qbd,kbd->qbk", {"aten::transpose": 1}),
+        ("abcqd,abckd->qabck", {"aten::permute": 1}),
+        ("qd,kd->qk", {}),
+        ("...qd,kd->...qk", {}),
+    ],
+)
+def test_fires(equation, views):
+    result = assert_rewrites(NAME, einsum(equation))
+    assert result.count("aten::einsum") == 0
+    assert result.count("aten::matmul") == 1
+    assert result.count("ipex::einsum_operand") == 2
+    for view in ("aten::transpose", "aten::permute"):
+        assert result.count(view) == views.get(view, 0)
+
+
+@pytest.mark.parametrize(
+    ("equation", "reason"),
+    [
+        ("bqd,bkd", "not a product of two batches of matrices"),
+        ("bqd,bqd->bq", "not a product of two batches"),
+        ("bqd,bkd->bk", "not a product of two batches"),
+        ("bqd,bkd->qk", "not a product of two batches"),  # sums over two
+        ("bqcd,bkcd->bqk", "not a product of two batches"),
+        ("bpqd,bkd->bpqk", "not a product of two batches"),  # two dimensions of its own
+        ("bqd,bk->bqk", "not a product of two batches"),
+        ("bqq,bkq->bqk", "not a product of two batches"),
+        ("bqd,bkd->bqqk", "not a product of two batches"),
+        ("b...qd,b...kd->b...qk", "not a product of two batches"),
+        ("...qd,...kd->qk", "not a product of two batches"),
+        ("...qhd,...khd->...khq", None),
+        ("...qhgd,...khgd->...qkhg", "in another order"),
+    ],
+)
+def test_declines(equation, reason):
+    if reason is None:
+        assert assert_rewrites(NAME, einsum(equation)).count("aten::transpose") == 1
+    else:
+        assert_unchanged(NAME, einsum(equation), reason)
+
+
+def test_declines_other_factors():
+    assert_unchanged(NAME, einsum("bqd->bd", factors="%a"), reason="not a product of two")
+    assert_unchanged(NAME, einsum("bqd,bkd,bqk->b", factors="%a, %b, %a"), reason="not a product of two")
+
+
+def test_declines_where_strides_are_seen():
+    text = einsum("bqd,bkd->bqk", after=("%y : Tensor = aten::relu(%e)",))
+    assert_unchanged(NAME, text, reason="the strides of a result depend on it")
+
+
+def test_a_number_is_multiplied_behind_the_view():
+    scaled = "%s : Tensor = aten::mul(%b, %half)"
+    result = assert_rewrites(NAME, einsum("bqhd,bkhd->bhqk", scaled, factors="%a, %s"))
+    assert result.graph.index("ipex::einsum_operand") < result.graph.index("aten::mul")
+    write = "%w : Tensor = aten::relu_(%b)"
+    result = assert_rewrites(NAME, einsum("bqhd,bkhd->bhqk", scaled, write, factors="%a, %s"))
+    assert result.graph.index("aten::mul") < result.graph.index("ipex::einsum_operand")
+
+
+class Attention(nn.Module):
+    """Rows first, as JAX has them; windows, as MaxViT has them; and with dots."""
+
+    def __init__(self, scores: str, result: str, scales: str = "key") -> None:
+        super().__init__()
+        self.scores, self.result, self.scales = scores, result, scales
+        self.out = nn.Linear(8, 4)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        if self.scales == "key":
+            k = k * 0.5
+        elif self.scales == "query":
+            q = q * 0.5
+        weights = (torch.einsum(self.scores, q, k) + mask).softmax(dim=-1)
+        return self.out(torch.einsum(self.result, weights, v))
+
+
+EQUATIONS = [
+    ("bqhd,bkhd->bhqk", "bhqk,bkhd->bqhd", (2, 5, 3, 8)),
+    ("bhqd,bhkd->bhqk", "bhqk,bhkd->bhqd", (2, 3, 5, 8)),
+    ("...qhd,...khd->...hqk", "...hqk,...khd->...qhd", (2, 5, 3, 8)),
+    ("B G H I D, B G H J D -> B G H I J", "B G H I J, B G H J D -> B G H I D", (2, 4, 3, 5, 8)),
+    ("bqd,bkd->bqk", "bqk,bkd->bqd", (3, 5, 8)),
+]
+
+
+@pytest.mark.parametrize("scales", ["key", "query", "neither"])
+@pytest.mark.parametrize(("scores", "result", "shape"), EQUATIONS)
+def test_attention_is_found(tmp_path, scores, result, shape, scales):
+    q, k, v, mask = torch.randn(shape), torch.randn(shape), torch.randn(shape), torch.randn(5, 5)
+    one = tuple(x[:1] for x in (q, k, v))
+    optimized = check_against_eager(Attention(scores, result, scales), q, k, v, mask, also=((*one, mask),))
+    found = kinds(optimized)
+    assert found["ipex::attention"] == 1
+    assert found["aten::einsum"] == found["aten::mul"] == found["ipex::softmax"] == 0
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        optimized(q, k, v, mask)
+    assert not [event.key for event in profile.key_averages() if "in aten" in event.key]
+    assert_round_trip(optimized, tmp_path, q, k, v, mask)
+
+
+@pytest.mark.parametrize(("scores", "result", "shape"), EQUATIONS)
+def test_one_element_counts_for_all(scores, result, shape):
+    """What einsum does, and matmul does not."""
+    q, k, v, mask = torch.randn(shape), torch.randn(shape), torch.randn(shape), torch.randn(5, 5)
+    rows = shape.index(5)
+    thin, short = k.narrow(-1, 0, 1), v.narrow(rows, 0, 1)
+    cases = ((q, thin, v, mask), (q.narrow(-1, 0, 1), k, v, mask), (q, k, short, mask))
+    single = (q, k.narrow(rows, 0, 1), v, mask[:, :1])
+    check_against_eager(Attention(scores, result), q, k, v, mask, also=(*cases, single, (q[:0], k[:0], v[:0], mask)))
+
+
+def test_refuses_what_eager_refuses():
+    shape = (2, 5, 3, 8)
+    inputs = [torch.randn(shape), torch.randn(shape), torch.randn(shape), torch.randn(5, 5)]
+    model = Attention("bqhd,bkhd->bhqk", "bhqk,bkhd->bqhd").eval()
+    optimized = ipex.jit_optimize(torch.jit.trace(model, inputs))
+    for changed in ({0: torch.randn(5, 3, 8)}, {2: torch.randn(1, *shape)}, {1: torch.randn(2, 5, 3, 7)}):
+        others = [changed.get(i, x) for i, x in enumerate(inputs)]
+        with pytest.raises(RuntimeError):
+            model(*others)
+        with torch.no_grad(), pytest.raises(RuntimeError):
+            optimized(*others)
+    wider = torch.randn(1, 2, 3, 5, 5)  # a mask that gives the weights another dimension
+    with pytest.raises(RuntimeError):
+        model(*inputs[:3], wider)
+    with torch.no_grad(), pytest.raises(RuntimeError, match="expected a factor of 4 dimensions"):
+        optimized(*inputs[:3], wider)
+
+
+class ReadTwice(nn.Module):
+    def forward(self, q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        weights = torch.einsum("bqd,bkd->bqk", q, q).softmax(-1)
+        return torch.einsum("bqk,bkd->bqd", weights, v).sum(-1), weights.sum(1)
+
+
+def test_weights_that_others_read_stay():
+    optimized = check_against_eager(ReadTwice(), torch.randn(2, 5, 8), torch.randn(2, 5, 8))
+    assert kinds(optimized)["ipex::attention"] == 0
+    assert kinds(optimized)["ipex::matmul_run"] == 2
+
+
+def test_can_be_switched_off():
+    inputs = (torch.randn(2, 5, 8), torch.randn(2, 5, 8))
+    module = torch.jit.trace(ReadTwice().eval(), inputs)
+    assert kinds(ipex.jit_optimize(module, disable=[NAME]))["aten::einsum"] == 2

@@ -1,0 +1,65 @@
+import torch
+from torch import Tensor, nn
+
+import ipex
+from support import assert_rewrites, assert_round_trip, assert_unchanged, check_against_eager, graph_ir, kinds
+
+NAME = "lay_out_elementwise"
+CHAIN = "%y : Tensor = ipex::elementwise(%inputs, %steps)"
+RESHAPE = "%z : Tensor = aten::reshape(%y, %sizes)"
+
+
+def ir(*lines: str, returns: str = "%r") -> str:
+    constants = (
+        "%none : NoneType = prim::Constant()",
+        "%no : bool = prim::Constant[value=0]()",
+        "%one : int = prim::Constant[value=1]()",
+    )
+    last = "%r : Tensor = aten::sum(%z, %sizes, %no, %none)"
+    inputs = "%inputs : Tensor[], %steps : str[], %sizes : int[]"
+    return graph_ir(inputs, *constants, *lines, last, returns=returns)
+
+
+def test_fires():
+    result = assert_rewrites(NAME, ir(CHAIN, "%s : int = aten::size(%y, %one)", RESHAPE))
+    assert result.count("ipex::contiguous_elementwise") == 1
+    flatten = "%z : Tensor = aten::flatten(%y, %one, %one)"
+    assert assert_rewrites(NAME, ir(CHAIN, flatten)).count("ipex::contiguous_elementwise") == 1
+
+
+def test_declines_where_strides_are_seen():
+    assert_unchanged(NAME, ir(CHAIN, RESHAPE, returns="%z"), reason="the strides of a result depend on it")
+
+
+def test_leaves_others():
+    assert_unchanged(NAME, ir(CHAIN, "%z : Tensor = aten::relu(%y)"), reason=None)
+    assert_unchanged(NAME, ir(CHAIN, RESHAPE, "%w : Tensor = aten::relu(%y)", returns="%r, %w"), reason=None)
+    permuted = "%z : Tensor = aten::permute(%y, %sizes)"
+    assert_unchanged(NAME, ir(CHAIN, permuted), reason=None)
+
+
+class RelativePositions(nn.Module):
+    """Those of rows and of columns, added for each pixel, as in MViT and SAM."""
+
+    def forward(self, scores: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+        sums = rows.permute(1, 0, 2)[:, :, :, None] + columns.tanh()[:, :, None, :]
+        scores = scores + scores
+        scores[:, 1:] += sums.reshape(12, 20)
+        return scores.softmax(-1)
+
+
+def test_matches_eager(tmp_path):
+    inputs = (torch.randn(12, 21), torch.randn(4, 3, 4), torch.randn(3, 4, 5))
+    turned = (inputs[0], inputs[1], inputs[2].transpose(1, 2).contiguous().transpose(1, 2))
+    optimized = check_against_eager(RelativePositions(), *inputs, also=(turned,))
+    assert kinds(optimized)["ipex::contiguous_elementwise"] == 1
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        optimized(*inputs)
+    assert not [event.key for event in profile.key_averages() if event.key in ("aten::copy_", "aten::clone")]
+    assert_round_trip(optimized, tmp_path, *inputs)
+
+
+def test_can_be_switched_off():
+    inputs = (torch.randn(12, 21), torch.randn(4, 3, 4), torch.randn(3, 4, 5))
+    module = torch.jit.trace(RelativePositions().eval(), inputs)
+    assert kinds(ipex.jit_optimize(module, disable=[NAME]))["ipex::contiguous_elementwise"] == 0
