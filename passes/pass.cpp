@@ -13,7 +13,7 @@ std::string source_line(const Node* node) {
 }
 
 // Who asked for 8 bits wants to know what stays in float, whatever becomes of it there.
-bool is_final(const Decision& decision) { return decision.pass == "quantize"; }
+bool is_final(const Decision& decision) { return decision.pass == "quantize" || decision.pass == "pad_bytes"; }
 
 }  // namespace
 

@@ -149,8 +149,11 @@ Tensor ConvolutionContext::reference(const Tensor& input, const Tensor& weight, 
   const auto becomes_narrow = [&](const Tensor& x) {
     return is_autocast ? x.is_floating_point() && x.scalar_type() != at::kDouble : x.scalar_type() == narrow;
   };
+  // Of nothing, as transposed ones of 16 bits may give and those of floats may not.
+  const Ints sizes = kernel_result_sizes(batched(input).sizes());
+  const bool gives_nothing = std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
   if ((is_odd || is_brgemm_at_fault(input)) && at::isReducedFloatingType(narrow) && becomes_narrow(input) &&
-      becomes_narrow(weight) && !wants_gradient(input)) {
+      becomes_narrow(weight) && !wants_gradient(input) && !gives_nothing) {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastCPU);
     const Tensor wide = bias.defined() ? bias.to(at::kFloat) : bias;
     return reference(input.to(at::kFloat), weight.to(at::kFloat), wide).to(narrow);

@@ -100,6 +100,14 @@ Tensor unpacked_convolution(const Tensor& x, const Tensor& weight, const Optiona
   if (!reason) return geometry.depthwise(x, weight, bias);
   RECORD_FUNCTION(c10::str("ipex::unpacked_convolution in aten: ", reason), {});
   if (!of_batches) return at::conv2d(x, weight, bias, stride, padding, dilation, groups);
+  if (at::autocast::is_autocast_enabled(at::kCPU)) {  // which knows no aten::convolution
+    const auto of_rank = [&](auto convolution) {
+      return convolution(x, weight, bias, stride, padding, dilation, groups);
+    };
+    if (x.dim() == 3) return of_rank([](auto&&... all) { return at::conv1d(all...); });
+    if (x.dim() == 4) return of_rank([](auto&&... all) { return at::conv2d(all...); });
+    if (x.dim() == 5) return of_rank([](auto&&... all) { return at::conv3d(all...); });
+  }
   const std::vector<int64_t> none(stride.size(), 0);
   return at::convolution(x, weight, bias, stride, padding, dilation, /*transposed=*/false, none, groups);
 }

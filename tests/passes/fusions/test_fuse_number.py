@@ -50,7 +50,7 @@ class AfterRelu(nn.Module):
     def __init__(self, anchor: nn.Module) -> None:
         super().__init__()
         self.anchor = anchor
-        self.register_buffer("offset", torch.tensor(0.5, dtype=torch.float64))
+        self.register_buffer("offset", torch.tensor(0.5))  # one of doubles stays a tensor, which may decide a dtype
 
     def forward(self, x: Tensor) -> Tensor:
         y = torch.relu(self.anchor(x))

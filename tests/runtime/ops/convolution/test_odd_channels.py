@@ -93,3 +93,13 @@ def test_under_autocast_infinities_meet_no_zeros(dtype):
             with torch.autocast("cpu", torch.bfloat16):
                 y = optimized(x)
         torch.testing.assert_close(y.float(), expected, rtol=2e-2, atol=2e-2, equal_nan=True)
+
+
+def test_under_autocast_a_transposed_one_may_give_nothing():
+    """aten refuses that of floats."""
+    layer = nn.ConvTranspose2d(4, 8, 1, 1, 2, groups=4, bias=False).eval().requires_grad_(False)
+    x = torch.randn(1, 4, 6, 4)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        expected = layer(x)
+        assert expected.numel() == 0
+        assert_same(ipex.jit_optimize(torch.jit.trace(layer, x, check_trace=False))(x), expected)

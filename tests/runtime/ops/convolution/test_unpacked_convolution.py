@@ -69,6 +69,7 @@ def test_what_is_left_to_aten():
     assert_same(y, F.conv1d(line, taps, padding=1, groups=6), 1e-6)
     with torch.autocast("cpu"):
         assert why_aten(lambda: ours(x, w)) == "autocast is on"
+        assert_same(ours(x, w), F.conv2d(x, w, padding=1, groups=6))
 
 
 def test_errors_are_atens():
