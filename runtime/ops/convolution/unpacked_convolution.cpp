@@ -10,6 +10,9 @@
 #include <ATen/record_function.h>
 #include <torch/library.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "memory/result_memory.h"
 #include "ops/convolution/convolution_strips.h"
 #include "packed/call_conditions.h"
@@ -58,7 +61,11 @@ struct Geometry {
     if (x.suggest_memory_format() != contiguous || weight.suggest_memory_format() != contiguous) {
       return "an input is channels-last";
     }
-    return nullptr;
+    // The kernel leaves padding out, which aten multiplies: NaN beside it.
+    const Tensor taps = weight.contiguous();
+    const float* first = taps.const_data_ptr<float>();
+    const bool is_finite = std::all_of(first, first + taps.numel(), [](float tap) { return std::isfinite(tap); });
+    return is_finite ? nullptr : "its weight has NaN or infinity";
   }
 
   Tensor depthwise(const Tensor& x, const Tensor& weight, const OptionalTensor& bias) const {

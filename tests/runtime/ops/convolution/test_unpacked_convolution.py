@@ -72,6 +72,14 @@ def test_what_is_left_to_aten():
         assert_same(ours(x, w), F.conv2d(x, w, padding=1, groups=6))
 
 
+@pytest.mark.parametrize("odd", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_meet_the_padding_as_in_aten(odd):
+    x, w = torch.randn(1, 6, 5, 5), torch.randn(6, 1, 3, 3)
+    w[2, 0, 0, 0] = odd
+    assert why_aten(lambda: ours(x, w)) == "its weight has NaN or infinity"
+    assert_same(ours(x, w), F.conv2d(x, w, padding=1, groups=6))
+
+
 def test_errors_are_atens():
     x, w = torch.randn(1, 6, 4, 4), torch.randn(6, 1, 9, 9)
     with pytest.raises(RuntimeError, match="Kernel size can't be greater"):
