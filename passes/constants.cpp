@@ -28,6 +28,11 @@ std::optional<double> number(const Value* value) {
   return found ? std::optional(found->toDouble()) : std::nullopt;
 }
 
+std::optional<int64_t> constant_integer(const Value* value) {
+  const auto constant = torch::jit::toIValue(value);
+  return constant && constant->isInt() ? std::optional(constant->toInt()) : std::nullopt;
+}
+
 std::optional<std::string> number_text(const Value* value, bool negative) {
   const auto found = scalar(value);
   if (!found) return std::nullopt;

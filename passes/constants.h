@@ -12,7 +12,10 @@ namespace ipex::passes {
 // tensor with dimensions, whose dtype it does not change, it is one. None for bool, complex and what is not known.
 std::optional<double> number(const Value* value);
 
-// The same as text, as post-ops have their arguments: "2" for an integer, "2.0" for a float. With its sign changed where
+// The integer that `value` is. A constant tensor is none.
+std::optional<int64_t> constant_integer(const Value* value);
+
+// A number as text, as post-ops have their arguments: "2" for an integer, "2.0" for a float. With its sign changed where
 // `negative` asks for it. None for NaN as well, of which each op has its own idea.
 std::optional<std::string> number_text(const Value* value, bool negative);
 

@@ -20,14 +20,9 @@ namespace {
 
 using torch::jit::toIValue;
 
-std::optional<int64_t> constant(const Value* value) {
-  const auto known = toIValue(value);
-  return known && known->isInt() ? std::optional(known->toInt()) : std::nullopt;
-}
-
 // Whether the number can't be negative.
 bool is_size(const Value* value) {
-  if (const auto known = constant(value)) return *known >= 0;
+  if (const auto known = constant_integer(value)) return *known >= 0;
   const Node* node = value->node();
   if (node->kind() == c10::aten::size) return true;
   const bool is_of_sizes = node->kind() == c10::aten::mul || node->kind() == c10::aten::floordiv;
@@ -63,7 +58,7 @@ Value* given_size(Value* value, int64_t d) {
       return is_size(size) ? size : nullptr;
     }
     if (node->kind() == c10::aten::transpose) {
-      const auto a = constant(node->input(1)), b = constant(node->input(2));
+      const auto a = constant_integer(node->input(1)), b = constant_integer(node->input(2));
       const bool count_alike = a && b && (*a < 0) == (*b < 0) && (*a < 0) == (d < 0);
       if (!count_alike) return nullptr;
       d = d == *a ? *b : d == *b ? *a : d;
@@ -85,14 +80,14 @@ bool run(Context& context) {
   std::optional<bool> reshapes;
   bool changed = false;
   for_each(context.graph, "aten::size.int", [&](Node* node) {
-    const auto dimension = constant(node->input(1));
+    const auto dimension = constant_integer(node->input(1));
     Value* size = dimension ? given_size(node->input(0), *dimension) : nullptr;
     if (!size) return;
     if (!reshapes) reshapes = reshapes_in_place(context.graph);
     if (*reshapes) return context.declined(node, "the graph changes shapes in place");
     context.applied(node, "is known from what it was reshaped by");
     const torch::jit::WithInsertPoint guard(node);
-    const auto known = constant(size);
+    const auto known = constant_integer(size);
     node->output()->replaceAllUsesWith(known ? context.graph->insertConstant(*known) : size);
     node->destroy();
     changed = true;

@@ -7,24 +7,16 @@
 // from patterns that two pieces are of one tensor. Its readers have to be slices and selections of later dimensions: they
 // refuse every tensor that it refuses, and whoever gets their results can't tell what they are views of.
 // Declines when something may be overwritten between the two: sizes change in place as well.
-#include <torch/csrc/jit/ir/constants.h>
-
 #include <algorithm>
 #include <limits>
 
 #include "aliasing.h"
+#include "constants.h"
 #include "graph_walk.h"
 #include "passes.h"
 
 namespace ipex::passes {
 namespace {
-
-using torch::jit::toIValue;
-
-std::optional<int64_t> constant_integer(const Value* value) {
-  const auto constant = toIValue(value);
-  return constant && constant->isInt() ? std::optional(constant->toInt()) : std::nullopt;
-}
 
 // Whether it takes all of a dimension that is counted from the front.
 bool is_idle(const Node* slice) {
