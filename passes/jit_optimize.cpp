@@ -75,7 +75,7 @@ torch::jit::Module jit_optimize(const torch::jit::Module& module, const Options&
     passes::name_tensors(*graph);
     const std::vector<OriginalNode> given = passes::nodes_of(*graph, method.name());
     original.insert(original.end(), given.begin(), given.end());
-    scalars.keep_doubles(graph, optimized);
+    scalars.keep_deciding(graph, optimized);
     const Report own = passes::optimize(graph, method.name(), options);
     report.insert(report.end(), own.begin(), own.end());
     passes::pack_into_attributes(graph, optimized);

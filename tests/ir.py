@@ -24,7 +24,7 @@ PACKED = (
     "%post_ops : str[] = prim::Constant[value=annotate(List[str], [])]()",
     f"%p : {CONTEXT} = "
     "ipex::convolution_prepack(%w, %none, %ones, %zeros, %ones, %one, %false, %zeros, %post_ops, %none, %none, %none, "
-    "%none, %false, %false, %false)",
+    "%none, %false, %false, %false, %false)",
     "%operands : Tensor[] = prim::ListConstruct()",
     "%y : Tensor = ipex::convolution_run(%x, %p, %operands, %false)",
 )
@@ -37,7 +37,7 @@ def packed(input_name: str, output_name: str, suffix: str) -> tuple[str, ...]:
         f"%p{suffix} : {CONTEXT} = "
         f"ipex::convolution_prepack("
         f"%w, %none, %ones, %zeros, %ones, %one, %false, %zeros, %post_ops{suffix}, %none, %none, %none, "
-        "%none, %false, %false, %false)",
+        "%none, %false, %false, %false, %false)",
         f"%operands{suffix} : Tensor[] = prim::ListConstruct()",
         f"%{output_name} : Tensor = ipex::convolution_run(%{input_name}, %p{suffix}, %operands{suffix}, %false)",
     )

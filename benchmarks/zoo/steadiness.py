@@ -29,8 +29,8 @@ def why_unsteady(model: nn.Module, inputs: tuple[Tensor, ...]) -> str | None:
         return "gives other results in each call"
     for _ in range(DRAWS):
         results = {
-            "weights": _with_changed_weights(model)(*copy.deepcopy(inputs)),
-            "inputs": model(*(_changed(x) for x in inputs)),
+            "weights": with_changed_weights(model, CHANGE)(*copy.deepcopy(inputs)),
+            "inputs": model(*(_changed(x, CHANGE) for x in inputs)),
         }
         for what, result in results.items():
             difference = largest_difference(list(result), list(first))
@@ -39,13 +39,14 @@ def why_unsteady(model: nn.Module, inputs: tuple[Tensor, ...]) -> str | None:
     return None
 
 
-def _with_changed_weights(model: nn.Module) -> nn.Module:
+def with_changed_weights(model: nn.Module, by: float) -> nn.Module:
+    """Return a copy in which every number is another one, by about so much relative to it."""
     changed = copy.deepcopy(model)
     with torch.no_grad():
         for parameter in changed.parameters():
-            parameter.copy_(_changed(parameter))
+            parameter.copy_(_changed(parameter, by))
     return changed
 
 
-def _changed(tensor: Tensor) -> Tensor:
-    return tensor * (1 + CHANGE * torch.randn_like(tensor)) if tensor.is_floating_point() else tensor.clone()
+def _changed(tensor: Tensor, by: float) -> Tensor:
+    return tensor * (1 + by * torch.randn_like(tensor)) if tensor.is_floating_point() else tensor.clone()

@@ -6,14 +6,51 @@
 
 #include "finalize/numbered_attributes.h"
 #include "graph_walk.h"
+#include "ops/op_table.h"
 
 namespace ipex::passes {
 namespace {
 
+template <size_t n>
+bool is_one_of(const OpName (&names)[n], const Node* node) {
+  return std::any_of(std::begin(names), std::end(names), [&](const OpName& name) { return name.is_of(node); });
+}
+
+// To TorchScript's executor.
 bool becomes_a_number(const Use& use) {
   static const OpName names[] = {OpName("aten::add"), OpName("aten::sub"), OpName("aten::mul"), OpName("aten::div")};
-  return use.offset == 1 &&
-         std::any_of(std::begin(names), std::end(names), [&](const OpName& name) { return name.is_of(use.user); });
+  return use.offset == 1 && is_one_of(names, use.user);
+}
+
+// Whether a tensor has dimensions whatever the model is given: as layers' results do, and what is computed of these
+// element by element.
+bool has_dimensions(const Value* value) {
+  constexpr size_t most_steps_back = 64;
+  std::vector<const Value*> reached{value};
+  for (size_t i = 0; i < reached.size() && reached.size() < most_steps_back; ++i) {
+    const Node* node = reached[i]->node();
+    const Op* op = op_of(node);
+    if (!op) continue;
+    const bool is_product = op->weight >= 0 && !op->has(trait::multiplies);  // matmul multiplies two vectors, too
+    if (is_product || op->has(trait::convolves) || op->has(trait::joins)) return true;
+    if (op->memory != Memory::itself && !op->has(trait::elementwise) && !op->has(trait::promotes)) continue;
+    for (const Value* input : node->inputs()) {
+      if (has_tensor_type(input)) reached.push_back(input);
+    }
+  }
+  return false;
+}
+
+// Whether a constant may decide the dtype of the result that reads it. A trace has the numbers of arithmetic as tensors.
+bool decides_dtype(const Use& use, const Value* constant, bool is_attribute) {
+  static const OpName arithmetic[] = {OpName("aten::add"), OpName("aten::sub"), OpName("aten::mul"), OpName("aten::div"),
+                                      OpName("aten::rsub")};
+  static const OpName others[] = {OpName("aten::clamp.Tensor"), OpName("aten::clamp_min.Tensor"),
+                                  OpName("aten::clamp_max.Tensor"), OpName("aten::pow.Tensor_Tensor")};
+  if (!is_one_of(others, use.user) && !(is_attribute && is_one_of(arithmetic, use.user))) return false;
+  const auto inputs = use.user->inputs();
+  return torch::jit::toIValue(constant)->toTensor().scalar_type() == at::kDouble ||
+         std::none_of(inputs.begin(), inputs.end(), has_dimensions);
 }
 
 }  // namespace
@@ -27,31 +64,33 @@ ScalarTensors::ScalarTensors(const torch::jit::Module& module) {
   }
 }
 
-bool ScalarTensors::contain(const Value* constant) const {
-  const auto value = torch::jit::toIValue(constant);
-  if (!value || !value->isTensor() || !value->toTensor().defined() || !value->toTensor().has_storage()) return false;
-  const at::Tensor& tensor = value->toTensor();
-  return tensor.dim() == 0 && storages_.count(tensor.storage().unsafeGetStorageImpl()) > 0;
+bool ScalarTensors::contain(const at::Tensor& tensor) const {
+  return storages_.count(tensor.storage().unsafeGetStorageImpl()) > 0;
 }
 
-void ScalarTensors::keep_doubles(const std::shared_ptr<Graph>& graph, torch::jit::Module& module) const {
-  const auto is_double = [](const Value* constant) {
-    return torch::jit::toIValue(constant)->toTensor().scalar_type() == at::kDouble;
-  };
-  keep_where(is_double, *graph, module);
+void ScalarTensors::keep_deciding(const std::shared_ptr<Graph>& graph, torch::jit::Module& module) const {
+  keep_where(decides_dtype, *graph, module);
 }
 
 void ScalarTensors::keep(const std::shared_ptr<Graph>& graph, torch::jit::Module& module) const {
-  keep_where([](const Value*) { return true; }, *graph, module);
+  const auto is_made_a_number = [](const Use& use, const Value*, bool is_attribute) {
+    return is_attribute && becomes_a_number(use);
+  };
+  keep_where(is_made_a_number, *graph, module);
 }
 
-template <typename Holds>
-void ScalarTensors::keep_where(const Holds& holds, Graph& graph, torch::jit::Module& module) const {
+template <typename Decides>
+void ScalarTensors::keep_where(const Decides& decides, Graph& graph, torch::jit::Module& module) const {
   std::vector<Node*> constants;
   for_each_node(graph.block(), [&](Node* node) {
-    if (node->kind() != c10::prim::Constant || !contain(node->output()) || !holds(node->output())) return;
+    if (node->kind() != c10::prim::Constant) return;
+    const auto value = torch::jit::toIValue(node->output());
+    if (!value || !value->isTensor() || !value->toTensor().defined() || !value->toTensor().has_storage()) return;
+    if (value->toTensor().dim() > 0) return;
+    const bool is_attribute = contain(value->toTensor());
     const auto& uses = node->output()->uses();
-    if (std::any_of(uses.begin(), uses.end(), becomes_a_number)) constants.push_back(node);
+    const auto is_deciding = [&](const Use& use) { return decides(use, node->output(), is_attribute); };
+    if (std::any_of(uses.begin(), uses.end(), is_deciding)) constants.push_back(node);
   });
   NumberedAttributes scalars(module, "scalar_");
   for (Node* node : constants) {

@@ -24,15 +24,16 @@ class ScalarTensors {
   // a number.
   explicit ScalarTensors(const torch::jit::Module& module);
 
-  // Before the passes, which take a constant for a number: those of doubles, whose dtype is wider than a result's.
-  void keep_doubles(const std::shared_ptr<Graph>& graph, torch::jit::Module& module) const;
+  // Before the passes, which take a constant for a number: those of doubles, whose dtype is wider than a result's, and
+  // those beside a tensor that may have no dimensions either.
+  void keep_deciding(const std::shared_ptr<Graph>& graph, torch::jit::Module& module) const;
   // After the passes: the others.
   void keep(const std::shared_ptr<Graph>& graph, torch::jit::Module& module) const;
 
  private:
-  bool contain(const Value* constant) const;
-  template <typename Holds>
-  void keep_where(const Holds& holds, Graph& graph, torch::jit::Module& module) const;
+  bool contain(const at::Tensor& tensor) const;
+  template <typename Decides>
+  void keep_where(const Decides& decides, Graph& graph, torch::jit::Module& module) const;
 
   std::unordered_set<const c10::StorageImpl*> storages_;
 };

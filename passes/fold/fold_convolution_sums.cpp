@@ -40,6 +40,7 @@ struct Window {
   bool widens = false;
   bool is_sum = false;       // its result has the strides of an op on a convolution's
   bool needs_batch = false;  // a batch_norm was folded, whose channels are others in an image without a batch
+  bool adds_input = false;   // itself, or a batch_norm of it
 
   size_t rank() const { return stride.size(); }
   int64_t size(size_t i) const { return weight.size(static_cast<int64_t>(i) + 2); }
@@ -61,7 +62,8 @@ Window window_of(const Anchor& anchor) {
       .widens = toIValue(anchor.argument("widens"))->toBool(),
       .is_sum = toIValue(anchor.argument("is_sum"))->toBool() || !anchor.argument("folded_scale")->mustBeNone(),
       .needs_batch =
-          toIValue(anchor.argument("needs_batch"))->toBool() || !anchor.argument("folded_scale")->mustBeNone()};
+          toIValue(anchor.argument("needs_batch"))->toBool() || !anchor.argument("folded_scale")->mustBeNone(),
+      .adds_input = toIValue(anchor.argument("adds_input"))->toBool()};
   const auto rank = static_cast<std::ptrdiff_t>(window.rank());
   window.end.assign(window.begin.end() - rank, window.begin.end());
   window.begin.resize(window.rank());
@@ -81,8 +83,8 @@ Window pixel_like(const Window& other, const at::Tensor& scale) {
                 .end = Ints(other.rank(), 0),
                 .dilation = Ints(other.rank(), 1),
                 .groups = other.groups,
-                .widens = true,
-                .is_sum = true};
+                .is_sum = true,
+                .adds_input = true};
   window.weight.scatter_(1, at::arange(outputs).remainder(inputs).unsqueeze(1), scale.unsqueeze(1));
   window.weight = window.weight.view(sizes);
   return window;
@@ -118,6 +120,7 @@ void add(Window& outer, const Window& inner, const Ints& place) {
   if (inner.bias.defined()) outer.bias = outer.bias.defined() ? outer.bias + inner.bias : inner.bias;
   outer.widens |= inner.widens;
   outer.needs_batch |= inner.needs_batch;
+  outer.adds_input |= inner.adds_input;
 }
 
 void negate(Window& window) {
@@ -174,7 +177,7 @@ class Folding {
       if (const auto reason = reason_against_strides(sum)) return decline(sum, *reason);
     }
     if (sum.subtracts()) negate(windows[1]);
-    if (sum.is_in_place()) windows[1].widens = false;  // it keeps the dtype of the first addend
+    if (sum.is_in_place()) windows[1].widens = windows[1].adds_input = false;  // it keeps the dtype of the first addend
     for (size_t outer = 0; outer < 2; ++outer) {
       const auto place = place_in(windows[outer], windows[1 - outer]);
       if (!place || !sum.anchors[outer]) continue;
@@ -263,6 +266,7 @@ class Folding {
     anchor.set_argument("widens", window.widens);
     anchor.set_argument("is_sum", window.is_sum);
     anchor.set_argument("needs_batch", window.needs_batch);
+    anchor.set_argument("adds_input", window.adds_input);
     anchor.take_over(sum.node);
   }
 

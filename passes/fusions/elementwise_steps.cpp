@@ -111,19 +111,6 @@ bool ends_a_stretch(const Node* node) {
 // Of bools; of integers these give integers.
 bool is_logic(const std::string& post_op) { return post_op.starts_with("logical_") || post_op.starts_with("bitwise_"); }
 
-// Beside a tensor without dimensions one of doubles decides the dtype, which a number doesn't. (Numbers of a traced model
-// are such tensors too, but only in arithmetic: finalize/keep_scalar_tensors.h.)
-bool takes_a_double_for_a_number(const Node* node) {
-  static const OpName names[] = {OpName("aten::clamp.Tensor"), OpName("aten::clamp_min.Tensor"),
-                                 OpName("aten::clamp_max.Tensor"), OpName("aten::pow.Tensor_Tensor")};
-  const auto is_double = [](const Value* value) {
-    const auto constant = torch::jit::toIValue(value);
-    return constant && constant->isTensor() && constant->toTensor().scalar_type() == at::kDouble;
-  };
-  return std::any_of(std::begin(names), std::end(names), [&](const OpName& name) { return name.is_of(node); }) &&
-         std::any_of(node->inputs().begin(), node->inputs().end(), is_double);
-}
-
 // Whether the step reads a value for which this holds.
 template <typename Holds>
 bool reads(const NodeAsPostOp& op, const Holds& holds) {
@@ -181,7 +168,7 @@ void ElementwiseSteps::look_at(Block* block) {
 std::optional<NodeAsPostOp> ElementwiseSteps::as_step(Node* node) {
   auto found = as_post_op(node);
   if (!found || reads(*found, [](const Value* value) { return !has_tensor_type(value); }) ||
-      !ipex::has_elementwise_kernel(found->post_op) || takes_a_double_for_a_number(node)) {
+      !ipex::has_elementwise_kernel(found->post_op)) {
     return std::nullopt;
   }
   const Op& op = *op_of(node);

@@ -90,7 +90,10 @@ Node* rewrite(Node* node, const Geometry& geometry) {
                                    constant(geometry.stride),     constant(geometry.padding),
                                    constant(geometry.dilation),   constant(geometry.groups),
                                    constant(geometry.transposed), constant(geometry.output_padding)};
-  return Anchor::insert_before(node, "convolution", inputs, node->input(0)).run();
+  const Anchor anchor = Anchor::insert_before(node, "convolution", inputs, node->input(0));
+  static const OpName wants_batch("aten::convolution");
+  if (wants_batch.is_of(node)) anchor.set_argument("needs_batch", true);
+  return anchor.run();
 }
 
 bool run(Context& context) {

@@ -13,7 +13,7 @@ namespace {
 
 const Spec& checked(const Spec& spec, int64_t weight_rank, int64_t output_channels) {
   const auto& [name, weight, bias, post_ops, folded_scale, folded_shift, math_mode, vanished, widens, needs_batch,
-               is_sum] = spec;
+               is_sum, adds_input] = spec;
   TORCH_CHECK(weight.defined() && weight.dim() == weight_rank && is_packable(weight.scalar_type()) &&
                   is_plain_cpu(weight) && weight.numel() > 0 && has_all_its_memory(weight),
               name, ": expected a non-empty ", weight_rank, "-D CPU weight of float32, bfloat16 or float16, got ",
@@ -66,14 +66,16 @@ State save(const Spec& spec, const Integers& integers) {
   if (spec.widens) fields.insert("widens", std::vector<int64_t>{1});
   if (spec.needs_batch) fields.insert("needs_batch", std::vector<int64_t>{1});
   if (spec.is_sum) fields.insert("is_sum", std::vector<int64_t>{1});
+  if (spec.adds_input) fields.insert("adds_input", std::vector<int64_t>{1});
   if (spec.math_mode) fields.insert("math_mode", std::vector{static_cast<int64_t>(*spec.math_mode)});
   const bool is_16_bit = spec.weight.defined() && spec.weight.scalar_type() != at::kFloat;
   const bool is_new = spec.vanished.defined() || spec.widens;
-  return {spec.needs_batch || spec.is_sum ? 6
-          : is_new                        ? 4
-          : is_16_bit                     ? 3
-          : spec.math_mode                ? 2
-                                          : 1,
+  return {spec.adds_input                   ? 7
+          : spec.needs_batch || spec.is_sum ? 6
+          : is_new                          ? 4
+          : is_16_bit                       ? 3
+          : spec.math_mode                  ? 2
+                                            : 1,
           tensors, fields, spec.post_ops};
 }
 
@@ -107,7 +109,8 @@ Spec StateReader::spec() const {
           tensor("vanished"),
           std::get<2>(state_).contains("widens"),
           std::get<2>(state_).contains("needs_batch"),
-          std::get<2>(state_).contains("is_sum")};
+          std::get<2>(state_).contains("is_sum"),
+          std::get<2>(state_).contains("adds_input")};
 }
 
 PinnedMathMode StateReader::math_mode() const {
@@ -137,7 +140,8 @@ PackedOp::PackedOp(const Spec& spec, int64_t weight_rank, int64_t output_channel
       vanished_(spec.vanished),
       widens_(spec.widens),
       needs_batch_(spec.needs_batch),
-      is_sum_(spec.is_sum) {}
+      is_sum_(spec.is_sum),
+      adds_input_(spec.adds_input) {}
 
 PackedOp::PackedOp(const PackedOp& other)
     : FusedOp(other.name(), other.post_op_texts(), other.math_mode()),
@@ -148,13 +152,13 @@ PackedOp::PackedOp(const PackedOp& other)
       vanished_(other.vanished_),
       widens_(other.widens_),
       needs_batch_(other.needs_batch_),
-      is_sum_(other.is_sum_) {}
+      is_sum_(other.is_sum_),
+      adds_input_(other.adds_input_) {}
 
 at::Tensor PackedOp::run(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const {
   check_input(input);
   TORCH_CHECK(!needs_batch_ || input.dim() == batch_rank(), name(), ": expected an input of ", batch_rank(),
-              " dimensions, as several batch_norms are folded into the weight, got ", input.sizes(),
-              ". Give it a batch.");
+              " dimensions, got ", input.sizes(), ". Give it a batch.");
   check_operands(operands);
   at::Tensor result;
   size_t done = 0;
@@ -192,7 +196,7 @@ c10::intrusive_ptr<PackedOp> PackedOp::in_float(size_t post_op_count) const {
     texts.resize(post_op_count);
     const at::Tensor bias = bias_.defined() ? bias_.to(at::kFloat) : bias_;
     return with({name(), plain_weight().to(at::kFloat), bias, std::move(texts), folded_scale_, folded_shift_,
-                 FP32MathMode::FP32, vanished_, /*widens=*/false, needs_batch_, is_sum_});
+                 FP32MathMode::FP32, vanished_, /*widens=*/false, needs_batch_, is_sum_, /*adds_input=*/false});
   });
 }
 
@@ -307,12 +311,18 @@ at::Tensor PackedOp::run_reference(const at::Tensor& input) const {
   // Where aten refuses the dtype of the input, it does so with the batch_norm still in the weight.
   const bool is_refused = input.scalar_type() != dtype() && !at::autocast::is_autocast_enabled(at::kCPU);
   if (!is_folded_for_another_rank(input.dim()) || is_refused) {
+    // Autocast gave 16 bits to an op of float32, which was added to something that it leaves alone. (An op of 16 bits has
+    // folded what had 16 bits too.)
+    const bool is_widened = widens_ || (adds_input_ && input.scalar_type() == at::kFloat);
+    if (is_widened && dtype() == at::kFloat && at::autocast::is_autocast_enabled(at::kCPU)) {
+      const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastCPU);
+      return run_reference(at::isReducedFloatingType(input.scalar_type()) ? input.to(at::kFloat) : input);
+    }
     // aten wants a bias of the weight's dtype.
     at::Tensor y = reference(input, plain_weight(), bias_.defined() ? bias_.to(dtype()) : bias_);
     // A contiguous image of one pixel may have strides of the convolution; an op after it gives the ordinary ones.
     if (follows_anchor() && y.is_contiguous() && y.numel() > 0) y = y.view(-1).view(y.sizes());
-    // Autocast gave 16 bits to an op of float32. One of 16 bits has folded what had 16 bits too.
-    return widens_ && dtype() == at::kFloat ? y.to(at::promote_types(y.scalar_type(), at::kFloat)) : y;
+    return y;
   }
   // Here dimension 1, batch_norm's channel, is not the dimension that the weight was folded along. A 16-bit one is taken
   // out in float32.
@@ -350,7 +360,7 @@ void PackedOp::ensure_packed() const { blocked_weight(); }
 Spec PackedOp::spec() const {
   const at::Tensor plain = weight_->plain_to_save([this](at::Tensor& weight) { return pack(weight); });
   return {name(),      plain,     bias_,   post_op_texts(), folded_scale_, folded_shift_,
-          math_mode(), vanished_, widens_, needs_batch_,    is_sum_};
+          math_mode(), vanished_, widens_, needs_batch_,    is_sum_,       adds_input_};
 }
 
 std::string PackedOp::describe() const {

@@ -27,7 +27,7 @@ namespace ipex::runtime {
 // read as much as possible. Version 2 added the math mode, version 3 weights of bfloat16 and float16, version 4 channels
 // that a batch_norm has made vanish, and constants that widen, version 5 linears with short floats for weights, or with inputs
 // in another order, version 6 sums of convolutions.
-constexpr int64_t format_version = 6;
+constexpr int64_t format_version = 7;
 using State = std::tuple<int64_t, c10::Dict<std::string, at::Tensor>, c10::Dict<std::string, std::vector<int64_t>>,
                          std::vector<std::string>>;
 
@@ -48,12 +48,14 @@ struct Spec {
   at::Tensor vanished;
   // Whether a float32 tensor was folded: beside a 16-bit result of autocast's it gives float32.
   bool widens = false;
-  // Whether several batch_norms were folded, as branches of one image that were added. For an image without a batch they
-  // are others, and can't be taken out again: it is refused.
+  // Whether an image without a batch is refused: by aten::convolution, or because several batch_norms were folded, as
+  // branches of one image that were added. For such an image these are others, and can't be taken out again.
   bool needs_batch = false;
   // Whether the weight is that of several convolutions whose results were added, to a tensor of its own: where the result
   // is contiguous and channels-last at once, as one pixel is, it has the strides of an elementwise op.
   bool is_sum = false;
+  // Whether the image itself was folded, or a batch_norm of it: a float32 one widens a 16-bit result of autocast's.
+  bool adds_input = false;
 };
 
 // Smaller scales are not divided by.
@@ -215,7 +217,7 @@ class PackedOp : public FusedOp {
   // By how many post-ops it has.
   mutable LruCache<PrimitiveKey, c10::intrusive_ptr<PackedOp>> in_float_{2};
   at::Tensor folded_scale_, folded_shift_, vanished_;
-  const bool widens_, needs_batch_, is_sum_;
+  const bool widens_, needs_batch_, is_sum_, adds_input_;
 };
 
 // The run op of a context. Boxed, because only the stack tells who else holds the operands.

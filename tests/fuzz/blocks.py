@@ -5,7 +5,8 @@ from __future__ import annotations
 from fuzz.operations import other, step
 from fuzz.program import Program, Value
 
-CONDITIONS = ("{v}.sum() > 0", "{v}.size(0) > 1", "self.flag", "{v}.dim() == 4", "bool(({v} == {v}).all())")
+# Normalised rows add up to nothing but roundings, which no branch may hang on.
+CONDITIONS = ("{v}.sum() > 0.3", "{v}.size(0) > 1", "self.flag", "{v}.dim() == 4", "bool(({v} == {v}).all())")
 
 
 @other(5)

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from fuzz import planted
 from fuzz.report import summary, write_program
 from fuzz.session import Failure, Session
-from fuzz.worker import Worker, ending
+from fuzz.worker import SECONDS_PER_CASE, Worker, ending
 
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -74,7 +74,7 @@ def job(options: argparse.Namespace, index: int, messages: Any) -> None:
 def plant(name: str, seed: int, cases: int) -> tuple[str, str | None, int]:
     """After how many cases a bug is found, and as what."""
     found: list[Failure] = []
-    worker = Worker(name, seconds_per_case=2 if name == "hang" else 60)
+    worker = Worker(name, seconds_per_case=2 if name == "hang" else SECONDS_PER_CASE)
     session = Session(worker, lambda failure: bool(found.append(failure)), shrink=False)
     session.run(seed, 0, 1, cases)
     worker.close()

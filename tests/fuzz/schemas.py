@@ -14,9 +14,10 @@ from ipex import _C
 
 METADATA_WRITES = ("unsqueeze_", "squeeze_", "transpose_", "t_", "resize_", "swapaxes_", "swapdims_", "as_strided_")
 # What draws random numbers or gives memory as it is, and what is for other devices or for training.
-# conv2d with padding="same" is drawn; autocast does not know `_convolution_mode`, which that is traced to.
+# conv2d with padding="same" is drawn; autocast does not know `_convolution_mode`, which that is traced to. A trace has
+# `_convolution` for `convolution`, which refuses images without a batch, and for conv2d, which takes them.
 NOT_DRAWN = {
-    "_convolution_mode",
+    *("_convolution_mode", "convolution"),
     *("dropout", "feature_dropout", "native_dropout", "rrelu", "pin_memory", "embedding_renorm"),
     *("rand", "randn", "rand_like", "randn_like", "normal", "uniform"),
     *("empty", "empty_like", "new_empty", "set"),

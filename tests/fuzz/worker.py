@@ -21,13 +21,14 @@ from fuzz.stages import frozen
 from fuzz.strategies import Case
 
 CASES_PER_CHILD = 400
+SECONDS_PER_CASE = 180.0  # float64's convolutions are slow, and more processes than cores slower
 _fork = multiprocessing.get_context("fork")
 
 
 class Worker:
     """One child at a time. `plant` names a bug of planted.py that is put into every optimised module."""
 
-    def __init__(self, plant: str | None = None, seconds_per_case: float = 60.0) -> None:
+    def __init__(self, plant: str | None = None, seconds_per_case: float = SECONDS_PER_CASE) -> None:
         self._seconds = seconds_per_case
         self._optimize = planted.optimize(plant)
         self._stage = mmap.mmap(-1, 256)  # shared with the child: how far it got

@@ -2,7 +2,7 @@
 //
 //   ipex::convolution_prepack(weight, bias, stride, padding, dilation, groups, transposed, output_padding, post_ops,
 //                             folded_scale, folded_shift, math_mode, vanished, widens, needs_batch,
-//                             is_sum) -> ConvolutionContext
+//                             is_sum, adds_input) -> ConvolutionContext
 //   ipex::convolution_run(input, context, operands, eager_layout) -> Tensor
 //   ipex::padded_convolution_run(input, context, operands, eager_layout, widths) -> Tensor
 //     of the image after constant_pad_nd: padding that the call computes, as TensorFlow's "same" follows from the image
@@ -634,7 +634,7 @@ c10::intrusive_ptr<ConvolutionContext> convolution_prepack(
     const Tensor& weight, const std::optional<Tensor>& bias, Ints stride, Ints padding, Ints dilation, int64_t groups,
     bool transposed, Ints output_padding, std::vector<std::string> post_ops, const std::optional<Tensor>& folded_scale,
     const std::optional<Tensor>& folded_shift, std::optional<int64_t> math_mode, const std::optional<Tensor>& vanished,
-    bool widens, bool needs_batch, bool is_sum) {
+    bool widens, bool needs_batch, bool is_sum, bool adds_input) {
   constexpr const char* where = "ipex::convolution_prepack";
   TORCH_CHECK(weight.defined() && weight.dim() >= 3 && weight.dim() <= 5, where,
               ": expected a weight of 3 to 5 dimensions, got ", weight.defined() ? c10::str(weight.sizes()) : "none",
@@ -667,7 +667,8 @@ c10::intrusive_ptr<ConvolutionContext> convolution_prepack(
                   vanished.value_or(Tensor()),
                   widens,
                   needs_batch,
-                  is_sum};
+                  is_sum,
+                  adds_input};
   auto context = c10::make_intrusive<ConvolutionContext>(
       spec, ConvolutionGeometry{static_cast<int64_t>(rank), std::move(stride), std::move(begin), std::move(end),
                                 std::move(dilation), std::move(output_padding), groups, transposed});
@@ -688,8 +689,8 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
   m.def(
       "convolution_prepack(Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] dilation, int groups, "
       "bool transposed, int[] output_padding, str[] post_ops, Tensor? folded_scale, Tensor? folded_shift, "
-      "int? math_mode, Tensor? vanished=None, bool widens=False, bool needs_batch=False, bool is_sum=False) -> "
-      "__torch__.torch.classes.ipex.ConvolutionContext",
+      "int? math_mode, Tensor? vanished=None, bool widens=False, bool needs_batch=False, bool is_sum=False, "
+      "bool adds_input=False) -> __torch__.torch.classes.ipex.ConvolutionContext",
       convolution_prepack);
   m.def(
       "convolution_run(Tensor input, __torch__.torch.classes.ipex.ConvolutionContext context, Tensor[] operands, "

@@ -37,7 +37,7 @@ def convolution(
         f"%post_ops{i} : str[] = prim::Constant[value=annotate(List[str], [])]()",
         f"%groups{i} : int = prim::Constant[value={groups}]()",
         f"%p{i} : {CLASS} = ipex::convolution_prepack(%w{i}, %none, %one, %zero, %one, %groups{i}, %no, %zero, "
-        f"%post_ops{i}, %none, %none, %none, %none, %no, %no, %no)",
+        f"%post_ops{i}, %none, %none, %none, %none, %no, %no, %no, %no)",
         f"%operands{i} : Tensor[] = prim::ListConstruct({operand})",
         f"%{output_name} : Tensor = ipex::convolution_run(%{input_name}, %p{i}, %operands{i}, {layout})",
     )

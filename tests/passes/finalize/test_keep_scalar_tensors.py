@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import ipex
-from support import assert_round_trip, assert_same, check_against_eager
+from support import assert_round_trip, assert_same, check_against_eager, kinds
 
 OPS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "add": lambda x, b: x + b,
@@ -16,6 +16,11 @@ OPS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "mul": lambda x, b: x * b,
     "div": lambda x, b: x / b,
     "reversed": lambda x, b: b - x,
+    "clamp": lambda x, b: x.clamp(b, b + 1),
+    "clamp from above": lambda x, b: x.clamp(None, b),
+    "clamp_min": lambda x, b: torch.clamp_min(x, b),
+    "clamp_max": lambda x, b: torch.clamp_max(x, b),
+    "pow": lambda x, b: torch.pow(x, b),
 }
 
 
@@ -27,6 +32,13 @@ class Scaled(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return self.op(x.sum().to(x.dtype), self.scale), self.op(x, self.scale)
+
+
+class Activated(Scaled):
+    """Elementwise ops of floats may be one pass, of bounds and exponents too."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.exp(self.op(torch.relu(x.sum()), self.scale)), torch.exp(self.op(torch.relu(x), self.scale))
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -50,29 +62,25 @@ def test_a_model_that_is_optimised_twice_keeps_them():
     assert_same(results, Scaled("mul", torch.float64)(x))
 
 
-IN_ONE_PASS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "add": lambda x, b: x + b,
-    "mul": lambda x, b: x * b,
-    "clamp": lambda x, b: x.clamp(b),
-    "clamp from above": lambda x, b: x.clamp(None, b),
-    "clamp_min": lambda x, b: torch.clamp_min(x, b),
-    "clamp_max": lambda x, b: torch.clamp_max(x, b),
-    "pow": lambda x, b: torch.pow(x, b),
-}
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("given", [torch.float32, torch.bfloat16, torch.float16])
+def test_dtypes_of_elementwise_ops_are_those_of_eager(op, dtype, given):
+    check_against_eager(Activated(op, dtype), torch.rand(4, 4).to(given), script=False)
 
 
-@pytest.mark.parametrize("op", IN_ONE_PASS)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_one_of_doubles_decides_the_dtype_among_elementwise_ops(op, dtype):
-    class Model(nn.Module):
+def test_beside_a_layers_result_it_is_a_number():
+    class Gain(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.bound = nn.Buffer(torch.tensor(2, dtype=dtype))
+            self.layer, self.gain = nn.Linear(4, 4), nn.Parameter(torch.tensor(0.5))
 
         def forward(self, x: Tensor) -> Tensor:
-            return IN_ONE_PASS[op](torch.sigmoid(x.sum()), self.bound)
+            return torch.relu(self.layer(x)) * self.gain
 
-    check_against_eager(Model(), torch.rand(4, 4), script=False)
+    optimized = check_against_eager(Gain(), torch.randn(2, 4))
+    assert kinds(optimized)["ipex::linear_run"] == 1
+    assert kinds(optimized)["aten::mul"] == kinds(optimized)["ipex::elementwise"] == 0
 
 
 def test_a_number_of_a_trace_stays_one(tmp_path):

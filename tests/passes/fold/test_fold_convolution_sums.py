@@ -230,13 +230,28 @@ def test_an_image_without_a_batch():
 
 
 @pytest.mark.parametrize("in_place", [False, True])
-def test_dtype_under_autocast(in_place):
+@pytest.mark.parametrize("given", [torch.float32, torch.bfloat16])
+def test_dtype_under_autocast(in_place, given):
+    """The image is float32, or what a convolution before made of it."""
     model = lively(Branches(convolution(2, 8, 8, 3, padding=1), batch_norm(2, 8), in_place=in_place, sees=True))
     x = torch.randn(2, 8, 6, 6)
     with torch.no_grad():
         optimized = ipex.jit_optimize(model, x)
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            assert optimized(x).dtype == model(x).dtype
+            assert optimized(x.to(given)).dtype == model(x.to(given)).dtype
+
+
+def test_what_autocast_leaves_alone_is_rounded_to_no_16_bits():
+    class Shifted(Branches):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) + 1e5
+
+    model = lively(Shifted(convolution(2, 8, 8, 3, padding=1), batch_norm(2, 8), sees=True))
+    x = torch.randn(2, 8, 6, 6)
+    with torch.no_grad():
+        optimized = ipex.jit_optimize(model, x)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            torch.testing.assert_close(optimized(x), model(x), rtol=0, atol=0.1)
 
 
 def test_an_empty_batch_in_a_dtype_that_was_given():

@@ -1,7 +1,9 @@
 import pytest
+import torch
+from torch import Tensor, nn
 
 from ir import CONSTANTS
-from support import assert_rewrites, assert_unchanged, graph_ir
+from support import assert_rewrites, assert_unchanged, check_against_eager, graph_ir
 
 DOUBLE_WEIGHT = (
     "%d : Double(8, 4, 3, 3, strides=[36, 9, 3, 1], requires_grad=0, device=cpu) = prim::Constant[value=<Tensor>]()"
@@ -70,3 +72,17 @@ def test_declines_groups_that_do_not_divide():
     three = "%three : int = prim::Constant[value=3]()"
     ir = conv2d("%w", "%none", "%zeros", three).replace("%ones, %one)", "%ones, %three)")
     assert_unchanged("prepack_convolution", ir, reason="its groups do not divide its channels")
+
+
+def test_an_image_without_a_batch_is_refused_where_eager_does():
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(4, 3, 3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.ops.aten.convolution(x, self.weight, None, [1], [0], [1], False, [0], 1)
+
+    optimized = check_against_eager(Model(), torch.randn(2, 3, 8), script=True)
+    with pytest.raises(RuntimeError, match="expected an input of 3 dimensions"):
+        optimized(torch.randn(3, 8))

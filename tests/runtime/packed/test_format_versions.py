@@ -142,6 +142,12 @@ STATES = {
         lambda context: torch.ops.ipex.convolution_run(IMAGE, context, [], True),
         lambda: F.conv2d(IMAGE, WINDOWS, BIAS, 2, 1, 1, 2),
     ),
+    "convolution 7": (
+        "ConvolutionContext",
+        (7, {"weight": WINDOWS, "bias": BIAS}, {**GEOMETRY, "is_sum": [1], "adds_input": [1]}, []),
+        lambda context: torch.ops.ipex.convolution_run(IMAGE, context, [], True),
+        lambda: F.conv2d(IMAGE, WINDOWS, BIAS, 2, 1, 1, 2),
+    ),
     "matmul 1": (
         "MatmulContext",
         (1, {}, {}, ["mul_number(0.5)"]),
