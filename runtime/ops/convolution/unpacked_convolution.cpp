@@ -61,16 +61,12 @@ struct Geometry {
     if (x.suggest_memory_format() != contiguous || weight.suggest_memory_format() != contiguous) {
       return "an input is channels-last";
     }
-    // The kernel leaves padding out, which aten multiplies: NaN beside it.
-    const Tensor taps = weight.contiguous();
-    const float* first = taps.const_data_ptr<float>();
-    const bool is_finite = std::all_of(first, first + taps.numel(), [](float tap) { return std::isfinite(tap); });
-    return is_finite ? nullptr : "its weight has NaN or infinity";
+    return nullptr;
   }
 
-  Tensor depthwise(const Tensor& x, const Tensor& weight, const OptionalTensor& bias) const {
-    const Tensor image = contiguous_result(x, at::MemoryFormat::ChannelsLast),
-                 windows = contiguous_result(weight.squeeze(1).permute({1, 2, 0}));
+  // `windows` are the weight, channels last.
+  Tensor depthwise(const Tensor& x, const Tensor& weight, const Tensor& windows, const OptionalTensor& bias) const {
+    const Tensor image = contiguous_result(x, at::MemoryFormat::ChannelsLast);
     const int64_t channels = x.size(1), height = result_size(x, weight, 0), width = result_size(x, weight, 1);
     const Tensor result =
         empty_result({x.size(0), channels, height, width}, x.options().memory_format(at::MemoryFormat::ChannelsLast));
@@ -100,11 +96,20 @@ struct Geometry {
   }
 };
 
+bool are_finite(const Tensor& windows) {
+  const float* first = windows.const_data_ptr<float>();
+  return std::all_of(first, first + windows.numel(), [](float tap) { return std::isfinite(tap); });
+}
+
 Tensor unpacked_convolution(const Tensor& x, const Tensor& weight, const OptionalTensor& bias, IntArrayRef stride,
                             IntArrayRef padding, IntArrayRef dilation, int64_t groups, bool of_batches) {
   const Geometry geometry{stride, padding, dilation, groups};
   const char* reason = geometry.reason_for_aten(x, weight, bias);
-  if (!reason) return geometry.depthwise(x, weight, bias);
+  if (!reason) {
+    const Tensor windows = contiguous_result(weight.squeeze(1).permute({1, 2, 0}));
+    if (are_finite(windows)) return geometry.depthwise(x, weight, windows, bias);
+    reason = "its weight has NaN or infinity";  // the kernel leaves padding out, which aten multiplies
+  }
   RECORD_FUNCTION(c10::str("ipex::unpacked_convolution in aten: ", reason), {});
   if (!of_batches) return at::conv2d(x, weight, bias, stride, padding, dilation, groups);
   if (at::autocast::is_autocast_enabled(at::kCPU)) {  // which knows no aten::convolution
