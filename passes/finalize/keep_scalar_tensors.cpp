@@ -43,8 +43,8 @@ bool has_dimensions(const Value* value) {
 
 // Whether a constant may decide the dtype of the result that reads it. A trace has the numbers of arithmetic as tensors.
 bool decides_dtype(const Use& use, const Value* constant, bool is_attribute) {
-  static const OpName arithmetic[] = {OpName("aten::add"), OpName("aten::sub"), OpName("aten::mul"), OpName("aten::div"),
-                                      OpName("aten::rsub")};
+  static const OpName arithmetic[] = {OpName("aten::add"), OpName("aten::sub"), OpName("aten::mul"),
+                                      OpName("aten::div"), OpName("aten::rsub")};
   static const OpName others[] = {OpName("aten::clamp.Tensor"), OpName("aten::clamp_min.Tensor"),
                                   OpName("aten::clamp_max.Tensor"), OpName("aten::pow.Tensor_Tensor")};
   if (!is_one_of(others, use.user) && !(is_attribute && is_one_of(arithmetic, use.user))) return false;
