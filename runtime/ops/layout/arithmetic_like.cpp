@@ -19,15 +19,10 @@ using at::Tensor;
 
 // Dense, with the strides of a dense `self`.
 Tensor empty_like_result(const Tensor& self) {
-  for (const auto format :
-       {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast, at::MemoryFormat::ChannelsLast3d}) {
-    const bool has_format_of_rank =
-        format == at::MemoryFormat::Contiguous || self.dim() == (format == at::MemoryFormat::ChannelsLast ? 4 : 5);
-    if (has_format_of_rank && self.is_contiguous(format) && self.suggest_memory_format() == format) {
-      return empty_result(self.sizes(), self.options().memory_format(format));
-    }
-  }
-  return at::empty_like(self);
+  if (!self.is_non_overlapping_and_dense()) return at::empty_like(self);
+  Tensor result = empty_result({self.numel()}, self.options());
+  result.unsafeGetTensorImpl()->set_sizes_and_strides(self.sizes(), self.strides());
+  return result;
 }
 
 template <typename InPlace, typename Into>
