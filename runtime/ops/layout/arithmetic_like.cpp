@@ -9,21 +9,13 @@
 #include <ATen/ExpandUtils.h>
 #include <torch/library.h>
 
-#include "memory/result_memory.h"
 #include "packed/call_conditions.h"
+#include "packed/empty_like.h"
 
 namespace ipex::runtime {
 namespace {
 
 using at::Tensor;
-
-// Dense, with the strides of a dense `self`.
-Tensor empty_like_result(const Tensor& self) {
-  if (!self.is_non_overlapping_and_dense()) return at::empty_like(self);
-  Tensor result = empty_result({self.numel()}, self.options());
-  result.unsafeGetTensorImpl()->set_sizes_and_strides(self.sizes(), self.strides());
-  return result;
-}
 
 template <typename InPlace, typename Into>
 Tensor like(const Tensor& self, const Tensor& other, InPlace&& in_place, Into&& into) {
