@@ -33,6 +33,12 @@ std::optional<int64_t> constant_integer(const Value* value) {
   return constant && constant->isInt() ? std::optional(constant->toInt()) : std::nullopt;
 }
 
+bool is_same_argument(const Value* a, const Value* b) {
+  if (a == b) return true;
+  const auto first = torch::jit::toIValue(a), second = torch::jit::toIValue(b);
+  return first && second && !first->isTensor() && !second->isTensor() && *first == *second;
+}
+
 std::optional<std::string> number_text(const Value* value, bool negative) {
   const auto found = scalar(value);
   if (!found) return std::nullopt;

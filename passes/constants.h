@@ -15,6 +15,9 @@ std::optional<double> number(const Value* value);
 // The integer that `value` is. A constant tensor is none.
 std::optional<int64_t> constant_integer(const Value* value);
 
+// Whether both are one value, or constants that are equal. Constant tensors are not compared.
+bool is_same_argument(const Value* a, const Value* b);
+
 // A number as text, as post-ops have their arguments: "2" for an integer, "2.0" for a float. With its sign changed where
 // `negative` asks for it. None for NaN as well, of which each op has its own idea.
 std::optional<std::string> number_text(const Value* value, bool negative);

@@ -55,6 +55,7 @@ Pass fuse_elementwise();
 Pass fuse_cached_attention();
 Pass rewrite_cat();
 Pass rewrite_convolution();
+Pass rewrite_fills();
 Pass rewrite_roll();
 Pass rewrite_attention();
 Pass rewrite_group_norm();

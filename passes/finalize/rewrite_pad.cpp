@@ -7,7 +7,7 @@
 // the graph. Runs after convolutions have taken what they pad themselves.
 #include "aliasing.h"
 #include "constants.h"
-#include "graph_walk.h"
+#include "pads.h"
 #include "passes.h"
 
 namespace ipex::passes {
@@ -27,10 +27,7 @@ bool is_only_read(const Value* value) {
 
 bool run(Context& context) {
   static const Symbol pad = Symbol::fromQualString("ipex::pad");
-  std::vector<Node*> found;
-  for (const char* kind : {"aten::pad", "aten::constant_pad_nd"}) {
-    for_each(context.graph, kind, [&](Node* node) { found.push_back(node); });
-  }
+  const std::vector<Node*> found = find_pads(context.graph);
   if (found.empty()) return false;
   bool changed = false;
   std::optional<OverwrittenValues> overwritten;

@@ -17,7 +17,7 @@
 #include "aliasing.h"
 #include "anchor.h"
 #include "constants.h"
-#include "graph_walk.h"
+#include "pads.h"
 #include "passes.h"
 
 namespace ipex::passes {
@@ -77,10 +77,8 @@ std::optional<Anchor> convolution_after(const Node* pad) {
 
 template <typename Visit>
 void for_each_pad(Context& context, Visit&& visit) {
-  for (const char* kind : {"aten::constant_pad_nd", "aten::pad"}) {
-    for_each(context.graph, kind, [&](Node* pad) {
-      if (const auto anchor = convolution_after(pad)) visit(pad, *anchor);
-    });
+  for (Node* pad : find_pads(context.graph)) {
+    if (const auto anchor = convolution_after(pad)) visit(pad, *anchor);
   }
 }
 

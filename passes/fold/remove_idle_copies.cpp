@@ -7,22 +7,15 @@
 // Python takes a piece, updates it and assigns it. A trace has all three, and aten copies though the two pieces are the same memory.
 // An update refuses a piece that has one element in several places, as the copy does: so one must stand there. Filling is none.
 // Declines in graphs that change shapes in place: the pieces may differ.
-#include <torch/csrc/jit/ir/constants.h>
-
 #include <algorithm>
 
 #include "aliasing.h"
+#include "constants.h"
 #include "graph_walk.h"
 #include "passes.h"
 
 namespace ipex::passes {
 namespace {
-
-bool are_equal(const Value* a, const Value* b) {
-  if (a == b) return true;
-  const auto first = torch::jit::toIValue(a), second = torch::jit::toIValue(b);
-  return first && second && !first->isTensor() && !second->isTensor() && *first == *second;
-}
 
 // Whether both are the same tensor, or the same views of it.
 bool are_the_same_piece(const Value* a, const Value* b) {
@@ -31,7 +24,7 @@ bool are_the_same_piece(const Value* a, const Value* b) {
     const Op* op = op_of(of_a);
     if (!op || op->memory != Memory::view || op_of(of_b) != op || of_a->outputs().size() != 1) return false;
     const auto of_first = of_a->inputs().slice(1), of_second = of_b->inputs().slice(1);
-    if (!std::equal(of_first.begin(), of_first.end(), of_second.begin(), of_second.end(), are_equal)) return false;
+    if (!std::equal(of_first.begin(), of_first.end(), of_second.begin(), of_second.end(), is_same_argument)) return false;
     a = of_a->input(0);
     b = of_b->input(0);
   }

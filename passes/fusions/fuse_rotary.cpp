@@ -20,6 +20,7 @@
 #include <limits>
 
 #include "aliasing.h"
+#include "constants.h"
 #include "graph_walk.h"
 #include "passes.h"
 #include "spelling.h"
@@ -62,11 +63,8 @@ std::optional<std::string> reason_against_part(const Node* cat, const Node* rota
   if (rotary->output()->uses().size() > 1 || rest->output()->uses().size() > 1) {
     return "another reader needs a value in between";
   }
-  const auto is_same = [](const Value* a, const Value* b) {
-    return a == b || (torch::jit::toIValue(a) && torch::jit::toIValue(a) == torch::jit::toIValue(b));
-  };
-  const bool is_whole = part->input(0) == rest->input(0) && is_same(part->input(1), rest->input(1)) &&
-                        is_beginning(part->input(2)) && is_same(part->input(3), rest->input(2)) &&
+  const bool is_whole = part->input(0) == rest->input(0) && is_same_argument(part->input(1), rest->input(1)) &&
+                        is_beginning(part->input(2)) && is_same_argument(part->input(3), rest->input(2)) &&
                         is_end(rest->input(3)) && equals(1)(part->input(4)) && equals(1)(rest->input(4));
   return is_whole ? std::nullopt : std::optional("its parts are not those of a row");
 }

@@ -35,6 +35,7 @@
 #include "graph_walk.h"
 #include "layout/image_readers.h"
 #include "layout/loosen_views.h"
+#include "layout/release_residuals.h"
 #include "layout/skip_copies.h"
 #include "layout/stretches.h"
 #include "passes.h"
@@ -236,7 +237,7 @@ bool run(Context& context) {
     const OverwrittenValues overwritten(context.graph);
     const StrideReaders readers(context.graph);
     const Stretches stretches(context.graph, overwritten, readers);
-    if (skip_copies(context, stretches)) {
+    if (skip_copies(context, stretches) || release_residuals(context, stretches)) {
       changed = true;
       continue;  // stretches reach further now
     }

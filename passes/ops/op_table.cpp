@@ -343,6 +343,8 @@ std::vector<Op> rows() {
             fresh);
   table.ops("ipex::cat", fresh, chooses | joins | any_layout);
   table.ops("ipex::roll", fresh);
+  table.ops("ipex::new_full", fresh, keeps_dtype | hides_strides);
+  table.ops("ipex::full_like", fresh, keeps_dtype);
   table.ops("ipex::pad", maybe_view, reads_any_layout);
   table.ops("ipex::max_pool2d", fresh, chooses | keeps_dtype | any_layout);
   table.ops("ipex::max_pool3d", fresh, chooses | any_layout);

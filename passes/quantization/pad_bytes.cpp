@@ -14,7 +14,7 @@
 
 #include "anchor.h"
 #include "constants.h"
-#include "graph_walk.h"
+#include "pads.h"
 #include "passes.h"
 
 namespace ipex::passes {
@@ -93,22 +93,21 @@ void rewrite(Node* pad) {
 }
 
 bool run(Context& context) {
-  std::vector<Node*> pads;  // found first: a rewrite destroys the nodes that follow
-  for (const char* kind : {"aten::constant_pad_nd", "aten::pad"}) {
-    for_each(context.graph, kind, [&](Node* pad) {
-      static const OpName quantize("ipex::quantize");
-      const std::vector<Use> uses = readers_of(pad);
-      if (std::none_of(uses.begin(), uses.end(), [](const Use& use) { return quantize.is_of(use.user); })) return;
-      if (const auto reason = reason_against(pad)) return context.declined(pad, *reason);
-      context.applied(pad, "computed by the int8 convolutions that read it");
-      pads.push_back(pad);
-    });
-  }
-  for (Node* pad : pads) {
+  static const OpName quantize("ipex::quantize");
+  bool changed = false;
+  for (Node* pad : find_pads(context.graph)) {
+    const std::vector<Use> uses = readers_of(pad);
+    if (std::none_of(uses.begin(), uses.end(), [](const Use& use) { return quantize.is_of(use.user); })) continue;
+    if (const auto reason = reason_against(pad)) {
+      context.declined(pad, *reason);
+      continue;
+    }
+    context.applied(pad, "computed by the int8 convolutions that read it");
     rewrite(pad);
     pad->destroy();
+    changed = true;
   }
-  return !pads.empty();
+  return changed;
 }
 
 }  // namespace

@@ -2,8 +2,9 @@
 //
 //   ipex::softmax(x, dim, dtype) -> Tensor, and ipex::log_softmax
 //
-// The kernels take ordinary numbers, and -infinity beside them: float32, or 16 bits, which are computed with as floats. What
-// is not contiguous, as where heads are mixed before, is copied into the result, which is contiguous in eager too. Of a
+// The kernels take ordinary numbers, and -infinity beside them: float32, or 16 bits, which are computed with as floats. The result
+// is contiguous, as in eager. What is not contiguous is copied into it, as where heads are mixed before, but for long rows of
+// floats, which are read wherever they lie. Of a
 // dimension that is not the last some columns are computed side by side. All else is left to aten; a profiler shows it, with
 // the reason, under the name of the op.
 #include <ATen/ATen.h>
@@ -37,10 +38,22 @@ const char* reason_for_aten(const at::Tensor& x, int64_t dim, std::optional<at::
   return nullptr;
 }
 
-// Whether all rows are ordinary numbers; else the result is incomplete.
+// Whether rows of floats lie in one piece each, and are so long that each is worth a call.
+bool has_long_rows(const at::Tensor& x) {
+  constexpr int64_t long_row = 64;
+  return x.scalar_type() == at::kFloat && x.stride(-1) == 1 && x.size(-1) >= long_row;
+}
+
+int64_t place_of_row(const at::Tensor& x, int64_t i) {
+  int64_t place = 0;
+  for (int64_t d = x.dim() - 2; d >= 0; i /= x.size(d--)) place += i % x.size(d) * x.stride(d);
+  return place;
+}
+
+// Of a contiguous tensor, or one of long rows. Whether all rows are ordinary numbers; else the result is incomplete.
 bool softmax_of_rows(const at::Tensor& x, const at::Tensor& y, bool of_logarithms) {
   const int64_t width = x.size(-1), rows = x.numel() / width;
-  const bool is_float = x.scalar_type() == at::kFloat;
+  const bool is_float = x.scalar_type() == at::kFloat, is_contiguous = x.is_contiguous();
   const RowsToRead from(x, width);
   const RowsToWrite to(y, width);
   const SoftmaxKernels& all = kernels().softmax;
@@ -48,6 +61,13 @@ bool softmax_of_rows(const at::Tensor& x, const at::Tensor& y, bool of_logarithm
   std::atomic<bool> ordinary{true};
   const int64_t grain = grain_of(rows, x.numel(), elements_worth_waking);
   at::parallel_for(0, rows, grain, [&](int64_t begin, int64_t end) {
+    if (!is_contiguous) {
+      const auto* const first = x.const_data_ptr<float>();
+      for (int64_t i = begin; i < end && ordinary; ++i) {
+        if (!softmax_rows(first + place_of_row(x, i), 1, width, to.place(i, nullptr))) ordinary = false;
+      }
+      return;
+    }
     if (is_float) {
       if (!softmax_rows(from.row(begin, nullptr), end - begin, width, to.place(begin, nullptr))) ordinary = false;
       return;
@@ -92,7 +112,7 @@ at::Tensor softmax(const at::Tensor& x, int64_t dim, std::optional<at::ScalarTyp
     const int64_t positive = dim < 0 ? dim + x.dim() : dim;
     const bool is_last = positive == x.dim() - 1;
     const at::ScalarType result = dtype.value_or(x.scalar_type());
-    at::Tensor dense = contiguous_result(x);
+    at::Tensor dense = is_last && has_long_rows(x) ? x : contiguous_result(x);
     if (!is_last) dense = in_floats(dense);
     const bool is_copy = !dense.is_same(x);
     const at::Tensor y = is_copy && result == dense.scalar_type()

@@ -9,26 +9,13 @@
 #include <ATen/ExpandUtils.h>
 #include <torch/library.h>
 
-#include "memory/result_memory.h"
 #include "packed/call_conditions.h"
+#include "packed/empty_like.h"
 
 namespace ipex::runtime {
 namespace {
 
 using at::Tensor;
-
-// Dense, with the strides of a dense `self`.
-Tensor empty_like_result(const Tensor& self) {
-  for (const auto format :
-       {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast, at::MemoryFormat::ChannelsLast3d}) {
-    const bool has_format_of_rank =
-        format == at::MemoryFormat::Contiguous || self.dim() == (format == at::MemoryFormat::ChannelsLast ? 4 : 5);
-    if (has_format_of_rank && self.is_contiguous(format) && self.suggest_memory_format() == format) {
-      return empty_result(self.sizes(), self.options().memory_format(format));
-    }
-  }
-  return at::empty_like(self);
-}
 
 template <typename InPlace, typename Into>
 Tensor like(const Tensor& self, const Tensor& other, InPlace&& in_place, Into&& into) {

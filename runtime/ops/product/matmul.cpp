@@ -6,12 +6,16 @@
 //
 // There is nothing to pack; the context holds the post-ops and the primitives. oneDNN computes where both factors have
 // one dtype, float32, bfloat16 or float16, that the CPU computes in, the same rank, at least 2, and the same leading
-// dimensions; transposed ones are read as they lie. aten does the rest. The result is contiguous, as aten.matmul's is.
+// dimensions; transposed ones are read as they lie, and others are copied. aten does the rest. The result is contiguous, as
+// aten.matmul's is.
 #include <ATen/ATen.h>
+#include <ATen/TensorUtils.h>
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <atomic>
+#include <limits>
 
 #include "memory/result_memory.h"
 #include "onednn/row_width.h"
@@ -28,7 +32,11 @@ using dnnl::memory;
 constexpr const char* op_name = "ipex::matmul_run";
 
 // With more dimensions than the batches and heads of attention, kernels read matrix after matrix, whatever the strides.
-bool is_in_order_only(const Tensor& tensor) { return tensor.dim() > 4; }
+// Those of one element don't count: desc_of leaves them out.
+bool is_in_order_only(const Tensor& tensor) {
+  const auto sizes = tensor.sizes().slice(0, static_cast<size_t>(tensor.dim()) - 2);
+  return std::count_if(sizes.begin(), sizes.end(), [](int64_t size) { return size > 1; }) > 2;
+}
 
 // The strides of dimensions before the matrix, where one matrix lies behind another.
 at::DimVector strides_in_order(const Tensor& tensor) {
@@ -38,15 +46,29 @@ at::DimVector strides_in_order(const Tensor& tensor) {
   return strides;
 }
 
+bool has_dense_rows_or_columns(const Tensor& tensor) {
+  const auto is_dense = [&](int64_t i) { return tensor.size(i) > 1 && tensor.stride(i) == 1; };
+  return is_dense(-1) || is_dense(-2);
+}
+
+// Whether the dimensions before the matrix lie in memory in their order. Where the first of two lies between rows and columns,
+// and the second outside of both, oneDNN's kernels read another matrix.
+bool has_batches_in_order(const Tensor& tensor) {
+  const at::DimVector in_order = strides_in_order(tensor);
+  int64_t before = std::numeric_limits<int64_t>::max();
+  for (int64_t i = 0; i < tensor.dim() - 2; ++i) {
+    if (tensor.size(i) == 1) continue;
+    if (is_in_order_only(tensor) ? tensor.stride(i) != in_order[i] : tensor.stride(i) > before) return false;
+    before = tensor.stride(i);
+  }
+  return true;
+}
+
 // A tensor that lies in memory without gaps, its rows or its columns in one piece. Others kernels read wrongly, or not.
 Tensor readable(const Tensor& tensor) {
-  const auto is_dense = [&](int64_t i) { return tensor.size(i) > 1 && tensor.stride(i) == 1; };
   const bool is_single = tensor.size(-1) == 1 && tensor.size(-2) == 1;
-  bool reads = (is_dense(-1) || is_dense(-2) || is_single) && tensor.is_non_overlapping_and_dense();
-  const at::DimVector in_order = strides_in_order(tensor);
-  for (int64_t i = 0; is_in_order_only(tensor) && i < tensor.dim() - 2; ++i) {
-    reads &= tensor.size(i) == 1 || tensor.stride(i) == in_order[i];
-  }
+  const bool reads = (has_dense_rows_or_columns(tensor) || is_single) && tensor.is_non_overlapping_and_dense() &&
+                     has_batches_in_order(tensor);
   return reads ? tensor : contiguous_result(tensor);
 }
 
@@ -84,6 +106,10 @@ class MatmulContext final : public FusedOp {
     if (will_not_come_again(a, b)) {
       remember("small factors whose sizes change from call to call");
       return apply_rest(at::matmul(a, b), operands, 0);
+    }
+    if (post_op_texts().empty() && (costs_a_copy(a, b.size(-1)) || costs_a_copy(b, a.size(-2)))) {
+      remember("a large factor lies with gaps, which aten reads as it lies");
+      return at::matmul(a, b);
     }
     const Product product(a, b);
     FusedPostOps fused = fuse(operands, product);
@@ -164,6 +190,17 @@ class MatmulContext final : public FusedOp {
   static bool reads_more_than_it_multiplies(const Tensor& a, const Tensor& b) {
     constexpr int64_t few_rows = 8, large = 8192;
     return a.scalar_type() == at::kFloat && a.size(-2) <= few_rows && a.size(-1) * b.size(-1) >= large;
+  }
+
+  // Of a large factor with gaps, as windows of a longer row have them, the copy takes a good part of the time of a product that
+  // uses each number a few times only. aten reads matrices whose rows have gaps, where they are equally far apart.
+  static bool costs_a_copy(const Tensor& factor, int64_t uses) {
+    constexpr int64_t few_uses = 128, large = 65536;
+    if (factor.scalar_type() != at::kFloat || factor.numel() < large || uses > few_uses) return false;
+    if (factor.is_non_overlapping_and_dense() || !has_dense_rows_or_columns(factor)) return false;
+    const int64_t rows = factor.size(-2), columns = factor.size(-1);
+    const at::DimVector as_batches{factor.numel() / (rows * columns), rows, columns};
+    return at::detail::computeStride(factor.sizes(), factor.strides(), as_batches).has_value();
   }
 
   // A model that decodes token by token never comes back to a size. Making a primitive for each takes longer than aten

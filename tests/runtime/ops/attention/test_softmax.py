@@ -25,6 +25,27 @@ def test_matches_eager(shape, spread):
     check(torch.randn(shape) * spread, len(shape) - 1, torch.float32)
 
 
+LONG_ROWS = {
+    "heads": torch.randn(2, 3, 40, 70).transpose(1, 2),
+    "gaps": torch.randn(5, 90)[:, 7:80],
+    "spread": torch.randn(1, 3, 64).expand(4, 3, 64),
+    "one row": torch.randn(1, 130)[:, 65:],
+    "a row": torch.randn(3, 100, 2).mT[1, 0],
+    "columns": torch.randn(70, 6).T,
+}
+
+
+@pytest.mark.parametrize("x", LONG_ROWS.values(), ids=LONG_ROWS)
+def test_rows_wherever_they_lie(x):
+    check(x)
+
+
+def test_a_row_that_is_not_finite_among_strided_ones():
+    x = torch.randn(2, 3, 40, 70).transpose(1, 2)
+    x[1, 20, 2, 5] = math.nan
+    check(x, by_kernel=False)
+
+
 def test_is_as_exact_as_eager():
     x = torch.randn(64, 1000) * 5
     exact = torch.softmax(x.double(), -1)

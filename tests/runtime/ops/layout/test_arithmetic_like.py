@@ -24,6 +24,7 @@ FIRST = {
     "channels-last": torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last),
     "bfloat16": torch.randn(2, 3, 4, 5).bfloat16(),
     "transposed": torch.randn(3, 2, 4, 5).transpose(0, 1),
+    "turned": torch.randn(5, 4, 3, 2).permute(3, 2, 1, 0),
 }
 
 

@@ -26,6 +26,29 @@ def test_matches_aten(pads, dtype, value):
         assert why_aten(lambda image=image: pad(image, pads, "constant", value, True)) is None
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool, torch.complex128])
+@pytest.mark.parametrize("pads", [[0, 3], [2, 1, 0, 0], [0, 0, 0, 1], [1, 2, 3, 0, 0, 1], [0, 0, 2, 2, 1, 0, 1, 1]])
+@pytest.mark.parametrize("value", [0.0, -0.0, 1.5, -torch.inf])
+def test_rows_of_every_layout(pads, value, dtype):
+    x = torch.randn(2, 40, 7, 70).to(dtype)
+    layouts = {
+        "contiguous": x,
+        "channels-last": x.contiguous(memory_format=torch.channels_last),
+        "heads": x.transpose(1, 2),
+        "gaps": x[..., 3:],
+        "every other": x[..., ::2],
+        "spread": x[:, :1].expand(-1, 5, -1, -1),
+        "volume": x.view(2, 4, 10, 7, 70).contiguous(memory_format=torch.channels_last_3d),
+    }
+    for name, image in layouts.items():
+        expected = torch.nn.functional.pad(image, pads, "constant", value)
+        y = pad(image, pads, "constant", value, True)
+        assert torch.equal(y, expected), name
+        if not y.is_complex():
+            assert torch.equal(y.float().signbit(), expected.float().signbit()), name
+        assert (y.dtype, y.stride()) == (expected.dtype, expected.stride()), name
+
+
 def test_nothing_is_padded():
     x = torch.randn(2, 3, 4)
     assert pad(x, [0, 0, 0, 0], "constant", None, True) is x

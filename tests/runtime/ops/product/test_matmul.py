@@ -65,6 +65,45 @@ def test_post_ops(name):
     assert fallback_reasons(optimized) == []
 
 
+WINDOWS = torch.randn(4, 600, 40).as_strided((4, 2, 500, 40), (24000, 4000, 40, 1))
+LARGE_WITH_GAPS = {
+    "rows": (torch.randn(2, 3, 256, 100)[..., :90], torch.randn(2, 3, 90, 16)),
+    "columns": (torch.randn(2, 3, 256, 100)[..., :90].mT, torch.randn(2, 3, 256, 16)),
+    "the second": (torch.randn(3, 16, 256), torch.randn(3, 256, 200)[..., 1:]),
+    "batches far apart": (torch.randn(6, 256, 90)[::2], torch.randn(3, 90, 16)),
+}
+COPIED = {
+    "windows": (WINDOWS, torch.randn(4, 2, 40, 16)),
+    "used often": (torch.randn(2, 256, 300)[..., 1:], torch.randn(2, 299, 130)),
+}
+
+
+@pytest.mark.parametrize("name", LARGE_WITH_GAPS)
+def test_large_factors_with_gaps_are_not_copied(name):
+    a, b = LARGE_WITH_GAPS[name]
+    optimized = check_against_eager(Product(torch.matmul), a, b)
+    assert all("lies with gaps" in reason for reason in fallback_reasons(optimized))
+    assert fallback_reasons(optimized)
+    with_post_op = check_against_eager(Product(lambda a, b: torch.relu(a @ b)), a, b)
+    assert fallback_reasons(with_post_op) == []
+
+
+@pytest.mark.parametrize("name", COPIED)
+def test_other_factors_with_gaps_are(name):
+    a, b = COPIED[name]
+    assert fallback_reasons(check_against_eager(Product(torch.matmul), a, b)) == []
+
+
+def test_dimensions_of_one_element_leave_the_order_free():
+    a, b = torch.randn(1, 1, 3, 17, 40), torch.randn(1, 1, 40, 3, 64).transpose(2, 3)
+    optimized = check_against_eager(Product(torch.matmul), a, b)
+    assert fallback_reasons(optimized) == []
+    with torch.profiler.profile() as profile:
+        optimized(a, b)
+    copies = ("aten::copy_", "ipex::copy_pieces", "ipex::copy_transposed")
+    assert not [event.name for event in profile.events() if event.name in copies]
+
+
 OTHERS = {
     "vector": (torch.randn(8), torch.randn(8)),
     "matrix and vector": (torch.randn(5, 8), torch.randn(8)),
@@ -190,7 +229,7 @@ def in_order(sizes: tuple[int, ...], order: tuple[int, ...], lonely: int) -> Ten
     return dense.as_strided(sizes, strides)
 
 
-@pytest.mark.parametrize("batch", [(1, 3), (3, 1), (1, 1), (2, 3), (1, 12)])
+@pytest.mark.parametrize("batch", [(1, 3), (3, 1), (1, 1), (2, 3), (3, 2), (2, 2), (1, 12)])
 @pytest.mark.parametrize("matrix", [(4, 2, 5), (1, 8, 5), (4, 8, 1), (1, 1, 1), (5, 64, 12)])
 def test_strides_of_single_elements_say_nothing(batch, matrix):
     context = torch.ops.ipex.matmul_prepack([], None)
