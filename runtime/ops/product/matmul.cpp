@@ -5,9 +5,11 @@
 //   ipex::baddbmm_term(term, factor) -> Tensor
 //
 // There is nothing to pack; the context holds the post-ops and the primitives. oneDNN computes where both factors have
-// one dtype, float32, bfloat16 or float16, that the CPU computes in, the same rank, at least 2, and the same leading
-// dimensions; transposed ones are read as they lie. aten does the rest. The result is contiguous, as aten.matmul's is.
+// one dtype, float32, bfloat16 or float16, that the CPU computes in, at least 2 dimensions, and the same leading
+// dimensions; or b has fewer, which are the last ones of a's, and serves for all others. Transposed factors are read as they
+// lie. aten does the rest. The result is contiguous, as aten.matmul's is.
 #include <ATen/ATen.h>
+#include <ATen/TensorUtils.h>
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
@@ -50,16 +52,16 @@ Tensor readable(const Tensor& tensor) {
   return reads ? tensor : contiguous_result(tensor);
 }
 
-// Without the dimensions before the matrix that have one element. Their strides say nothing, and may be any number, but
-// oneDNN reads the order of dimensions from them. Beside a post-op's operand it takes them for a kind of broadcasting that
+// Without the dimensions before the matrix that have one element in the result. Their strides say nothing, and may be any number,
+// but oneDNN reads the order of dimensions from them. Beside a post-op's operand it takes them for a kind of broadcasting that
 // its kernels don't know, and crashes. In the matrix such a dimension gets the stride of a dense one.
-memory::desc desc_of(const Tensor& tensor) {
+memory::desc desc_of(const Tensor& tensor, const Tensor& result) {
   const at::DimVector strides = is_in_order_only(tensor) ? strides_in_order(tensor) : at::DimVector(tensor.strides());
   memory::dims kept_sizes, kept_strides;
   for (int64_t i = 0; i < tensor.dim(); ++i) {
-    if (i < tensor.dim() - 2 && tensor.size(i) == 1) continue;
+    if (i < tensor.dim() - 2 && result.size(i) == 1) continue;
     kept_sizes.push_back(tensor.size(i));
-    kept_strides.push_back(strides[i]);
+    kept_strides.push_back(i < tensor.dim() - 2 && tensor.size(i) == 1 ? tensor.numel() : strides[i]);
   }
   if (tensor.size(-1) == 1) kept_strides.end()[-1] = tensor.size(-2);
   if (tensor.size(-2) == 1) kept_strides.end()[-2] = tensor.size(-1);
@@ -73,7 +75,8 @@ class MatmulContext final : public FusedOp {
 
   Tensor run(const Tensor& a, const Tensor& b, const std::vector<Tensor>& operands) const {
     check_operands(operands);
-    if (const char* reason = reason_for_aten(a, b)) {
+    if (operands.empty() && b.dim() > 2 && a.dim() > b.dim() && is_plain_cpu(a)) return run_for_all(a, b);
+    if (const char* reason = reason_for_aten(a, b, /*may_serve_all=*/operands.empty())) {
       remember(reason);
       return apply_rest(at::matmul(a, b), operands, 0);
     }
@@ -83,6 +86,10 @@ class MatmulContext final : public FusedOp {
     }
     if (will_not_come_again(a, b)) {
       remember("small factors whose sizes change from call to call");
+      return apply_rest(at::matmul(a, b), operands, 0);
+    }
+    if (operands.empty() && copies_more_than_it_multiplies(a, b)) {
+      remember("heads that lie in tokens are multiplied by small matrices");
       return apply_rest(at::matmul(a, b), operands, 0);
     }
     const Product product(a, b);
@@ -119,6 +126,16 @@ class MatmulContext final : public FusedOp {
   }
 
  private:
+  // The dimensions of `a` that `b` does not have become one, of which `b` has one element.
+  Tensor run_for_all(const Tensor& a, const Tensor& b) const {
+    const int64_t more = a.dim() - b.dim();
+    at::DimVector sizes(a.sizes().slice(more - 1));
+    sizes[0] = c10::multiply_integers(a.sizes().slice(0, more));
+    const bool is_view = at::detail::computeStride(a.sizes(), a.strides(), sizes).has_value();
+    const Tensor joined = (is_view ? a : contiguous_result(a)).view(sizes);
+    return run(joined, b.unsqueeze(0), {}).unflatten(0, a.sizes().slice(0, more));
+  }
+
   class Product final : public Result {
    public:
     Product(const Tensor& a, const Tensor& b) : dtype_(a.scalar_type()), sizes_(a.sizes()) {
@@ -135,7 +152,8 @@ class MatmulContext final : public FusedOp {
     at::DimVector sizes_;
   };
 
-  static const char* reason_for_aten(const Tensor& a, const Tensor& b) {
+  // `may_serve_all`: whether `b` may have one element in the first dimension, and serve for all of a's.
+  static const char* reason_for_aten(const Tensor& a, const Tensor& b, bool may_serve_all) {
     for (const Tensor& factor : {a, b}) {
       if (!is_packable(factor.scalar_type()) || !is_plain_cpu(factor)) return "a factor is not a float32 CPU tensor";
     }
@@ -144,8 +162,9 @@ class MatmulContext final : public FusedOp {
     if (wants_gradient(a) || wants_gradient(b)) return "a factor requires a gradient";
     if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
     const int64_t rank = a.dim();
+    const int64_t shared = may_serve_all && rank > 2 && b.dim() == rank && b.size(0) == 1 ? 1 : 0;
     if (rank < 2 || b.dim() != rank || a.size(-1) != b.size(-2) ||
-        a.sizes().slice(0, rank - 2) != b.sizes().slice(0, rank - 2)) {
+        a.sizes().slice(shared, rank - 2 - shared) != b.sizes().slice(shared, rank - 2 - shared)) {
       return "the factors differ in rank or in their leading dimensions";
     }
     if (a.numel() == 0 || b.numel() == 0) return "there is nothing to compute";
@@ -164,6 +183,19 @@ class MatmulContext final : public FusedOp {
   static bool reads_more_than_it_multiplies(const Tensor& a, const Tensor& b) {
     constexpr int64_t few_rows = 8, large = 8192;
     return a.scalar_type() == at::kFloat && a.size(-2) <= few_rows && a.size(-1) * b.size(-1) >= large;
+  }
+
+  // Heads that lie in tokens have gaps between their rows. oneDNN would get a copy, aten's products read them: that is faster
+  // where each number is multiplied a few times only. (aten, too, copies where a batch has more than one image.)
+  static bool copies_more_than_it_multiplies(const Tensor& a, const Tensor& b) {
+    constexpr int64_t few = 64;
+    const auto has_gaps = [](const Tensor& x) {
+      const bool is_batch = x.dim() == 3 || (x.dim() == 4 && x.size(0) == 1);
+      const bool has_rows = x.stride(-1) == 1 && x.stride(-2) >= x.size(-1);
+      const bool has_columns = x.stride(-2) == 1 && x.stride(-1) >= x.size(-2);
+      return is_batch && (has_rows || has_columns) && x.stride(-3) > 0 && !x.is_non_overlapping_and_dense();
+    };
+    return a.scalar_type() == at::kFloat && ((has_gaps(a) && b.size(-1) <= few) || (has_gaps(b) && a.size(-2) <= few));
   }
 
   // A model that decodes token by token never comes back to a size. Making a primitive for each takes longer than aten
@@ -189,9 +221,10 @@ class MatmulContext final : public FusedOp {
       key.append(part.begin(), part.end());
     }
     return prepared(a.scalar_type(), std::move(key), fused, [&](FP32MathMode mode) -> std::optional<Prepared> {
-      const memory::desc dst = desc_of(result);
+      const memory::desc dst = desc_of(result, result);
       const auto attr = attributes(mode, fused, dst, dst.get_ndims() - 1);
-      dnnl::matmul::primitive_desc desc(engine(), desc_of(a), desc_of(b), dst, attr, /*allow_empty=*/true);
+      dnnl::matmul::primitive_desc desc(engine(), desc_of(a, result), desc_of(b, result), dst, attr,
+                                        /*allow_empty=*/true);
       if (!desc || !skip_reference_implementations(desc)) return std::nullopt;
       return Prepared(desc, /*has_bias=*/false);
     });
