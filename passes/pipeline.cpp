@@ -49,6 +49,8 @@ const std::vector<Phase>& phases() {
           split_ternary(),
           simplify_transposes(),
           simplify_views(),
+          // Sizes are numbers and shared values by then, and dropout, which may stand between a view and its reader, is gone.
+          unbind_before_reshape(),
           remove_idle_slices(),
           remove_idle_conversions(),
           rewrite_as_linear(),

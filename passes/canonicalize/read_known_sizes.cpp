@@ -14,6 +14,7 @@
 #include "constants.h"
 #include "graph_walk.h"
 #include "passes.h"
+#include "size_list.h"
 
 namespace ipex::passes {
 namespace {
@@ -29,20 +30,6 @@ bool is_size(const Value* value) {
   return is_of_sizes && node->inputs().size() == 2 && is_size(node->input(0)) && is_size(node->input(1));
 }
 
-// The elements of a list that nobody changes: those who read it want sizes.
-std::optional<std::vector<Value*>> elements(Value* list) {
-  Node* node = list->node();
-  const auto only_reads = [](const Use& use) {
-    const Op* op = op_of(use.user);
-    return op && (op->memory == Memory::view || op->memory == Memory::maybe_view);
-  };
-  const auto& uses = list->uses();
-  if (node->kind() != c10::prim::ListConstruct || !std::all_of(uses.begin(), uses.end(), only_reads)) {
-    return std::nullopt;
-  }
-  return node->inputs().vec();
-}
-
 // Where the size of dimension `d` of `value` was given. Null where it was not.
 Value* given_size(Value* value, int64_t d) {
   static const OpName by_sizes[] = {OpName("aten::reshape"), OpName("aten::view."), OpName("aten::expand")};
@@ -50,7 +37,7 @@ Value* given_size(Value* value, int64_t d) {
     Node* node = value->node();
     const auto is_of = [&](const OpName& name) { return name.is_of(node); };
     if (std::any_of(std::begin(by_sizes), std::end(by_sizes), is_of)) {
-      const auto sizes = elements(node->input(1));
+      const auto sizes = sizes_in(node->input(1));
       const auto count = sizes ? static_cast<int64_t>(sizes->size()) : 0;
       if (d < 0) d += count;
       if (d < 0 || d >= count || (rank && *rank != count)) return nullptr;

@@ -6,11 +6,15 @@
 //            %y = aten::matmul(%p, %q)
 //   before   %y = aten::einsum("bhqk,bkhd->bqhd", [%a, %b])
 //   after    .. and %y = aten::transpose(%m, 1, 2)
+//   before   %y = aten::einsum("bhwc,hkc->bhwk", [%a, %b])
+//   after    .. of %b as hck, which serves for each b. If another einsum reads %a too, both read %a.contiguous()
 //
 // So the products of an attention are known as such, and others take post-ops. Dimensions that dots stand for come first.
 // A factor that was multiplied by a number is multiplied as a view, where fuse_attention finds the number.
-// Declines when a factor has not one dimension of its own and one that is summed over beside those of the batch, and when somebody
-// sees the strides, which are aten's own where a dimension has one element.
+// The factor that a table of relative positions is multiplied by has dimensions of its own on both sides of the batch. It is taken
+// where its dimensions stand as matmul wants them: aten copies it.
+// Declines when another factor has not one dimension of its own and one that is summed over beside those of the batch, and when
+// somebody sees the strides, which are aten's own where a dimension has one element.
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
@@ -33,6 +37,7 @@ struct Product {
   std::string given, result;           // of what matmul gives, and of what the einsum does
   char summed;
   std::array<bool, 2> has_more;  // whether dots stand before the letters
+  bool serves_all;               // whether the second factor has fewer dimensions, and serves for all others
 };
 
 bool is_in(const std::string& letters, char c) { return letters.find(c) != std::string::npos; }
@@ -62,7 +67,8 @@ std::optional<Product> read(const Node* einsum) {
                   .given = {},
                   .result = text.substr(arrow + 2),
                   .summed = 0,
-                  .has_more = {}};
+                  .has_more = {},
+                  .serves_all = false};
   auto& [first, second] = product.letters;
   product.has_more = {drop_dots(first), drop_dots(second)};
   const bool result_has_more = drop_dots(product.result);
@@ -77,19 +83,26 @@ std::optional<Product> read(const Node* einsum) {
   for (const char c : first) {
     if (!is_in(product.result, c)) summed += c;
   }
-  const bool fits = own_of_first.size() == 1 && own_of_second.size() == 1 && summed.size() == 1 &&
-                    first.size() == batch.size() + 2 && second.size() == batch.size() + 2 && is_in(second, summed[0]) &&
-                    is_in(second, own_of_second[0]);
-  if (!fits) return std::nullopt;
-  if (product.result.find(own_of_second) < product.result.find(own_of_first)) {
+  const bool is_last = own_of_first.size() == 1 && own_of_second.size() == 1 &&
+                       product.result.find(own_of_second) < product.result.find(own_of_first);
+  if (own_of_second.size() > 1 || is_last) {
     std::swap(product.factors[0], product.factors[1]);
     std::swap(first, second);
     std::swap(product.has_more[0], product.has_more[1]);
     std::swap(own_of_first, own_of_second);
   }
+  const bool fits = !own_of_first.empty() && own_of_second.size() == 1 && summed.size() == 1 &&
+                    first.size() == batch.size() + own_of_first.size() + 1 && second.size() == batch.size() + 2 &&
+                    is_in(second, summed[0]) && is_in(first, summed[0]);
+  if (!fits) return std::nullopt;
+  const std::string row = own_of_first.substr(own_of_first.size() - 1);
+  const std::string before = own_of_first.substr(0, own_of_first.size() - 1) + batch;
   product.summed = summed[0];
-  product.wanted = {batch + own_of_first + summed, batch + summed + own_of_second};
-  product.given = batch + own_of_first + own_of_second;
+  product.wanted = {before + row + summed, batch + summed + own_of_second};
+  product.given = before + row + own_of_second;
+  const bool has_dots = product.has_more[0] || product.has_more[1];
+  product.serves_all = own_of_first.size() > 1;
+  if (product.serves_all && (has_dots || batch.empty() || product.wanted[0] != first)) return std::nullopt;
   return product;
 }
 
@@ -129,7 +142,30 @@ Value* number_of(Value* factor, const Node* einsum) {
   return is_scaled ? node->input(1) : nullptr;
 }
 
-void rewrite(Node* einsum, const Product& product, const Order& order) {
+// Other einsums further on that read the factor, and whose strides nobody sees: the lists that they read it from.
+std::vector<Use> later_lists(Value* factor, Node* einsum, const StrideReaders& readers) {
+  std::vector<Use> found;
+  for (const Use& use : factor->uses()) {
+    if (use.user->kind() != c10::prim::ListConstruct || use.user->output()->uses().size() != 1) continue;
+    Node* other = use.user->output()->uses()[0].user;
+    if (other->kind() == einsum->kind() && other->owningBlock() == einsum->owningBlock() && other->isAfter(einsum) &&
+        !readers.see(other->output()) && !written_between(einsum, other)) {
+      found.push_back(use);
+    }
+  }
+  return found;
+}
+
+// aten would copy the factor for each of them.
+Value* copied_for_all(Value* factor, Node* einsum, const StrideReaders& readers) {
+  const std::vector<Use> others = later_lists(factor, einsum, readers);
+  if (others.empty()) return factor;
+  Value* dense = einsum->owningGraph()->insert(c10::aten::contiguous, {factor});
+  for (const Use& use : others) use.user->replaceInput(use.offset, dense);
+  return dense;
+}
+
+void rewrite(Node* einsum, const Product& product, const Order& order, const StrideReaders& readers) {
   Graph& graph = *einsum->owningGraph();
   const torch::jit::WithInsertPoint guard(einsum);
   static const Symbol operand = Symbol::fromQualString("ipex::einsum_operand");
@@ -138,6 +174,7 @@ void rewrite(Node* einsum, const Product& product, const Order& order) {
     numbers[i] = number_of(product.factors[i], einsum);
     factors[i] = numbers[i] ? product.factors[i]->node()->input(0) : product.factors[i];
   }
+  if (product.serves_all) factors[0] = copied_for_all(factors[0], einsum, readers);
   for (const size_t i : {0, 1}) {
     const auto &own = product.letters[i], &others = product.letters[1 - i];
     std::vector<int64_t> order_of_factor;
@@ -166,7 +203,7 @@ bool run(Context& context) {
     if (!readers) readers.emplace(context.graph);
     if (readers->see(einsum->output())) return context.declined(einsum, "the strides of a result depend on it");
     context.applied(einsum, "rewritten as matmul");
-    rewrite(einsum, *product, order);
+    rewrite(einsum, *product, order, *readers);
     changed = true;
   });
   return changed;

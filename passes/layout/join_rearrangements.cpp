@@ -110,6 +110,7 @@ bool ends_row(Node* node) {
 // Whether what the node gives may lie in any order, so that one reshape of it alone is worth a copy of ours.
 bool may_be_permuted(const Node* node) {
   static const OpName chain("ipex::elementwise.");
+  if (node->kind() == c10::prim::ListUnpack) node = node->input()->node();  // a piece of what it cuts
   const Op* op = op_of(node);
   return chain.is_of(node) || op && (op->memory == Memory::view || op->traits & (trait::elementwise | trait::promotes));
 }

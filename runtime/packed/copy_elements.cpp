@@ -113,35 +113,62 @@ void transpose(const Tables& tables, const T* from, T* to,
 }
 
 bool lies_in_pieces(const Dimensions& dimensions, int64_t element_size) {
-  const int64_t smallest_piece = element_size == 1 ? 8 : 64;  // bytes: of bytes aten copies one at a time
+  const int64_t smallest_piece = element_size == 1 ? 8 : 16;  // bytes: aten copies smaller ones faster
   return !dimensions.empty() && dimensions.back().to_stride == 1 && dimensions.back().from_stride == 1 &&
          dimensions.back().size * element_size >= smallest_piece;
 }
 
+// Pieces of memory in blocks. Those of a row lie behind one another in `to`, those of a column closer to one another in `from`: so do
+// heads that lie in tokens and become batches. Row after row would read `from` in large steps, and all its pages once for each row.
+struct Blocks {
+  static constexpr int64_t rows_of_one = 16, columns_of_one = 32;
+
+  Dimension columns{1, 0, 0}, rows{1, 0, 0};
+  Dimensions outer;
+
+  explicit Blocks(Dimensions pieces) : outer(std::move(pieces)) {
+    if (outer.empty()) return;
+    rows = outer.back();
+    outer.pop_back();
+    const auto closest = std::min_element(outer.begin(), outer.end(), [](const Dimension& a, const Dimension& b) {
+      return a.from_stride < b.from_stride;
+    });
+    if (closest == outer.end() || closest->from_stride >= rows.from_stride) return;
+    columns = *closest;
+    outer.erase(closest);
+  }
+};
+
 void copy_pieces(Dimensions dimensions, int64_t element_size, const char* from, char* to) {
   RECORD_FUNCTION("ipex::copy_pieces", {});
-  const int64_t size = dimensions.back().size;
-  dimensions.pop_back();
-  // Rows of pieces that are equally far apart.
-  const Dimension row = dimensions.empty() ? Dimension{1, 0, 0} : dimensions.back();
-  if (!dimensions.empty()) dimensions.pop_back();
-  const Places places(dimensions);
-  const int64_t pieces = places.count() * row.size, bytes = size * element_size;
   constexpr int64_t longest_short_piece = 256;  // bytes
-  at::parallel_for(0, pieces, grain_of(pieces, pieces * size, elements_worth_waking), [&](int64_t begin, int64_t end) {
-    for (int64_t piece = begin; piece < end;) {
-      const auto [to_place, from_place] = places.at(piece / row.size);
-      const int64_t first = piece % row.size, count = std::min(row.size - first, end - piece);
-      for (int64_t i = first; i < first + count; ++i) {
-        char* const place = to + (to_place + i * row.to_stride) * element_size;
-        const char* const source = from + (from_place + i * row.from_stride) * element_size;
-        if (bytes <= longest_short_piece) {
-          copy_short_run(place, source, bytes);
-        } else {
-          std::memcpy(place, source, static_cast<size_t>(bytes));
+  const int64_t size = dimensions.back().size, bytes = size * element_size;
+  dimensions.pop_back();
+  const Blocks all(dimensions);
+  const Dimension &rows = all.rows, &columns = all.columns;
+  const Places places(all.outer);
+  const int64_t down = at::divup(columns.size, Blocks::columns_of_one),
+                across = at::divup(rows.size, Blocks::rows_of_one);
+  const int64_t blocks = places.count() * down * across;
+  const int64_t elements = places.count() * columns.size * rows.size * size;
+  at::parallel_for(0, blocks, grain_of(blocks, elements, elements_worth_waking), [&](int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; ++block) {
+      const auto [to_place, from_place] = places.at(block / (down * across));
+      const int64_t first_column = block / across % down * Blocks::columns_of_one;
+      const int64_t first_row = block % across * Blocks::rows_of_one;
+      const int64_t last_column = std::min(columns.size, first_column + Blocks::columns_of_one);
+      const int64_t last_row = std::min(rows.size, first_row + Blocks::rows_of_one);
+      for (int64_t column = first_column; column < last_column; ++column) {
+        for (int64_t row = first_row; row < last_row; ++row) {
+          const int64_t place = to_place + column * columns.to_stride + row * rows.to_stride;
+          const int64_t source = from_place + column * columns.from_stride + row * rows.from_stride;
+          if (bytes <= longest_short_piece) {
+            copy_short_run(to + place * element_size, from + source * element_size, bytes);
+          } else {
+            std::memcpy(to + place * element_size, from + source * element_size, static_cast<size_t>(bytes));
+          }
         }
       }
-      piece += count;
     }
   });
 }

@@ -24,6 +24,8 @@ def attention(p: Program, v: Value) -> Value | None:
             text += f".view({v.name}.size(0), {v.name}.size(1), 2, {width // 2}).transpose(1, 2)"
         names.append(p.fresh("q"))
         p.line(f"{names[-1]} = {text}")
+    if heads and p.choose.chance(25):
+        names = joined_with_the_batch(p, v, tokens, width // 2)
     query, key, value = names
     result = p.fresh("a")
     if p.choose.chance(30):
@@ -35,6 +37,17 @@ def attention(p: Program, v: Value) -> Value | None:
         spelled_out(p, result, names, (*before, tokens, tokens), width // 2 if heads else width)
     back = f".transpose(1, 2).reshape({v.name}.shape)" if heads else ""
     return p.let(f"{result}{back}", v.shape)
+
+
+def joined_with_the_batch(p: Program, v: Value, tokens: int, width: int) -> list[str]:
+    """Return two heads of query, key and value that one linear gives, as SAM takes them apart."""
+    heads, pieces = p.fresh("q"), [p.fresh("q") for _ in range(3)]
+    linear = f"F.linear({v.name}, {p.parameter((6 * width, 2 * width), 2 * width)})"
+    p.line(f"{heads} = {linear}.reshape({v.name}.size(0), {tokens}, 3, 2, {width}).permute(2, 0, 3, 1, 4)")
+    p.line(f"{', '.join(pieces)} = {heads}.reshape(3, {v.name}.size(0) * 2, {tokens}, {width}).unbind(0)")
+    for piece in pieces:
+        p.line(f"{piece} = {piece}.view({v.name}.size(0), 2, {tokens}, {width})")
+    return pieces
 
 
 def spelled_out(p: Program, result: str, names: list[str], shape: tuple[int, ...], width: int) -> None:

@@ -88,6 +88,10 @@ def matrix_product(p: Program, v: Value) -> Value | None:
         )
         if len(batch) > 3:
             return None
+        if len(batch) > 1 and p.choose.chance(30):  # a table of relative positions
+            shared = p.choose.pick(letters)
+            table = p.parameter((batch[letters.index(shared)], out, inner), inner)
+            text = (f"{letters}ij,{shared}kj->{letters}ik", table, (*batch, rows, out))
         return p.let(f"torch.einsum('{text[0]}', {v.name}, {text[1]})", text[2])
     if len(v.shape) != 3:
         return None

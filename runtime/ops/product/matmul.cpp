@@ -5,9 +5,9 @@
 //   ipex::baddbmm_term(term, factor) -> Tensor
 //
 // There is nothing to pack; the context holds the post-ops and the primitives. oneDNN computes where both factors have
-// one dtype, float32, bfloat16 or float16, that the CPU computes in, the same rank, at least 2, and the same leading
-// dimensions; transposed ones are read as they lie, and others are copied. aten does the rest. The result is contiguous, as
-// aten.matmul's is.
+// one dtype, float32, bfloat16 or float16, that the CPU computes in, at least 2 dimensions, and the same leading
+// dimensions; or b has fewer, which are the last ones of a's, and serves for all others. Transposed factors are read as they
+// lie, and others are copied. aten does the rest. The result is contiguous, as aten.matmul's is.
 #include <ATen/ATen.h>
 #include <ATen/TensorUtils.h>
 #include <ATen/autocast_mode.h>
@@ -72,16 +72,16 @@ Tensor readable(const Tensor& tensor) {
   return reads ? tensor : contiguous_result(tensor);
 }
 
-// Without the dimensions before the matrix that have one element. Their strides say nothing, and may be any number, but
-// oneDNN reads the order of dimensions from them. Beside a post-op's operand it takes them for a kind of broadcasting that
+// Without the dimensions before the matrix that have one element in the result. Their strides say nothing, and may be any number,
+// but oneDNN reads the order of dimensions from them. Beside a post-op's operand it takes them for a kind of broadcasting that
 // its kernels don't know, and crashes. In the matrix such a dimension gets the stride of a dense one.
-memory::desc desc_of(const Tensor& tensor) {
+memory::desc desc_of(const Tensor& tensor, const Tensor& result) {
   const at::DimVector strides = is_in_order_only(tensor) ? strides_in_order(tensor) : at::DimVector(tensor.strides());
   memory::dims kept_sizes, kept_strides;
   for (int64_t i = 0; i < tensor.dim(); ++i) {
-    if (i < tensor.dim() - 2 && tensor.size(i) == 1) continue;
+    if (i < tensor.dim() - 2 && result.size(i) == 1) continue;
     kept_sizes.push_back(tensor.size(i));
-    kept_strides.push_back(strides[i]);
+    kept_strides.push_back(i < tensor.dim() - 2 && tensor.size(i) == 1 ? tensor.numel() : strides[i]);
   }
   if (tensor.size(-1) == 1) kept_strides.end()[-1] = tensor.size(-2);
   if (tensor.size(-2) == 1) kept_strides.end()[-2] = tensor.size(-1);
@@ -95,7 +95,8 @@ class MatmulContext final : public FusedOp {
 
   Tensor run(const Tensor& a, const Tensor& b, const std::vector<Tensor>& operands) const {
     check_operands(operands);
-    if (const char* reason = reason_for_aten(a, b)) {
+    if (operands.empty() && b.dim() > 2 && a.dim() > b.dim() && is_plain_cpu(a)) return run_for_all(a, b);
+    if (const char* reason = reason_for_aten(a, b, /*may_serve_all=*/operands.empty())) {
       remember(reason);
       return apply_rest(at::matmul(a, b), operands, 0);
     }
@@ -107,9 +108,9 @@ class MatmulContext final : public FusedOp {
       remember("small factors whose sizes change from call to call");
       return apply_rest(at::matmul(a, b), operands, 0);
     }
-    if (post_op_texts().empty() && (costs_a_copy(a, b.size(-1)) || costs_a_copy(b, a.size(-2)))) {
-      remember("a large factor lies with gaps, which aten reads as it lies");
-      return at::matmul(a, b);
+    if (operands.empty() && (costs_a_copy(a, b.size(-1)) || costs_a_copy(b, a.size(-2)))) {
+      remember("a factor lies with gaps, which aten reads as it lies");
+      return apply_rest(at::matmul(a, b), operands, 0);
     }
     const Product product(a, b);
     FusedPostOps fused = fuse(operands, product);
@@ -145,6 +146,16 @@ class MatmulContext final : public FusedOp {
   }
 
  private:
+  // The dimensions of `a` that `b` does not have become one, of which `b` has one element.
+  Tensor run_for_all(const Tensor& a, const Tensor& b) const {
+    const int64_t more = a.dim() - b.dim();
+    at::DimVector sizes(a.sizes().slice(more - 1));
+    sizes[0] = c10::multiply_integers(a.sizes().slice(0, more));
+    const bool is_view = at::detail::computeStride(a.sizes(), a.strides(), sizes).has_value();
+    const Tensor joined = (is_view ? a : contiguous_result(a)).view(sizes);
+    return run(joined, b.unsqueeze(0), {}).unflatten(0, a.sizes().slice(0, more));
+  }
+
   class Product final : public Result {
    public:
     Product(const Tensor& a, const Tensor& b) : dtype_(a.scalar_type()), sizes_(a.sizes()) {
@@ -161,7 +172,8 @@ class MatmulContext final : public FusedOp {
     at::DimVector sizes_;
   };
 
-  static const char* reason_for_aten(const Tensor& a, const Tensor& b) {
+  // `may_serve_all`: whether `b` may have one element in the first dimension, and serve for all of a's.
+  static const char* reason_for_aten(const Tensor& a, const Tensor& b, bool may_serve_all) {
     for (const Tensor& factor : {a, b}) {
       if (!is_packable(factor.scalar_type()) || !is_plain_cpu(factor)) return "a factor is not a float32 CPU tensor";
     }
@@ -170,8 +182,9 @@ class MatmulContext final : public FusedOp {
     if (wants_gradient(a) || wants_gradient(b)) return "a factor requires a gradient";
     if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
     const int64_t rank = a.dim();
+    const int64_t shared = may_serve_all && rank > 2 && b.dim() == rank && b.size(0) == 1 ? 1 : 0;
     if (rank < 2 || b.dim() != rank || a.size(-1) != b.size(-2) ||
-        a.sizes().slice(0, rank - 2) != b.sizes().slice(0, rank - 2)) {
+        a.sizes().slice(shared, rank - 2 - shared) != b.sizes().slice(shared, rank - 2 - shared)) {
       return "the factors differ in rank or in their leading dimensions";
     }
     if (a.numel() == 0 || b.numel() == 0) return "there is nothing to compute";
@@ -192,15 +205,18 @@ class MatmulContext final : public FusedOp {
     return a.scalar_type() == at::kFloat && a.size(-2) <= few_rows && a.size(-1) * b.size(-1) >= large;
   }
 
-  // Of a large factor with gaps, as windows of a longer row have them, the copy takes a good part of the time of a product that
-  // uses each number a few times only. aten reads matrices whose rows have gaps, where they are equally far apart.
+  // Heads that lie in tokens have gaps between their rows, as windows of a longer row have. The copy that oneDNN would get takes
+  // a good part of the time of a product that uses each number a few times only. aten reads matrices whose rows have gaps, where
+  // they are equally far apart.
   static bool costs_a_copy(const Tensor& factor, int64_t uses) {
-    constexpr int64_t few_uses = 128, large = 65536;
-    if (factor.scalar_type() != at::kFloat || factor.numel() < large || uses > few_uses) return false;
+    constexpr int64_t few_uses = 64, few_uses_of_a_large_one = 128, large = 65536;
+    const int64_t most_uses = factor.numel() < large ? few_uses : few_uses_of_a_large_one;
+    if (factor.scalar_type() != at::kFloat || factor.numel() == 0 || uses > most_uses) return false;
     if (factor.is_non_overlapping_and_dense() || !has_dense_rows_or_columns(factor)) return false;
     const int64_t rows = factor.size(-2), columns = factor.size(-1);
     const at::DimVector as_batches{factor.numel() / (rows * columns), rows, columns};
-    return at::detail::computeStride(factor.sizes(), factor.strides(), as_batches).has_value();
+    const auto strides = at::detail::computeStride(factor.sizes(), factor.strides(), as_batches);
+    return strides && strides->front() > 0;
   }
 
   // A model that decodes token by token never comes back to a size. Making a primitive for each takes longer than aten
@@ -226,9 +242,10 @@ class MatmulContext final : public FusedOp {
       key.append(part.begin(), part.end());
     }
     return prepared(a.scalar_type(), std::move(key), fused, [&](FP32MathMode mode) -> std::optional<Prepared> {
-      const memory::desc dst = desc_of(result);
+      const memory::desc dst = desc_of(result, result);
       const auto attr = attributes(mode, fused, dst, dst.get_ndims() - 1);
-      dnnl::matmul::primitive_desc desc(engine(), desc_of(a), desc_of(b), dst, attr, /*allow_empty=*/true);
+      dnnl::matmul::primitive_desc desc(engine(), desc_of(a, result), desc_of(b, result), dst, attr,
+                                        /*allow_empty=*/true);
       if (!desc || !skip_reference_implementations(desc)) return std::nullopt;
       return Prepared(desc, /*has_bias=*/false);
     });

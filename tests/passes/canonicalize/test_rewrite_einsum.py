@@ -37,6 +37,10 @@ def einsum(equation: str, *before: str, factors: str = "%a, %b", after: tuple[st
         ("abcqd,abckd->qabck", {"aten::permute": 1}),
         ("qd,kd->qk", {}),
         ("...qd,kd->...qk", {}),
+        ("bhwc,hkc->bhwk", {}),  # the table serves for each b
+        ("hkc,bhwc->bhwk", {}),
+        ("bythwc,hkc->bythwk", {}),
+        ("bhwc,hkc->hbwk", {"aten::transpose": 1}),
     ],
 )
 def test_fires(equation, views):
@@ -56,7 +60,11 @@ def test_fires(equation, views):
         ("bqd,bkd->bk", "not a product of two batches"),
         ("bqd,bkd->qk", "not a product of two batches"),  # sums over two
         ("bqcd,bkcd->bqk", "not a product of two batches"),
-        ("bpqd,bkd->bpqk", "not a product of two batches"),  # two dimensions of its own
+        ("bpqd,bkd->bpqk", "not a product of two batches"),  # two dimensions of its own, which aten reads as one
+        ("bhwc,wkc->bhwk", "not a product of two batches"),
+        ("bwc,kc->bwk", "not a product of two batches"),
+        ("bhwc,hklc->bhwkl", "not a product of two batches"),
+        ("...bhwc,hkc->...bhwk", "not a product of two batches"),
         ("bqd,bk->bqk", "not a product of two batches"),
         ("bqq,bkq->bqk", "not a product of two batches"),
         ("bqd,bkd->bqqk", "not a product of two batches"),
@@ -90,6 +98,64 @@ def test_a_number_is_multiplied_behind_the_view():
     write = "%w : Tensor = aten::relu_(%b)"
     result = assert_rewrites(NAME, einsum("bqhd,bkhd->bhqk", scaled, write, factors="%a, %s"))
     assert result.graph.index("aten::mul") < result.graph.index("ipex::einsum_operand")
+
+
+def positions(*between: str, second: str = "bhwc,wkc->bhwk", results: str = "%y, %z") -> str:
+    return graph_ir(
+        "%a : Tensor, %h : Tensor, %w : Tensor, %dims : int[]",
+        "%none : NoneType = prim::Constant()",
+        "%no : bool = prim::Constant[value=0]()",
+        '%rows : str = prim::Constant[value="bhwc,hkc->bhwk"]()',
+        f'%columns : str = prim::Constant[value="{second}"]()',
+        "%f : Tensor[] = prim::ListConstruct(%a, %h)",
+        "%e : Tensor = aten::einsum(%rows, %f, %none)",
+        *between,
+        "%g : Tensor[] = prim::ListConstruct(%a, %w)",
+        "%i : Tensor = aten::einsum(%columns, %g, %none)",
+        "%y : Tensor = aten::sum(%e, %dims, %no, %none)",
+        "%z : Tensor = aten::sum(%i, %dims, %no, %none)",
+        f"%both : (Tensor, Tensor) = prim::TupleConstruct({results})",
+        returns="%both",
+    )
+
+
+def test_what_several_read_is_copied_once():
+    result = assert_rewrites(NAME, positions())
+    assert result.count("aten::contiguous") == 1
+    assert result.graph.count("aten::einsum(") == 1
+    assert result.count("aten::matmul") == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"between": ("%written : Tensor = aten::relu_(%a)",)},
+        {"results": "%y, %i"},  # with aten's strides
+    ],
+)
+def test_what_others_see_or_overwrite_is_not_shared(changes):
+    result = assert_rewrites(NAME, positions(*changes.pop("between", ()), **changes))
+    assert result.count("aten::contiguous") == 0
+
+
+class Positions(nn.Module):
+    """Relative positions of rows and of columns, of a piece of the heads."""
+
+    def forward(self, x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+        heads = x[:, :, 1:]
+        image = heads.reshape(*heads.shape[:2], 2, 3, 4, x.size(-1))
+        of_rows = torch.einsum("bythwc,hkc->bythwk", image, rows)
+        return (of_rows.unsqueeze(-1) + torch.einsum("bythwc,wkc->bythwk", image, columns).unsqueeze(-2)).sum((-1, -2))
+
+
+def test_tables_serve_for_all_heads(tmp_path):
+    x, rows, columns = torch.randn(2, 3, 25, 8), torch.randn(3, 5, 8), torch.randn(4, 5, 8)
+    others = ((x[:1], rows, columns), (x, rows[:1], columns), (x, rows[..., :1], columns), (x[:0], rows, columns))
+    optimized = check_against_eager(Positions(), x, rows, columns, also=others)
+    assert kinds(optimized)["ipex::matmul_run"] == kinds(optimized)["aten::einsum"] == 1
+    assert_round_trip(optimized, tmp_path, x, rows, columns)
+    with pytest.raises(RuntimeError):
+        optimized(x, rows[:2], columns)
 
 
 class Attention(nn.Module):

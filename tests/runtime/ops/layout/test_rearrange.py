@@ -114,6 +114,24 @@ def test_copies_once_at_most():
     assert ours(x, joined).data_ptr() == x.data_ptr()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.uint8])
+@pytest.mark.parametrize("width", [2, 4, 8, 19, 70])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 5), (15, 2), (16, 32), (17, 33), (100, 65)])
+def test_pieces_in_blocks(dtype, width, rows, columns):
+    x = torch.arange(2 * rows * 3 * columns * width).reshape(2, rows, 3, columns, width).to(dtype)
+    for step in [("permute", (2, 0, 3, 1, 4)), ("permute", (3, 0, 2, 1, 4)), ("permute", (1, 3, 2, 0, 4))]:
+        row: list[Step] = [step, ("contiguous", ())]
+        assert torch.equal(ours(x, row), in_eager(x, row))
+
+
+@pytest.mark.parametrize(("width", "copy"), [(4, "ipex::copy_pieces"), (3, "aten::copy_")])
+def test_the_smallest_piece(width, copy):
+    x = torch.randn(1, 10, 3, 2, width)
+    with torch.profiler.profile() as profile:
+        ours(x, [("permute", (2, 0, 3, 1, 4)), ("contiguous", ())])
+    assert [event.name for event in profile.events() if "copy" in event.name] == [copy]
+
+
 def test_windows_that_are_cut_anew_keep_their_channels_side_by_side():
     """8 windows of 7 pixels, cut into 7 of 8: no view, so it is copied twice, in pieces of channels both times."""
     x = torch.randn(2, 64, 49, 16)

@@ -32,6 +32,11 @@ FACTORS = {
     "strided": (torch.randn(3, 5, 16)[..., ::2], torch.randn(3, 8, 12)[..., ::2]),
     "halves": (torch.randn(2, 4, 7, 5)[:, 2:], torch.randn(2, 4, 7, 5)[:, :2].transpose(-1, -2)),
     "spread": (torch.randn(1, 5, 8).expand(3, 5, 8), torch.randn(3, 8, 6)),
+    "serves for all": (torch.randn(2, 3, 5, 8), torch.randn(3, 8, 6)),
+    "serves for all images": (torch.randn(2, 4, 3, 5, 8), torch.randn(3, 6, 8).mT),
+    "serves for all pieces": (torch.randn(2, 4, 4, 5, 8)[:, :, 1:], torch.randn(3, 8, 6)),
+    "serves for a batch": (torch.randn(3, 5, 8), torch.randn(1, 8, 6)),
+    "serves for one": (torch.randn(1, 1, 5, 8), torch.randn(1, 8, 6)),
 }
 
 
@@ -123,6 +128,35 @@ def test_what_aten_computes(name):
     optimized = check_against_eager(Product(lambda a, b: torch.abs(a @ b) * 2), a, b)
     is_left = name != "bfloat16" or not is_native(torch.bfloat16)
     assert bool(fallback_reasons(optimized)) == is_left
+
+
+def test_a_factor_that_serves_for_all_beside_an_operand():
+    model = Product(lambda a, b: (a @ b) + b[:, :1])
+    optimized = check_against_eager(model, torch.randn(2, 3, 5, 8), torch.randn(3, 8, 6))
+    assert fallback_reasons(optimized) == ["the factors differ in rank or in their leading dimensions"]
+
+
+def heads_in_tokens(tokens: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.randn(1, tokens, 3, 2, width).permute(2, 0, 3, 1, 4).unbind(0)
+
+
+@pytest.mark.parametrize("which", ["rows", "columns"])
+@pytest.mark.parametrize(("width", "is_left"), [(16, True), (64, True), (65, False)])
+def test_heads_in_tokens_are_multiplied_as_they_lie(which, width, is_left):
+    q, k, _ = heads_in_tokens(100, width)
+    factors = (q, torch.randn(1, 2, width, width)) if which == "rows" else (k.mT.contiguous(), q)
+    optimized = check_against_eager(Product(lambda a, b: torch.relu(a @ b)), *factors)
+    left = ["a factor lies with gaps, which aten reads as it lies"]
+    assert fallback_reasons(optimized) == (left if is_left else [])
+
+
+def test_heads_in_tokens_are_copied_where_aten_would_or_an_operand_is_added():
+    q, k, _ = heads_in_tokens(100, 16)
+    several = torch.randn(2, 100, 3, 2, 16).permute(2, 0, 3, 1, 4).unbind(0)
+    for a, b in ((q, k.mT), (several[0], torch.randn(2, 2, 16, 16))):
+        assert fallback_reasons(check_against_eager(Product(torch.matmul), a, b)) == []
+    added = Product(lambda a, b: (a @ b) + a)
+    assert fallback_reasons(check_against_eager(added, q, torch.randn(1, 2, 16, 16))) == []
 
 
 def test_operands_of_every_shape():
@@ -237,8 +271,9 @@ def test_strides_of_single_elements_say_nothing(batch, matrix):
     for order in itertools.permutations(range(4)):
         for lonely in (1, 4, 64, 768, 100000):
             a = in_order((*batch, rows, depth), order, lonely)
-            b = in_order((*batch, depth, columns), order, lonely)
-            assert_same(torch.ops.ipex.matmul_run(a, context, [], True, b), torch.matmul(a, b), 2e-5)
+            for batch_of_b in (batch, (1, batch[1])):
+                b = in_order((*batch_of_b, depth, columns), order, lonely)
+                assert_same(torch.ops.ipex.matmul_run(a, context, [], True, b), torch.matmul(a, b), 2e-5)
 
 
 @pytest.mark.parametrize("batch", [(2, 1), (1, 2), (1, 1), (3,), (1,), (2, 3), (2, 1, 3)])
