@@ -24,7 +24,8 @@ bool are_the_same_piece(const Value* a, const Value* b) {
     const Op* op = op_of(of_a);
     if (!op || op->memory != Memory::view || op_of(of_b) != op || of_a->outputs().size() != 1) return false;
     const auto of_first = of_a->inputs().slice(1), of_second = of_b->inputs().slice(1);
-    if (!std::equal(of_first.begin(), of_first.end(), of_second.begin(), of_second.end(), is_same_argument)) return false;
+    if (!std::equal(of_first.begin(), of_first.end(), of_second.begin(), of_second.end(), is_same_argument))
+      return false;
     a = of_a->input(0);
     b = of_b->input(0);
   }

@@ -17,8 +17,8 @@ struct Fill {
   std::optional<int64_t> value;  // none where the model gives it
 };
 
-const Fill fills[] = {{"aten::new_zeros", "ipex::new_full", 0},   {"aten::new_ones", "ipex::new_full", 1},
-                      {"aten::new_full", "ipex::new_full", {}},   {"aten::zeros_like", "ipex::full_like", 0},
+const Fill fills[] = {{"aten::new_zeros", "ipex::new_full", 0},  {"aten::new_ones", "ipex::new_full", 1},
+                      {"aten::new_full", "ipex::new_full", {}},  {"aten::zeros_like", "ipex::full_like", 0},
                       {"aten::ones_like", "ipex::full_like", 1}, {"aten::full_like", "ipex::full_like", {}}};
 
 // pin_memory may be false, too.

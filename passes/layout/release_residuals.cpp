@@ -25,7 +25,8 @@ bool narrows(const Anchor& anchor) {
 bool is_held_by_its_residual(const Anchor& anchor, const Stretches& stretches) {
   const Block* block = anchor.run()->owningBlock();
   const Root root = stretches.root_of(anchor.input(), block);
-  if (!root.value || root.spatial_rank != anchor.spatial_rank() || stretches.root_of(anchor.output(), block)) return false;
+  if (!root.value || root.spatial_rank != anchor.spatial_rank() || stretches.root_of(anchor.output(), block))
+    return false;
   const auto post_ops = anchor.post_ops();
   const bool comes_last = !post_ops.empty() && post_ops.back() == "radd" && anchor.operands().size() == 1;
   return comes_last && narrows(anchor) && stretches.root_of(anchor.operands()[0], block) != root &&
@@ -56,7 +57,8 @@ bool release_residuals(Context& context, const Stretches& stretches) {
   for (Value* member : stretches.members()) {
     for (const Use& use : std::vector<Use>(member->uses())) {
       const auto anchor = use.user->outputs().size() == 1 ? Anchor::producing(use.user->output()) : std::nullopt;
-      if (use.offset != 0 || !anchor || anchor->input() != member || !is_held_by_its_residual(*anchor, stretches)) continue;
+      if (use.offset != 0 || !anchor || anchor->input() != member || !is_held_by_its_residual(*anchor, stretches))
+        continue;
       context.applied(anchor->run(), "adds its residual afterwards, and stays channels-last");
       release(*anchor);
       changed = true;
