@@ -88,7 +88,10 @@ def matrix_product(p: Program, v: Value) -> Value | None:
         )
         if len(batch) > 3:
             return None
-        return p.let(f"torch.einsum('{text[0]}', {v.name}, {text[1]})", text[2])
+        product = p.let(f"torch.einsum('{text[0]}', {v.name}, {text[1]})", text[2])
+        if p.choose.chance(20):
+            p.line(f"{product.name} += 0.5")
+        return product
     if len(v.shape) != 3:
         return None
     if kind == "bmm_weight":
