@@ -100,11 +100,19 @@ const Value* base_of(const Value* value) {
   return value;
 }
 
+// An einsum of one tensor may be a view of it. Of several it is a product.
+bool multiplies_factors(const Node* node) {
+  static const OpName einsum("aten::einsum");
+  if (!einsum.is_of(node)) return false;
+  const Node* factors = node->input(1)->node();
+  return factors->kind() == c10::prim::ListConstruct && factors->inputs().size() > 1;
+}
+
 }  // namespace
 
 bool is_fresh(const Value* value) {
   const Op* op = op_of(value->node());
-  return op && op->memory == Memory::fresh;
+  return op && (op->memory == Memory::fresh || multiplies_factors(value->node()));
 }
 
 bool may_write(const Node* node) {

@@ -92,7 +92,10 @@ def matrix_product(p: Program, v: Value) -> Value | None:
             shared = p.choose.pick(letters)
             table = p.parameter((batch[letters.index(shared)], out, inner), inner)
             text = (f"{letters}ij,{shared}kj->{letters}ik", table, (*batch, rows, out))
-        return p.let(f"torch.einsum('{text[0]}', {v.name}, {text[1]})", text[2])
+        product = p.let(f"torch.einsum('{text[0]}', {v.name}, {text[1]})", text[2])
+        if p.choose.chance(20):
+            p.line(f"{product.name} += 0.5")
+        return product
     if len(v.shape) != 3:
         return None
     if kind == "bmm_weight":

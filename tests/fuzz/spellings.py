@@ -62,6 +62,12 @@ ACTIVATIONS = (
         "{v}.masked_fill_({v} > 1, float('inf'))",
         "{v}.masked_fill(torch.logical_not({v} != 0), 1)",
     ),
+    (
+        "torch.where({v} > 0, {v}, torch.full_like({v}, -0.5))",
+        "torch.where({v} > 1, torch.zeros_like({v}), {v})",
+        "{v}.new_ones({v}.shape).mul_({v})",
+        "torch.zeros_like({v}).copy_({v})",
+    ),
     ("-{v}", "{v}.neg_()", "torch.sin({v})", "torch.pow({v}, 0)", "torch.pow({v}, 1)"),
     (
         "0.5 * {v} * (1.0 + torch.tanh(0.7978845608028654 * ({v} + 0.044715 * {v} * {v} * {v})))",

@@ -11,6 +11,7 @@
 #include "memory/scratch.h"
 #include "packed/call_conditions.h"
 #include "packed/float_rows.h"
+#include "packed/memory_format.h"
 #include "threads/grain.h"
 #include "threads/thread_count.h"
 
@@ -25,10 +26,10 @@ const T* head_of(const at::Tensor& tensor, int64_t batch, int64_t head) {
 
 at::Tensor with_dense_rows(at::Tensor mask, int64_t keys) {
   if (mask.dim() == 0) mask = mask.unsqueeze(0);
-  if (mask.size(-1) == keys) return mask.stride(-1) == 1 || keys == 1 ? mask : mask.contiguous();
+  if (mask.size(-1) == keys) return mask.stride(-1) == 1 || keys == 1 ? mask : contiguous_result(mask);
   std::vector<int64_t> sizes = mask.sizes().vec();
   sizes.back() = keys;
-  return mask.expand(sizes).contiguous();
+  return contiguous_result(mask.expand(sizes));
 }
 
 // A mask of all heads, and where that of each head begins.

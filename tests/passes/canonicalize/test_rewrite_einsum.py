@@ -3,7 +3,15 @@ import torch
 from torch import Tensor, nn
 
 import ipex
-from support import assert_rewrites, assert_round_trip, assert_unchanged, check_against_eager, graph_ir, kinds
+from support import (
+    assert_rewrites,
+    assert_round_trip,
+    assert_same,
+    assert_unchanged,
+    check_against_eager,
+    graph_ir,
+    kinds,
+)
 
 NAME = "rewrite_einsum"
 
@@ -89,6 +97,48 @@ def test_declines_other_factors():
 def test_declines_where_strides_are_seen():
     text = einsum("bqd,bkd->bqk", after=("%y : Tensor = aten::relu(%e)",))
     assert_unchanged(NAME, text, reason="the strides of a result depend on it")
+
+
+SUM_IN_PLACE = "%s : Tensor = aten::add_(%e, %a, %one)"
+
+
+def test_a_product_that_is_added_to_in_place_is_memory_of_its_own():
+    one = "%one : int = prim::Constant[value=1]()"
+    after = (SUM_IN_PLACE, "%y : Tensor = aten::sum(%s, %dims, %no, %none)")
+    assert assert_rewrites(NAME, einsum("bqd,bkd->bqk", one, after=after)).count("aten::matmul") == 1
+    again = (SUM_IN_PLACE, "%y : Tensor = aten::add(%s, %e, %one)")
+    assert_unchanged(NAME, einsum("bqd,bkd->bqk", one, after=again), "strides of a result")
+
+
+class AddedInPlace(nn.Module):
+    """Scores as those of LongT5, in blocks."""
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+        scores = torch.einsum("...qhd,...khd->...hqk", q, k)
+        scores += bias
+        return torch.einsum("...hqk,...khd->...qhd", scores.float().softmax(-1), v).sum(2)
+
+
+def test_products_that_are_added_to_match_eager(tmp_path):
+    inputs = [torch.randn(2, 3, 8, 4, 16) for _ in range(3)] + [torch.randn(1, 1, 4, 8, 8)]
+    optimized = check_against_eager(AddedInPlace(), *inputs)
+    assert kinds(optimized)["ipex::attention"] == 1
+    assert_round_trip(optimized, tmp_path, *inputs)
+
+
+class OfOneFactor(nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        turned = torch.einsum("qd->dq", x)
+        turned += 1
+        return turned.sum(0), x.sum(0)
+
+
+def test_an_einsum_of_one_factor_is_a_view_of_it():
+    x = torch.randn(3, 5)
+    optimized = ipex.jit_optimize(torch.jit.trace(OfOneFactor().eval(), x.clone()))
+    ours, eager = x.clone(), x.clone()
+    assert_same(optimized(ours), OfOneFactor()(eager))
+    assert torch.equal(ours, x + 1)
 
 
 def test_a_number_is_multiplied_behind_the_view():
