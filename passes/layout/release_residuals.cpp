@@ -6,8 +6,8 @@
 //
 // aten gives the sum the layout of its first operand. So such a convolution is not a member, and %m was converted to what eager
 // has, and back: in a block that widens the channels first, four times as much as the result. Now only the result is converted.
-// Declines where the convolution gives more channels than it reads, where somebody sees no strides, and where it has another
-// operand, for whose place in the order of post-ops nobody knows.
+// Only where somebody sees the strides; else the convolution is a member anyway. Declines where it gives more channels than it reads,
+// and where it has another operand.
 #include "layout/release_residuals.h"
 
 #include <torch/csrc/jit/ir/constants.h>
