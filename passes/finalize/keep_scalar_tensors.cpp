@@ -42,12 +42,12 @@ bool has_dimensions(const Value* value) {
 }
 
 // Whether a constant may decide the dtype of the result that reads it. A trace has the numbers of arithmetic as tensors.
-bool decides_dtype(const Use& use, const Value* constant, bool is_attribute) {
+bool decides_dtype(const Use& use, const Value* constant, bool is_tensor) {
   static const OpName arithmetic[] = {OpName("aten::add"), OpName("aten::sub"), OpName("aten::mul"),
                                       OpName("aten::div"), OpName("aten::rsub")};
   static const OpName others[] = {OpName("aten::clamp.Tensor"), OpName("aten::clamp_min.Tensor"),
                                   OpName("aten::clamp_max.Tensor"), OpName("aten::pow.Tensor_Tensor")};
-  if (!is_one_of(others, use.user) && !(is_attribute && is_one_of(arithmetic, use.user))) return false;
+  if (!is_one_of(others, use.user) && !(is_tensor && is_one_of(arithmetic, use.user))) return false;
   const auto inputs = use.user->inputs();
   return torch::jit::toIValue(constant)->toTensor().scalar_type() == at::kDouble ||
          std::none_of(inputs.begin(), inputs.end(), has_dimensions);
@@ -64,8 +64,10 @@ ScalarTensors::ScalarTensors(const torch::jit::Module& module) {
   }
 }
 
+// Numbers of a trace are doubles and integers of 64 bits.
 bool ScalarTensors::contain(const at::Tensor& tensor) const {
-  return storages_.count(tensor.storage().unsafeGetStorageImpl()) > 0;
+  const at::ScalarType dtype = tensor.scalar_type();
+  return (dtype != at::kDouble && dtype != at::kLong) || storages_.count(tensor.storage().unsafeGetStorageImpl()) > 0;
 }
 
 void ScalarTensors::keep_deciding(const std::shared_ptr<Graph>& graph, torch::jit::Module& module) const {
@@ -73,8 +75,8 @@ void ScalarTensors::keep_deciding(const std::shared_ptr<Graph>& graph, torch::ji
 }
 
 void ScalarTensors::keep(const std::shared_ptr<Graph>& graph, torch::jit::Module& module) const {
-  const auto is_made_a_number = [](const Use& use, const Value*, bool is_attribute) {
-    return is_attribute && becomes_a_number(use);
+  const auto is_made_a_number = [](const Use& use, const Value*, bool is_tensor) {
+    return is_tensor && becomes_a_number(use);
   };
   keep_where(is_made_a_number, *graph, module);
 }
@@ -87,9 +89,9 @@ void ScalarTensors::keep_where(const Decides& decides, Graph& graph, torch::jit:
     const auto value = torch::jit::toIValue(node->output());
     if (!value || !value->isTensor() || !value->toTensor().defined() || !value->toTensor().has_storage()) return;
     if (value->toTensor().dim() > 0) return;
-    const bool is_attribute = contain(value->toTensor());
+    const bool is_tensor = contain(value->toTensor());
     const auto& uses = node->output()->uses();
-    const auto is_deciding = [&](const Use& use) { return decides(use, node->output(), is_attribute); };
+    const auto is_deciding = [&](const Use& use) { return decides(use, node->output(), is_tensor); };
     if (std::any_of(uses.begin(), uses.end(), is_deciding)) constants.push_back(node);
   });
   NumberedAttributes scalars(module, "scalar_");

@@ -20,8 +20,8 @@ namespace ipex::passes {
 //            %y = aten::add(%x, %b, %alpha)
 class ScalarTensors {
  public:
-  // Those of a module that is not frozen yet: later, nothing tells them from numbers. What is computed from them counts as
-  // a number.
+  // Those of a module that is not frozen yet: later, nothing tells doubles and integers from numbers. What is computed from them
+  // counts as a number.
   explicit ScalarTensors(const torch::jit::Module& module);
 
   // Before the passes, which take a constant for a number: those of doubles, whose dtype is wider than a result's, and

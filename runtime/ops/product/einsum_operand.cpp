@@ -2,7 +2,8 @@
 //
 // Dimensions are counted from the end, as dots in the equation may stand for any number of others before them. Of the last ones
 // of the result, number i is dimension `order[i]` of x. `summed` names the dimension that is summed over in x and in `other`: einsum
-// repeats one of a single element there, matmul refuses it. Without dots, has_more is false, and the equation names all
+// repeats one of a single element there, matmul refuses it; and it multiplies number by number then, which dtypes may differ for.
+// Without dots, has_more is false, and the equation names all
 // dimensions of x.
 #include <ATen/ATen.h>
 #include <torch/library.h>
@@ -20,10 +21,14 @@ at::Tensor einsum_operand(const at::Tensor& x, const at::Tensor& other, at::IntA
   TORCH_CHECK(summed.size() == 2, "ipex::einsum_operand: expected two dimensions that are summed over, got ", summed,
               ". The model file is damaged: save it again.");
   at::Tensor whole = x;
-  if (x.size(summed[0]) == 1 && -summed[1] <= other.dim() && other.size(summed[1]) != 1) {
+  const int64_t length = x.size(summed[0]), others_length = -summed[1] <= other.dim() ? other.size(summed[1]) : length;
+  if (length == 1 || others_length == 1) {
+    whole = whole.to(at::promote_types(x.scalar_type(), other.scalar_type()));
+  }
+  if (length == 1 && others_length != 1) {
     at::DimVector sizes(x.sizes());
-    sizes[static_cast<size_t>(x.dim() + summed[0])] = other.size(summed[1]);
-    whole = x.expand(sizes);
+    sizes[static_cast<size_t>(x.dim() + summed[0])] = others_length;
+    whole = whole.expand(sizes);
   }
   at::DimVector all(static_cast<size_t>(x.dim()));
   for (int64_t d = 0; d < x.dim(); ++d) {

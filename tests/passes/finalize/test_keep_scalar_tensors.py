@@ -93,3 +93,16 @@ def test_a_number_of_a_trace_stays_one(tmp_path):
     loaded = assert_round_trip(optimized, tmp_path, x)
     for module in (loaded, ipex.jit_optimize(loaded)):
         assert [module(x).dtype for _ in range(3)] == [torch.float32] * 3
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_a_tensor_that_a_script_makes_stays_one(dtype):
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dtype = dtype
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.tensor(2, dtype=self.dtype) * x
+
+    check_against_eager(Model(), torch.randint(9, (2, 3)), script=True, also=(torch.randn(2, 3),))

@@ -27,6 +27,22 @@ def test_repeats_one_element_that_is_summed_over():
     assert operand(x, torch.randn(8), [-3, -2, -1], [-1, -2], False).shape == (2, 5, 1)
 
 
+@pytest.mark.parametrize(("own", "others"), [(1, 1), (1, 8), (8, 1)])
+def test_promotes_where_one_element_is_multiplied_by(own, others):
+    x, other = torch.randn(2, 5, own).bfloat16(), torch.randn(2, others, 5)
+    assert operand(x, other, [-3, -2, -1], [-1, -2], False).dtype == torch.float32
+    assert operand(other, x, [-3, -2, -1], [-2, -1], False).dtype == torch.float32
+    one = other[:, :1]
+    y = operand(x, one, [-3, -2, -1], [-1, -2], False) @ operand(one, x, [-3, -2, -1], [-2, -1], False)
+    assert torch.einsum("bij,bjk->bik", x, one).dtype == torch.float32  # which adds up in bfloat16 before
+    torch.testing.assert_close(y, torch.einsum("bij,bjk->bik", x.float(), one))
+
+
+def test_several_elements_of_other_dtypes_stay():
+    x, other = torch.randn(2, 5, 8).bfloat16(), torch.randn(2, 8, 5)
+    assert operand(x, other, [-3, -2, -1], [-1, -2], False) is x
+
+
 @pytest.mark.parametrize(("shape", "has_more"), [((5, 8), False), ((1, 2, 5, 8), False), ((5, 8), True)])
 def test_refuses_other_ranks(shape, has_more):
     x = torch.randn(shape)
