@@ -31,11 +31,6 @@ bool is_reshape(const Node* node) {
   return reshape.is_of(node) || view.is_of(node);
 }
 
-bool are_one_size(const Value* a, const Value* b) {
-  const auto number = constant_integer(a);
-  return a == b || (number && number == constant_integer(b));
-}
-
 struct Heads {
   Node* unpack;
   Value* permuted;
@@ -83,7 +78,8 @@ std::optional<std::string> reason_against(const Node* unbind, const Heads& heads
 void hand_on(Value* piece, Value* joined, const Heads& heads) {
   for (const Use& use : std::vector<Use>(joined->uses())) {
     const auto sizes = is_reshape(use.user) && use.offset == 0 ? sizes_in(use.user->input(1)) : std::nullopt;
-    if (!sizes || !std::equal(sizes->begin(), sizes->end(), heads.before.begin(), heads.before.end(), are_one_size)) {
+    if (!sizes ||
+        !std::equal(sizes->begin(), sizes->end(), heads.before.begin(), heads.before.end(), is_same_argument)) {
       continue;
     }
     use.user->output()->replaceAllUsesWith(piece);
