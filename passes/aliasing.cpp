@@ -208,7 +208,10 @@ bool must_be_a_tensor_of_its_own(const Value* value) {
     const Op* op = op_of(use.user);
     if (!op || op->has(trait::carries) || op->writes == Writes::shape) return true;
     // As itself it may meet any of these further on.
-    return op->memory == Memory::itself || op->memory == Memory::maybe_view || op->memory == Memory::unknown;
+    const auto outputs = use.user->outputs();
+    const bool may_be_itself = op->memory == Memory::itself || op->memory == Memory::maybe_view;
+    return op->memory == Memory::unknown ||
+           (may_be_itself && std::any_of(outputs.begin(), outputs.end(), must_be_a_tensor_of_its_own));
   });
 }
 

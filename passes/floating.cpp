@@ -68,8 +68,7 @@ bool is_floating(const Value* value, Known& known, int distance = 0) {
 bool is_quantized_layer_of_floats(const Node* node) {
   static const OpName layers[] = {OpName("ipex::quantized_linear_run"), OpName("ipex::quantized_convolution_run"),
                                   OpName("ipex::padded_quantized_convolution_run")};
-  if (std::none_of(std::begin(layers), std::end(layers), [&](const OpName& op) { return op.is_of(node); }))
-    return false;
+  if (!is_of_any(layers, node)) return false;
   const Node* prepack = node->input(1)->node();
   return is_prepack(prepack) && toIValue(prepack->namedInput("result"))->toDoubleList().empty();
 }

@@ -13,8 +13,7 @@ namespace {
 bool is_unseen_arithmetic(Node* node) {
   static const OpName names[] = {OpName("aten::add_"), OpName("aten::sub_"), OpName("aten::mul_"),
                                  OpName("aten::div_")};
-  return std::any_of(std::begin(names), std::end(names), [&](const OpName& name) { return name.is_of(node); }) &&
-         !reason_against_separating(node);
+  return is_of_any(names, node) && !reason_against_separating(node);
 }
 
 // Whether this reader looks at strides itself, or is not known well enough.
@@ -41,7 +40,7 @@ bool ends_stream(const Op& op) {
 bool is_layer_norm(const Node* node) {
   static const OpName names[] = {OpName("aten::layer_norm"), OpName("ipex::layer_norm"),
                                  OpName("ipex::add_layer_norm")};
-  return std::any_of(std::begin(names), std::end(names), [&](const OpName& name) { return name.is_of(node); });
+  return is_of_any(names, node);
 }
 
 }  // namespace

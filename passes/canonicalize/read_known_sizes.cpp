@@ -35,8 +35,7 @@ Value* given_size(Value* value, int64_t d) {
   static const OpName by_sizes[] = {OpName("aten::reshape"), OpName("aten::view."), OpName("aten::expand")};
   for (std::optional<int64_t> rank;;) {
     Node* node = value->node();
-    const auto is_of = [&](const OpName& name) { return name.is_of(node); };
-    if (std::any_of(std::begin(by_sizes), std::end(by_sizes), is_of)) {
+    if (is_of_any(by_sizes, node)) {
       const auto sizes = sizes_in(node->input(1));
       const auto count = sizes ? static_cast<int64_t>(sizes->size()) : 0;
       if (d < 0) d += count;

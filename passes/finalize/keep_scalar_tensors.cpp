@@ -11,15 +11,10 @@
 namespace ipex::passes {
 namespace {
 
-template <size_t n>
-bool is_one_of(const OpName (&names)[n], const Node* node) {
-  return std::any_of(std::begin(names), std::end(names), [&](const OpName& name) { return name.is_of(node); });
-}
-
 // To TorchScript's executor.
 bool becomes_a_number(const Use& use) {
   static const OpName names[] = {OpName("aten::add"), OpName("aten::sub"), OpName("aten::mul"), OpName("aten::div")};
-  return use.offset == 1 && is_one_of(names, use.user);
+  return use.offset == 1 && is_of_any(names, use.user);
 }
 
 // Whether a tensor has dimensions whatever the model is given: as layers' results do, and what is computed of these
@@ -47,7 +42,7 @@ bool decides_dtype(const Use& use, const Value* constant, bool is_tensor) {
                                       OpName("aten::div"), OpName("aten::rsub")};
   static const OpName others[] = {OpName("aten::clamp.Tensor"), OpName("aten::clamp_min.Tensor"),
                                   OpName("aten::clamp_max.Tensor"), OpName("aten::pow.Tensor_Tensor")};
-  if (!is_one_of(others, use.user) && !(is_tensor && is_one_of(arithmetic, use.user))) return false;
+  if (!is_of_any(others, use.user) && !(is_tensor && is_of_any(arithmetic, use.user))) return false;
   const auto inputs = use.user->inputs();
   return torch::jit::toIValue(constant)->toTensor().scalar_type() == at::kDouble ||
          std::none_of(inputs.begin(), inputs.end(), has_dimensions);

@@ -10,7 +10,7 @@
 // What lies between two of them stays float32; fold_casts then removes the pairs of casts between neighbours. The bias
 // stays float32: it is added before the sum is rounded. Runs late, so that batch_norm and constants are folded in float32,
 // and weights are rounded once.
-// Declines a weight that overflows in that dtype, and reports the ops that compute in float32 only. Throws when an op was
+// Declines a weight that overflows in that dtype, and transposed convolutions of groups, and reports the ops that compute in float32 only. Throws when an op was
 // packed by an earlier optimisation.
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/ir/constants.h>
@@ -19,6 +19,7 @@
 
 #include "aliasing.h"
 #include "anchor.h"
+#include "constants.h"
 #include "graph_walk.h"
 #include "passes.h"
 
@@ -38,6 +39,10 @@ class Lowering {
     if (anchor.dtype() != at::kFloat) return "its weight has 16 bits already";
     if (!lowered(weight_of(anchor)).isfinite().equal(weight_of(anchor).isfinite())) {
       return c10::str("its weight overflows in ", name_of(dtype_));
+    }
+    // It multiplies some groups at once, by zeros where a result is not of that group.
+    if (anchor.is_transposed() && constant_integer(anchor.argument("groups")) != 1) {
+      return "oneDNN lets a NaN of one group into another";
     }
     return std::nullopt;
   }

@@ -4,15 +4,17 @@
 //   after    %c = aten::slice(%x, 2, 0, end, 2)
 //
 // Tracing and scripting record a slice for each dimension that an index passes over, in whole. It costs a view, and hides
-// from patterns that two pieces are of one tensor. Its readers have to be slices and selections of later dimensions: they
-// refuse every tensor that it refuses, and whoever gets their results can't tell what they are views of.
-// Declines when something may be overwritten between the two: sizes change in place as well.
+// from patterns that two pieces are of one tensor. It goes where the dimension is known to be there, and nobody can tell
+// what it gives from what it was given. Else its readers have to be slices and selections of later dimensions: they refuse
+// every tensor that it refuses, and whoever gets their results can't tell what they are views of.
+// Declines where the graph changes sizes in place, and something may be overwritten between the two.
 #include <algorithm>
 #include <limits>
 
 #include "aliasing.h"
 #include "constants.h"
 #include "graph_walk.h"
+#include "least_rank.h"
 #include "passes.h"
 
 namespace ipex::passes {
@@ -35,14 +37,17 @@ bool cuts_later_dimension(const Use& use, int64_t dim) {
 
 bool run(Context& context) {
   bool changed = false;
+  const bool sizes_change = reshapes_in_place(context.graph);
   for_each(context.graph, "aten::slice.Tensor", [&](Node* node) {
     const auto& uses = node->output()->uses();
     if (!is_idle(node) || uses.empty()) return;
     const int64_t dim = *constant_integer(node->input(1));
     const auto is_written_before = [&](const Use& use) {
-      return use.user->owningBlock() != node->owningBlock() || written_between(node, use.user);
+      return sizes_change && (use.user->owningBlock() != node->owningBlock() || written_between(node, use.user));
     };
-    if (!std::all_of(uses.begin(), uses.end(), [&](const Use& use) { return cuts_later_dimension(use, dim); })) return;
+    const bool is_there = least_rank(node->input(0)) > dim && !must_be_a_tensor_of_its_own(node->output());
+    const auto cuts_later = [&](const Use& use) { return cuts_later_dimension(use, dim); };
+    if (!is_there && !std::all_of(uses.begin(), uses.end(), cuts_later)) return;
     if (std::any_of(uses.begin(), uses.end(), is_written_before)) {
       return context.declined(node, "something may be overwritten before it is read");
     }

@@ -88,8 +88,7 @@ bool remove_expansions(Block* block) {
   bool changed = false;
   for (Node* node : block->nodes()) {
     for (Block* inner : node->blocks()) changed |= remove_expansions(inner);
-    const auto is_of = [&](const OpName& name) { return name.is_of(node); };
-    if (!std::any_of(std::begin(arithmetic), std::end(arithmetic), is_of)) continue;
+    if (!is_of_any(arithmetic, node)) continue;
     Node* expansion = node->input(1)->node();
     if (!expand_as.is_of(expansion) || expansion->input(1) != node->input(0) ||
         !is_norm_of(expansion->input(0), node->input(0), node)) {

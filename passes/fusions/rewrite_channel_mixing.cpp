@@ -76,8 +76,7 @@ bool is_of_scores(const Value* value) {
     const Node* node = value->node();
     if (matmul.is_of(node)) return true;
     const bool is_second = add.is_of(node) && matmul.is_of(node->input(1)->node());
-    const bool carries =
-        std::any_of(std::begin(carriers), std::end(carriers), [&](const OpName& name) { return name.is_of(node); });
+    const bool carries = is_of_any(carriers, node);
     if (!carries && !add.is_of(node)) return false;
     value = node->input(is_second ? 1 : 0);
   }

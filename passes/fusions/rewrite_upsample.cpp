@@ -26,7 +26,7 @@ bool take_over_layouts(Context& context) {
   for_each(context.graph, "ipex::restore_layout", [&](Node* restore) {
     Node* node = restore->input(0)->node();
     Value* is_channels_last = restore->input(1);
-    const bool is_ours = std::any_of(std::begin(ops), std::end(ops), [&](const OpName& op) { return op.is_of(node); });
+    const bool is_ours = is_of_any(ops, node);
     if (!is_ours || node->output()->uses().size() != 1 || node->owningBlock() != restore->owningBlock() ||
         !is_channels_last->node()->isBefore(node)) {
       return;

@@ -14,8 +14,7 @@ bool reads_images(const Use& use) {
   if (reads_only_sizes(use)) return true;
   if (use.offset != 0 || use.user->outputs().size() != 1) return false;
   const auto anchor = Anchor::producing(use.user->output());
-  return (anchor && anchor->spatial_rank() > 0) ||
-         std::any_of(std::begin(pools), std::end(pools), [&](const OpName& pool) { return pool.is_of(use.user); });
+  return (anchor && anchor->spatial_rank() > 0) || is_of_any(pools, use.user);
 }
 
 }  // namespace

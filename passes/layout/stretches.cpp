@@ -29,7 +29,7 @@ bool hands_layout_on(const Node* node) {
 bool pools_volumes(const Node* node) {
   static const OpName pools[] = {OpName("aten::max_pool3d"), OpName("aten::avg_pool3d"), OpName("ipex::max_pool3d"),
                                  OpName("ipex::avg_pool3d")};
-  return std::any_of(std::begin(pools), std::end(pools), [&](const OpName& name) { return name.is_of(node); });
+  return is_of_any(pools, node);
 }
 
 // Whether a stretch of images of this rank can begin at the node.

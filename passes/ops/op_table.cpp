@@ -362,7 +362,8 @@ std::vector<Op> rows() {
       "ipex::embedding ipex::embedding_bag ipex::embedding_in_int8 ipex::embedding_bag_in_int8 ipex::round_rows",
       fresh);
   table.ops("ipex::layer_norm", fresh, hides_strides | rounds);
-  table.ops("ipex::vector_norm ipex::sum", fresh, hides_strides | reads_any_layout);
+  table.ops("ipex::vector_norm ipex::sum ipex::var ipex::std ipex::amax ipex::max_values", fresh,
+            hides_strides | reads_any_layout);
   table.ops("ipex::mix_channels", fresh, float32_only);
   table.ops("ipex::baddbmm_term ipex::einsum_factor ipex::einsum_factor.sizes", maybe_view);
   table.ops("ipex::einsum_operand", maybe_view, keeps_dtype | takes_sizes_of_second);

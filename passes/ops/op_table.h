@@ -5,6 +5,7 @@
 // A row belongs to one overload. `relu.out` is not `relu`: an overload without a row is an unknown op.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -160,6 +161,12 @@ class OpName {
   std::string overload_;
   bool is_any_overload_;
 };
+
+// Whether the node is of one of them.
+template <size_t n>
+bool is_of_any(const OpName (&names)[n], const Node* node) {
+  return std::any_of(names, names + n, [&](const OpName& name) { return name.is_of(node); });
+}
 
 // Every row: for patterns, which may only name what is here, and for tests.
 const std::vector<Op>& op_table();

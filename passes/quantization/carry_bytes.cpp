@@ -62,8 +62,7 @@ bool is_read_as(const Value* value, const Node* quantize) {
 // Whether the op gives the same of 8-bit numbers as of the floats that they stand for.
 bool moves_or_chooses(const Node* node) {
   static const OpName pools[] = {OpName("aten::max_pool1d"), OpName("aten::max_pool2d"), OpName("aten::max_pool3d")};
-  const bool is_atens_pool =
-      std::any_of(std::begin(pools), std::end(pools), [&](const OpName& op) { return op.is_of(node); });
+  const bool is_atens_pool = is_of_any(pools, node);
   const bool joins = has_trait(node, trait::joins);
   return has_trait(node, trait::chooses) && !has_trait(node, trait::elementwise) && !is_atens_pool &&
          node->outputs().size() == 1 && (!joins || node->input(0)->node()->kind() == c10::prim::ListConstruct);

@@ -61,8 +61,7 @@ bool is_attention(const Node* node) {
 bool moves(const Node* node) {
   static const OpName pieces[] = {OpName("aten::unbind"), OpName("aten::select"), OpName("aten::contiguous")};
   if (node->kind() == c10::prim::ListUnpack) return true;
-  const bool is_piece =
-      std::any_of(std::begin(pieces), std::end(pieces), [&](const OpName& op) { return op.is_of(node); });
+  const bool is_piece = is_of_any(pieces, node);
   return is_piece || has_trait(node, trait::slices) || has_trait(node, trait::cuts) ||
          (has_trait(node, trait::chooses) &&
           (has_trait(node, trait::reshapes) || has_trait(node, trait::moves_dimensions)));
@@ -72,12 +71,12 @@ bool moves(const Node* node) {
 bool is_arithmetic(const Node* node) {
   static const OpName names[] = {OpName("aten::add.Tensor"), OpName("aten::sub.Tensor"), OpName("aten::mul.Tensor"),
                                  OpName("ipex::add_like"),   OpName("ipex::mul_like"),   OpName("ipex::sub_like")};
-  return std::any_of(std::begin(names), std::end(names), [&](const OpName& op) { return op.is_of(node); });
+  return is_of_any(names, node);
 }
 
 bool is_average(const Node* node) {
   static const OpName names[] = {OpName("aten::adaptive_avg_pool2d"), OpName("aten::mean.dim")};
-  return std::any_of(std::begin(names), std::end(names), [&](const OpName& op) { return op.is_of(node); });
+  return is_of_any(names, node);
 }
 
 bool is_window_average(const Node* node) {

@@ -1,12 +1,12 @@
 // Normalisations of one row, on plain pointers. Each returns the mean square of the row, of which aten's way of summing
-// may overflow. And Euclidean norms, and sums.
+// may overflow. And Euclidean norms, sums, variances and largest elements.
 #pragma once
 
 #include <cstdint>
 
 namespace ipex::runtime {
 
-// Sums of what is near one another, or the roots of sums of squares.
+// Sums of what is near one another, the roots of sums of squares, means of squared distances from the mean, or the largest elements.
 struct SumKernels {
   // Of the first `count` columns of rows that lie `stride` apart.
   void (*of_columns)(const float* x, int64_t rows, int64_t stride, int64_t count, float* sums);
@@ -21,7 +21,7 @@ struct NormKernels {
   // y = layer_norm(x). `weight` and `bias` may be null, which stands for 1 and 0.
   float (*layer_norm_row)(const float* x, const float* weight, const float* bias, float eps, int64_t width, float* y);
   float (*rms_norm_row)(const float* x, const float* weight, float eps, int64_t width, float* y);
-  SumKernels euclidean, sums;
+  SumKernels euclidean, sums, variances, maxima;
 };
 
 }  // namespace ipex::runtime

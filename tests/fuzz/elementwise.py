@@ -65,6 +65,10 @@ def operand(p: Program, v: Value) -> tuple[str, Shape, str] | None:
         options = (
             (f"{v.name}.mean(-1, keepdim=True)", (*v.shape[:-1], 1)),
             (f"torch.linalg.vector_norm({v.name}, dim=0, keepdim=True)", (1, *v.shape[1:])),
+            (f"{v.name}.var(-1, keepdim=True)", (*v.shape[:-1], 1)),
+            (f"{v.name}.std(0, unbiased=False)", v.shape[1:]),
+            (f"{v.name}.max(-1, keepdim=True)[0]", (*v.shape[:-1], 1)),
+            (f"{v.name}.amax(0)", v.shape[1:]),
             (f"{v.name}[..., :1]", (*v.shape[:-1], 1)),
             (f"{v.name}.select(0, 0)", v.shape[1:]),
             (f"{v.name}.flip(-1)", v.shape),

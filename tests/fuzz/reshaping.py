@@ -212,7 +212,7 @@ def normalize(p: Program, v: Value) -> Value | None:
         return None
     n, width = v.name, v.shape[-1]
     kind = p.choose.pick(
-        ("layer_norm", "rms_norm", "softmax", "log_softmax", "add_layer_norm", "layer_norm_2", "group_norm")
+        ("layer_norm", "spelled", "rms_norm", "softmax", "log_softmax", "add_layer_norm", "layer_norm_2", "group_norm")
     )
     if kind == "rms_norm":
         scale = p.choose.pick(
@@ -225,6 +225,9 @@ def normalize(p: Program, v: Value) -> Value | None:
             w=p.parameter((width,)), n=n, r=scale.format(n=n)
         )
         return p.let(text, v.shape)
+    if kind == "spelled":
+        variance = f"{n}.var(-1, unbiased=False, keepdim=True)"
+        return p.let(f"({n} - {n}.mean(-1, keepdim=True)) * torch.rsqrt({variance} + 1e-5)", v.shape)
     if kind.endswith("softmax"):
         dimension = p.choose.pick((-1, 0, len(v.shape) - 1))
         return p.let(f"F.{kind}({n}, {dimension})", v.shape)

@@ -1,21 +1,24 @@
 // The borders of what a float32 model computes in 16 bits.
 //
-//   ipex::lower_precision(x, dtype) -> Tensor     on the way in: float32 becomes dtype
+//   ipex::lower_precision(x, dtype) -> Tensor     on the way in: float32, bfloat16 and float16 become dtype
 //   ipex::restore_precision(y) -> Tensor          on the way out: bfloat16 and float16 become float32
 //
-// What has another dtype stays as it is, and meets the op, and the error, that it would have met in eager.
+// What has another dtype stays as it is, and meets the op, and the error, that it would have met in eager. Of 16 bits there
+// are two, and a residual of the one beside a layer of the other is no error there: eager's layer is float32.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
 namespace ipex::runtime {
 namespace {
 
+bool is_half(const at::Tensor& x) { return x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf; }
+
 at::Tensor lower_precision(const at::Tensor& x, at::ScalarType dtype) {
-  return x.scalar_type() == at::kFloat ? x.to(dtype) : x;
+  return x.scalar_type() == at::kFloat || is_half(x) ? x.to(dtype) : x;
 }
 
 at::Tensor restore_precision(const at::Tensor& y) {
-  return y.scalar_type() == at::kBFloat16 || y.scalar_type() == at::kHalf ? y.to(at::kFloat) : y;
+  return is_half(y) ? y.to(at::kFloat) : y;
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {

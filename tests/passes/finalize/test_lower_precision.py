@@ -71,6 +71,34 @@ def test_declines_what_overflows():
     assert declined(ipex.jit_optimize(linear, x, dtype=torch.bfloat16)) == []
 
 
+@pytest.mark.parametrize("groups", [1, 3])
+def test_declines_transposed_convolutions_of_groups(groups):
+    model, x = nn.ConvTranspose2d(3, 3, 2, 2, 1, groups=groups, bias=False).eval(), torch.randn(1, 3, 7, 7)
+    x[0, 1, 3, 0] = torch.nan
+    optimized = ipex.jit_optimize(model, x, dtype=torch.bfloat16)
+    assert declined(optimized) == (["oneDNN lets a NaN of one group into another"] if groups > 1 else [])
+    with torch.no_grad():
+        assert torch.equal(optimized(x).isnan(), model(x).isnan())
+
+
+@pytest.mark.parametrize("other", [torch.float16, torch.bfloat16])
+def test_a_residual_of_16_bits_beside_a_layer_of_others(other):
+    class Residual(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x, residual):
+            return self.linear(x) + residual
+
+    model, inputs = Residual().eval(), (torch.randn(2, 4), torch.randn(2, 4).to(other))
+    for dtype in (torch.bfloat16, torch.float16):
+        with torch.no_grad():
+            torch.testing.assert_close(
+                ipex.jit_optimize(model, inputs, dtype=dtype)(*inputs), model(*inputs), atol=0.05, rtol=0
+            )
+
+
 def test_declines_what_computes_in_float32():
     class Recurrent(nn.Module):
         def __init__(self):

@@ -33,6 +33,31 @@ def test_fires_on_a_sum():
     assert (result.count("ipex::sum"), result.count("aten::sum")) == (1, 0)
 
 
+def of_deviation(op: str, arguments: str) -> str:
+    text = ir().replace("aten::linalg_vector_norm(%x, %order, %dims, %keepdim, %none)", f"aten::{op}(%x, {arguments})")
+    return text.replace("%double : int = prim::Constant[value=7]", "%unbiased : bool = prim::Constant[value=0]")
+
+
+@pytest.mark.parametrize("op", ["var", "std"])
+@pytest.mark.parametrize("correction", ["%unbiased", "%order", "%none"])
+def test_fires_on_deviations(op, correction):
+    result = assert_rewrites(NAME, of_deviation(op, f"%dims, {correction}, %keepdim"))
+    assert (result.count(f"ipex::{op}"), result.count(f"aten::{op}")) == (1, 0)
+
+
+def of_largest(returns: str = "%y") -> str:
+    lines = ("%dim : int = prim::Constant[value=1]()", "%keepdim : bool = prim::Constant[value=1]()")
+    return graph_ir(
+        "%x : Tensor", *lines, "%y : Tensor, %i : Tensor = aten::max(%x, %dim, %keepdim)", returns=returns
+    )
+
+
+def test_fires_on_largest_elements():
+    assert assert_rewrites(NAME, of_largest()).count("ipex::max_values") == 1
+    text = ir().replace("linalg_vector_norm(%x, %order, %dims, %keepdim, %none)", "amax(%x, %dims, %keepdim)")
+    assert assert_rewrites(NAME, text).count("ipex::amax") == 1
+
+
 @pytest.mark.parametrize("graph", [ir(), scripted()])
 def test_fires(graph):
     result = assert_rewrites(NAME, graph)
@@ -47,6 +72,8 @@ def test_fires(graph):
         (scripted(order="1"), "it is not the Euclidean norm"),
         (ir(dims=""), "it does not say which dimensions"),
         (ir(dtype="%double"), "it gives a dtype of its own"),
+        (of_largest("%y, %i"), "somebody reads its indices"),
+        (of_deviation("var", "%none, %unbiased, %keepdim"), "it does not say which dimensions"),
         (of_sum(dims=""), "it does not say which dimensions"),
         (of_sum(dtype="%double"), "it gives a dtype of its own"),
     ],
@@ -108,3 +135,26 @@ class SplitAttention(nn.Module):
 def test_branches_of_channels():
     optimized = check_against_eager(SplitAttention(), torch.randn(2, 3, 12, 13), also=(torch.randn(1, 3, 6, 6),))
     assert kinds(optimized)["ipex::sum"] == 2
+
+
+class Spelled(nn.Module):
+    """A layer_norm and a softmax as a model spells them out, and what their gradients hang on."""
+
+    def forward(self, x):
+        centred = x - x.mean(-1, keepdim=True)
+        normal = centred * torch.rsqrt(x.var(-1, unbiased=False, keepdim=True) + 1e-5)
+        shifted = torch.exp(normal - normal.max(-1, keepdim=True)[0])
+        share = shifted / shifted.sum(-1, keepdim=True)
+        return share, x.std((0, 1)), x.var(1, correction=0), x.amax((0, 2)), x.max(1)
+
+
+@pytest.mark.parametrize("script", [False, True])
+def test_spelled_norms(tmp_path, script):
+    x = torch.randn(3, 5, 24)
+    x[1, 2] = x[1, 2, 0]  # equal elements: which of them is the largest decides a gradient
+    also = (x.mT, x[:1], x * torch.inf, x[:, :, :1], x.clone().requires_grad_())
+    optimized = check_against_eager(Spelled(), x, script=script, also=also)
+    found = kinds(optimized)
+    assert (found["ipex::var"], found["ipex::std"], found["ipex::amax"], found["ipex::max_values"]) == (2, 1, 1, 1)
+    assert (found["aten::var"], found["aten::std"], found["aten::max"]) == (0, 0, 1)
+    assert_round_trip(optimized, tmp_path, x)

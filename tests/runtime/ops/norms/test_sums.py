@@ -1,4 +1,4 @@
-"""Sums and Euclidean norms over some dimensions: aten's values, and what is left to it."""
+"""Sums, variances, largest elements and Euclidean norms over some dimensions: aten's values, and what is left to it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,19 @@ from torch import Tensor
 
 from support import assert_same, why_aten
 
+IPEX = torch.ops.ipex
 OPS = {
-    "norm": (torch.ops.ipex.vector_norm, lambda x, dims, keepdim: torch.linalg.vector_norm(x, 2, dims, keepdim)),
-    "sum": (torch.ops.ipex.sum, torch.sum),
+    "norm": (IPEX.vector_norm, lambda x, dims, keepdim: torch.linalg.vector_norm(x, 2, dims, keepdim)),
+    "sum": (IPEX.sum, torch.sum),
+    "var": (
+        lambda x, dims, keepdim: IPEX.var(x, dims, 1, keepdim),
+        lambda x, dims, keepdim: torch.var(x, dims, correction=1, keepdim=keepdim),
+    ),
+    "biased std": (
+        lambda x, dims, keepdim: IPEX.std(x, dims, 0, keepdim),
+        lambda x, dims, keepdim: torch.std(x, dims, correction=0, keepdim=keepdim),
+    ),
+    "amax": (IPEX.amax, torch.amax),
 }
 each_op = pytest.mark.parametrize(("ours", "atens"), OPS.values(), ids=OPS.keys())
 
@@ -67,15 +77,49 @@ def test_negative_zeros_add_up_to_zero():
     for x in (image(1, 4, 3, 3).unflatten(1, (2, 2)), torch.randn(3, 2, 20)):
         zeros = torch.full_like(x, -0.0)
         expected = zeros.sum(1)
-        assert torch.equal(torch.ops.ipex.sum(zeros, [1], False).signbit(), expected.signbit())
+        assert torch.equal(IPEX.sum(zeros, [1], False).signbit(), expected.signbit())
 
 
 def test_a_long_sum_is_as_exact_as_atens():
     for x in (torch.rand(1, 40, 30000).mT, torch.rand(1, 30000, 40), torch.rand(1, 40, 30000)):
         dim = 1 if x.size(1) == 30000 else 2
         exact = x.double().sum(dim)
-        error = (torch.ops.ipex.sum(x, [dim], False) - exact).abs().max()
+        error = (IPEX.sum(x, [dim], False) - exact).abs().max()
         assert error <= 2 * (x.sum(dim) - exact).abs().max() + 1e-6 * exact.max()
+
+
+@pytest.mark.parametrize("offset", [1e3, -1e5])
+def test_a_variance_much_smaller_than_the_mean(offset):
+    for x in (torch.randn(5, 700) + offset, (torch.randn(700, 5) + offset).mT):
+        exact = x.double().var(1)
+        assert (IPEX.var(x, [1], None, False) - exact).abs().max() <= 1e-5 * exact.max()
+
+
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom")
+def test_a_variance_without_degrees_of_freedom():
+    x = torch.randn(3, 4)
+    assert why_aten(lambda: IPEX.var(x, [1], 4, True)) == "it has no degrees of freedom"
+    assert_same(IPEX.var(x, [1], 4, True), torch.var(x, [1], correction=4, keepdim=True))
+    assert_same(IPEX.std(x, [1], 2.5, True), torch.std(x, [1], correction=2.5, keepdim=True))
+
+
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("dim", [-1, 1, 0])
+def test_largest_elements_of_a_dimension(dim, keepdim):
+    x = torch.randn(3, 5, 40)
+    assert why_aten(lambda: IPEX.max_values(x, dim, keepdim)) is None
+    assert torch.equal(IPEX.max_values(x, dim, keepdim), x.max(dim, keepdim)[0])
+    for left in (x.double(), x.int(), torch.tensor(3.0)):
+        assert torch.equal(IPEX.max_values(left, -1, keepdim), left.max(-1, keepdim)[0])
+
+
+@pytest.mark.parametrize("length", [1, 7, 16, 40])
+def test_a_nan_is_the_largest_wherever_it_stands(length):
+    for at in range(length):
+        x = torch.randn(2, length, 3)
+        x[1, at] = torch.nan
+        for each in (x, x.mT.contiguous().mT):
+            assert torch.equal(IPEX.amax(each, [1], False).isnan(), x.amax(1).isnan())
 
 
 NOTHING_INNERMOST = "no dimension that it could take in vectors lies innermost"
@@ -85,10 +129,11 @@ LEFT_TO_ATEN = {
     "single numbers": (torch.tensor([[1e30], [-2.0]]), [1], NOTHING_INNERMOST),
     "float64": (torch.randn(2, 8, 5, dtype=torch.float64), [1], "its input is not a float32 CPU tensor"),
     "a gradient": (torch.randn(2, 8, 5, requires_grad=True), [1], "its input requires a gradient"),
-    "nothing": (torch.randn(2, 0, 5), [1], "it does not sum over dimensions"),
+    "nothing": (torch.randn(2, 3, 0), [1], "it does not sum over dimensions"),
 }
 
 
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom")
 @pytest.mark.parametrize("case", LEFT_TO_ATEN.values(), ids=LEFT_TO_ATEN.keys())
 @each_op
 def test_the_rest_is_left_to_aten(case, ours, atens):
