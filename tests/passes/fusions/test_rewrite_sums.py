@@ -47,9 +47,7 @@ def test_fires_on_deviations(op, correction):
 
 def of_largest(returns: str = "%y") -> str:
     lines = ("%dim : int = prim::Constant[value=1]()", "%keepdim : bool = prim::Constant[value=1]()")
-    return graph_ir(
-        "%x : Tensor", *lines, "%y : Tensor, %i : Tensor = aten::max(%x, %dim, %keepdim)", returns=returns
-    )
+    return graph_ir("%x : Tensor", *lines, "%y : Tensor, %i : Tensor = aten::max(%x, %dim, %keepdim)", returns=returns)
 
 
 def test_fires_on_largest_elements():
