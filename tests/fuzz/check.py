@@ -129,7 +129,7 @@ class _Check:
             actual = run(module, call)
             self.stage("compare")
             for disturbances in (DISTURBANCES, 8 * DISTURBANCES):  # a difference is looked at again, more closely
-                noise = _Noise(self.model, self.case.calls[index], self.case.dtype, disturbances)
+                noise = _Noise(self.model, self.case, self.case.calls[index], disturbances)
                 found = difference(actual, self.expected[index], noise)
                 if found is None:
                     break
@@ -282,10 +282,12 @@ def _is_close(actual: Outcome, stock: Outcome, tolerance: float) -> bool:
 class _Noise:
     """compare.Noise for one call: what eager gives when weights and inputs, or what each op computes, are disturbed."""
 
-    def __init__(self, model: torch.nn.Module, call: Call, dtype: str = "", disturbances: int = DISTURBANCES) -> None:
+    def __init__(self, model: torch.nn.Module, case: Case, call: Call, disturbances: int) -> None:
         self.disturbances = disturbances
         # The dtype that the module was given: then its roundings are not those of eager.
-        self.given = getattr(torch, dtype) if dtype else None
+        self.given = getattr(torch, case.dtype) if case.dtype else None
+        # What is next to zero decides between two numbers that are not.
+        self.chooses_by_sign = "torch.where(" in case.source
         # Inference mode computes the same, and hides from a dispatch mode what composite ops are made of.
         self.model, self.call = model, call._replace(mode="no_grad") if call.mode == "inference" else call
         self.evaluated: dict[str, dict[str, Tensor]] = {}
@@ -306,6 +308,8 @@ class _Noise:
         found += [self._named(name, label, self._under, doubt.Shaken(shake)) for label, shake in shakes.items()]
         if name.startswith("gradient"):
             found.append(self._named(name, "contiguous", self._under, doubt.ContiguousInputs()))
+        if self.chooses_by_sign:
+            found += self._by_cancellation(name)
         torch.set_flush_denormal(True)
         try:
             found.append(self._named(name, "flushed", self._with_tensors, _disturbance(self.disturbances)))
@@ -330,10 +334,15 @@ class _Noise:
     def with_other_zeros(self, name: str) -> list[Tensor]:
         shakes = [doubt.with_positive_zeros, doubt.with_negative_zeros]
         shakes += [doubt.with_short_range(self.given), doubt.with_whole_exponents(self.given)]
-        shakes += [doubt.by_cancellation(seed, self.given) for seed in range(self.disturbances)]
         found = [self._named(name, f"zeros {i}", self._under, doubt.Shaken(shake)) for i, shake in enumerate(shakes)]
+        found += self._by_cancellation(name)
         found.append(self._named(name, "whole factors", self._under, doubt.WholeFactors()))
         return [t for t in found if t is not None]
+
+    def _by_cancellation(self, name: str) -> list[Tensor | None]:
+        seeds = range(self.disturbances)
+        shakes = [doubt.Shaken(doubt.by_cancellation(seed, self.given)) for seed in seeds]
+        return [self._named(name, f"cancellation {seed}", self._under, shake) for seed, shake in zip(seeds, shakes)]
 
     def layout_is_open(self) -> bool:
         found: list[str] = []
