@@ -60,6 +60,48 @@ def test_more_keys_than_a_block_of_depth_holds():
     check(*inputs(1, 2000, 32, batch=1))
 
 
+MANY_KEYS = [1100, 1153, 2000]
+
+
+@pytest.mark.parametrize("keys", MANY_KEYS)
+@pytest.mark.parametrize("width", [24, 64])
+def test_blocks_of_keys(keys, width):
+    query, key, value = inputs(70, keys, width, batch=1)
+    check(query, key, value[..., : width - 7])
+    check(*inputs(keys, keys, width, batch=1, count=1), causal=True)
+    check(query, key, value, torch.randn(70, keys))
+
+
+@pytest.mark.parametrize("keys", MANY_KEYS)
+def test_blocks_of_keys_that_are_closed(keys):
+    query, key, value = inputs(70, keys, 16, batch=1)
+    mask = torch.zeros(70, keys)
+    for query_number in range(70):  # the first, the last, all but one
+        mask[query_number, : query_number * 14] = -INF
+        mask[query_number, keys - query_number :] = -INF
+    mask[5] = -INF
+    mask[5, keys // 2] = 3
+    check(query, key, value, mask)
+    mask[40] = -INF
+    check(query, key, value, mask, reason="sees no key")
+
+
+@pytest.mark.parametrize("at", [0, 700, 1199])
+@pytest.mark.parametrize("number", [math.nan, INF, 1e38])
+def test_blocks_of_keys_with_numbers_that_are_not_ordinary(at, number):
+    for which in range(3):
+        tensors = inputs(70, 1200, 16, batch=1)
+        tensors[which][0, 1, at % tensors[which].size(2), 3] = number
+        with torch.no_grad():
+            assert_same(ours(*tensors), F.scaled_dot_product_attention(*tensors))
+
+
+@pytest.mark.parametrize("growth", [1e-2, 1e2, -1e2])
+def test_scores_that_grow_from_block_to_block(growth):
+    query, key, value = inputs(70, 1500, 16, batch=1)
+    check(query, key, value, torch.linspace(0, growth, 1500).expand(70, 1500))
+
+
 SHAPES = [(9, 13), (9, 1), (1, 13), (3, 9, 13), (2, 1, 1, 13), (2, 3, 9, 13), (1, 3, 1, 13)]
 
 
