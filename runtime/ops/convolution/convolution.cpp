@@ -23,6 +23,7 @@
 #include "memory/result_memory.h"
 #include "memory/weight_memory.h"
 #include "onednn/row_width.h"
+#include "ops/convolution/convolution_strips.h"
 #include "ops/product/product.h"
 #include "ops/product/tile_product.h"
 #include "packed/dead_operand.h"
@@ -270,6 +271,7 @@ Tensor ConvolutionContext::run_own_kernel(const Tensor& input, const std::vector
     return with_taps(taps)->run(input, operands, eager_layout);
   }
   if (is_product(input)) return run_product(input, operands, may_accumulate, eager_layout, done);
+  if (is_depthwise()) return run_depthwise(input, operands, eager_layout, done);
   const bool rounds = rounds_windows(input);
   std::optional<Winograd::Form> form;
   if (is_winograds() && !(rounds && isa::is_in_use(isa::Level::AMX))) {  // which multiplies faster than this saves
@@ -356,6 +358,34 @@ Tensor ConvolutionContext::run_product(const Tensor& input, const std::vector<Te
     const WeightTiles tiles = tiles_for(pixels, weight(), panels, channels, output_channels());
     multiply(product_of(rows, channels, panels, steps, result.data_ptr<float>(), tiles));
   }
+  done = fused.count;
+  return user_view(result, input, eager_layout);
+}
+
+Tensor ConvolutionContext::run_depthwise(const Tensor& input, const std::vector<Tensor>& operands, bool eager_layout,
+                                         size_t& done) const {
+  const FusedPostOps fused = fuse_into_result(input, operands, eager_layout, KernelSteps::applies);
+  const Tensor image = kernel_view(input), result = allocate(image), weight = depthwise_weight();
+  KernelSteps::Room room;
+  convolve({.image = image.const_data_ptr<float>(),
+            .images = image.size(0),
+            .height = image.size(2),
+            .width = image.size(3),
+            .image_channels = image.size(1),
+            .expand = std::nullopt,
+            .channels = image.size(1),
+            .weights = weight.const_data_ptr<float>(),
+            .window_height = weight.size(0),
+            .window_width = weight.size(1),
+            .stride_down = geometry_.stride[0],
+            .stride = geometry_.stride[1],
+            .padding_top = geometry_.begin[0],
+            .padding_left = geometry_.begin[1],
+            .steps = steps_.of_call(fused, bias(), output_channels(), room),
+            .project = std::nullopt,
+            .result = result.mutable_data_ptr<float>(),
+            .result_height = result.size(2),
+            .result_width = result.size(3)});
   done = fused.count;
   return user_view(result, input, eager_layout);
 }

@@ -122,6 +122,8 @@ class ConvolutionContext final : public PackedOp {
   at::Tensor run_product(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool may_accumulate,
                          bool eager_layout, size_t& done) const;
   bool is_product(const at::Tensor& input) const;
+  at::Tensor run_depthwise(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
+                           size_t& done) const;
   const Panels* panels_for_product() const;
   at::Tensor pixels_that_windows_see(const at::Tensor& image) const;
   // Whether the product is one of bfloat16 numbers (ops/product/bf16_weight.h).

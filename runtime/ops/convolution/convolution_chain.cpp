@@ -23,9 +23,9 @@
 namespace ipex::runtime {
 namespace {
 
-// Where the image between the layers is smaller than this, it stays in the last cache, and oneDNN's kernels for the layers are
-// faster; where the weights are larger, reading them again for every strip costs more than it saves.
-constexpr int64_t least_elements_between = 1024 * 1024, most_weight_elements = 128 * 1024;
+// Where the image between the layers is smaller than this, it stays in the second cache, and the layers take no longer one by
+// one; where the weights are larger, reading them again for every strip costs more than it saves.
+constexpr int64_t least_elements_between = 64 * 1024, most_weight_elements = 128 * 1024;
 
 class ConvolutionChainContext final : public Chain<ConvolutionContext> {
  public:
