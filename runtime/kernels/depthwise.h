@@ -28,6 +28,11 @@ struct DepthwiseWork {
   int64_t first_pixel;  // where it begins among the pixels that operands have
 };
 
+// Windows whose sums are unrolled. For others the kernel takes up to twice as long for a product.
+constexpr bool is_unrolled(int64_t window_width, int64_t stride) {
+  return window_width == 7 ? stride == 1 : (window_width == 3 || window_width == 5) && (stride == 1 || stride == 2);
+}
+
 struct DepthwiseKernels {
   int64_t width;  // so many channels fill a register
   // Rows of the result, and channels: the first is a multiple of `width`.

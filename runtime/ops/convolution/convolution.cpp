@@ -271,7 +271,7 @@ Tensor ConvolutionContext::run_own_kernel(const Tensor& input, const std::vector
     return with_taps(taps)->run(input, operands, eager_layout);
   }
   if (is_product(input)) return run_product(input, operands, may_accumulate, eager_layout, done);
-  if (is_depthwise()) return run_depthwise(input, operands, eager_layout, done);
+  if (gains_by_depthwise_kernel()) return run_depthwise(input, operands, eager_layout, done);
   const bool rounds = rounds_windows(input);
   std::optional<Winograd::Form> form;
   if (is_winograds() && !(rounds && isa::is_in_use(isa::Level::AMX))) {  // which multiplies faster than this saves
@@ -436,6 +436,16 @@ bool ConvolutionContext::has_a_group_per_channel() const {
 bool ConvolutionContext::is_depthwise() const {
   return is_for_own_kernels() && is_all(geometry_.dilation, 1) && geometry_.groups == input_channels() &&
          geometry_.groups == output_channels() && blocked_weight();
+}
+
+bool ConvolutionContext::has_unrolled_windows() const { return is_unrolled(weight_sizes()[3], geometry_.stride[1]); }
+
+bool ConvolutionContext::gains_by_depthwise_kernel() const {
+  // oneDNN's kernel takes pixel by pixel, and so reads memory in order: with few channels and products that is what counts.
+  constexpr int64_t least_products = 9, wide_window = 5, least_channels_for_narrow_ones = 96;
+  const int64_t height = weight_sizes()[2], width = weight_sizes()[3];
+  return is_depthwise() && has_unrolled_windows() && height * width >= least_products &&
+         (width >= wide_window || input_channels() >= least_channels_for_narrow_ones);
 }
 
 Tensor ConvolutionContext::depthwise_weight() const {
