@@ -1,4 +1,4 @@
-// Convolutions of each channel by itself, on plain pointers: rows of an image whose channels are side by side.
+// Convolutions of each channel by itself, on plain pointers, for an image whose channels are side by side.
 #pragma once
 
 #include <cstdint>
@@ -7,23 +7,37 @@
 
 namespace ipex::runtime {
 
-// A row of the result, and what its windows see of the image. Beyond the image are zeros.
-struct DepthwiseRow {
-  const float* rows;  // of the image, those that the windows reach
-  int64_t row_count;
-  int64_t first_window_row;  // the window's that meets the first of them
-  int64_t width;             // pixels
-  const float* weights;      // [window rows][window_width][channels]
-  int64_t window_width;
-  int64_t stride;
-  int64_t padding;         // to the left
-  ElementwiseSteps steps;  // columns are the channels; none has an operand
-  float* result;
-  int64_t result_width;
+// Rows of pixels, side by side.
+template <typename Element>
+struct PixelRows {
+  Element* first;
+  int64_t width, pixel_stride;
 };
 
+// The image's row `top` is the first that is there, and beyond `bottom` are none: beyond the image are zeros.
+struct DepthwiseWork {
+  PixelRows<const float> image;
+  int64_t top, bottom;
+  const float* weights;  // [window_height][window_width][channels]
+  int64_t window_height, window_width;
+  int64_t stride_down, stride;
+  int64_t padding_top, padding_left;
+  ElementwiseSteps steps;  // columns are the channels
+  PixelRows<float> result;
+  int64_t result_top;   // the result's first row
+  int64_t first_pixel;  // where it begins among the pixels that operands have
+};
+
+// Windows whose sums are unrolled. For others the kernel takes up to twice as long for a product.
+constexpr bool is_unrolled(int64_t window_width, int64_t stride) {
+  return window_width == 7 ? stride == 1 : (window_width == 3 || window_width == 5) && (stride == 1 || stride == 2);
+}
+
 struct DepthwiseKernels {
-  void (*convolve)(const DepthwiseRow&);
+  int64_t width;  // so many channels fill a register
+  // Rows of the result, and channels: the first is a multiple of `width`.
+  void (*convolve)(const DepthwiseWork&, int64_t first_row, int64_t last_row, int64_t first_channel,
+                   int64_t last_channel);
 };
 
 }  // namespace ipex::runtime

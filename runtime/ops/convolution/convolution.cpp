@@ -23,6 +23,7 @@
 #include "memory/result_memory.h"
 #include "memory/weight_memory.h"
 #include "onednn/row_width.h"
+#include "ops/convolution/convolution_strips.h"
 #include "ops/product/product.h"
 #include "ops/product/tile_product.h"
 #include "packed/dead_operand.h"
@@ -270,6 +271,7 @@ Tensor ConvolutionContext::run_own_kernel(const Tensor& input, const std::vector
     return with_taps(taps)->run(input, operands, eager_layout);
   }
   if (is_product(input)) return run_product(input, operands, may_accumulate, eager_layout, done);
+  if (gains_by_depthwise_kernel()) return run_depthwise(input, operands, eager_layout, done);
   const bool rounds = rounds_windows(input);
   std::optional<Winograd::Form> form;
   if (is_winograds() && !(rounds && isa::is_in_use(isa::Level::AMX))) {  // which multiplies faster than this saves
@@ -360,6 +362,34 @@ Tensor ConvolutionContext::run_product(const Tensor& input, const std::vector<Te
   return user_view(result, input, eager_layout);
 }
 
+Tensor ConvolutionContext::run_depthwise(const Tensor& input, const std::vector<Tensor>& operands, bool eager_layout,
+                                         size_t& done) const {
+  const FusedPostOps fused = fuse_into_result(input, operands, eager_layout, KernelSteps::applies);
+  const Tensor image = kernel_view(input), result = allocate(image), weight = depthwise_weight();
+  KernelSteps::Room room;
+  convolve({.image = image.const_data_ptr<float>(),
+            .images = image.size(0),
+            .height = image.size(2),
+            .width = image.size(3),
+            .image_channels = image.size(1),
+            .expand = std::nullopt,
+            .channels = image.size(1),
+            .weights = weight.const_data_ptr<float>(),
+            .window_height = weight.size(0),
+            .window_width = weight.size(1),
+            .stride_down = geometry_.stride[0],
+            .stride = geometry_.stride[1],
+            .padding_top = geometry_.begin[0],
+            .padding_left = geometry_.begin[1],
+            .steps = steps_.of_call(fused, bias(), output_channels(), room),
+            .project = std::nullopt,
+            .result = result.mutable_data_ptr<float>(),
+            .result_height = result.size(2),
+            .result_width = result.size(3)});
+  done = fused.count;
+  return user_view(result, input, eager_layout);
+}
+
 bool ConvolutionContext::is_product(const Tensor& input) const {
   if (!panels_for_product()) return false;
   const int64_t pixels = c10::multiply_integers(kernel_result_sizes(batched(input).sizes())) / output_channels();
@@ -406,6 +436,16 @@ bool ConvolutionContext::has_a_group_per_channel() const {
 bool ConvolutionContext::is_depthwise() const {
   return is_for_own_kernels() && is_all(geometry_.dilation, 1) && geometry_.groups == input_channels() &&
          geometry_.groups == output_channels() && blocked_weight();
+}
+
+bool ConvolutionContext::has_unrolled_windows() const { return is_unrolled(weight_sizes()[3], geometry_.stride[1]); }
+
+bool ConvolutionContext::gains_by_depthwise_kernel() const {
+  // oneDNN's kernel takes pixel by pixel, and so reads memory in order: with few channels and products that is what counts.
+  constexpr int64_t least_products = 9, wide_window = 5, least_channels_for_narrow_ones = 96;
+  const int64_t height = weight_sizes()[2], width = weight_sizes()[3];
+  return is_depthwise() && has_unrolled_windows() && height * width >= least_products &&
+         (width >= wide_window || input_channels() >= least_channels_for_narrow_ones);
 }
 
 Tensor ConvolutionContext::depthwise_weight() const {

@@ -34,8 +34,9 @@ class ConvolutionContext final : public PackedOp {
   bool accepts(const at::Tensor& input, bool eager_layout) const;
   // Where windows are single pixels that move by one, the weight as a kernel of our own reads it. Null where none does.
   const Panels* panels_for_pixels() const;
-  // Whether each channel is convolved by itself, as kernels/depthwise.h does it, and that weight.
+  // Whether each channel is convolved by itself, as kernels/depthwise.h does it, in an unrolled loop, and that weight.
   bool is_depthwise() const;
+  bool has_unrolled_windows() const;
   at::Tensor depthwise_weight() const;
   bool is_brgemm_at_fault(const at::Tensor& input) const {
     return geometry_.is_brgemm_at_fault(batched(input).sizes(), weight_sizes());
@@ -122,6 +123,9 @@ class ConvolutionContext final : public PackedOp {
   at::Tensor run_product(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool may_accumulate,
                          bool eager_layout, size_t& done) const;
   bool is_product(const at::Tensor& input) const;
+  bool gains_by_depthwise_kernel() const;
+  at::Tensor run_depthwise(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
+                           size_t& done) const;
   const Panels* panels_for_product() const;
   at::Tensor pixels_that_windows_see(const at::Tensor& image) const;
   // Whether the product is one of bfloat16 numbers (ops/product/bf16_weight.h).

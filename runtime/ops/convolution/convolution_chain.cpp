@@ -23,9 +23,11 @@
 namespace ipex::runtime {
 namespace {
 
-// Where the image between the layers is smaller than this, it stays in the last cache, and oneDNN's kernels for the layers are
-// faster; where the weights are larger, reading them again for every strip costs more than it saves.
-constexpr int64_t least_elements_between = 1024 * 1024, most_weight_elements = 128 * 1024;
+// Where the image between the layers is smaller than this, it stays in the second cache, and the layers take no longer one by
+// one; with windows that are not unrolled, in the last cache. Where the weights are larger, reading them again for every
+// strip costs more than it saves.
+constexpr int64_t least_elements_between = 64 * 1024, least_with_slow_windows = 1024 * 1024;
+constexpr int64_t most_weight_elements = 128 * 1024;
 
 class ConvolutionChainContext final : public Chain<ConvolutionContext> {
  public:
@@ -73,7 +75,9 @@ class ConvolutionChainContext final : public Chain<ConvolutionContext> {
     const auto weight_elements = [](const ConvolutionContext* layer) {
       return layer ? layer->input_channels() * layer->output_channels() : 0;
     };
-    return input.numel() / input.size(1) * roles.depthwise->input_channels() >= least_elements_between &&
+    const bool is_fast = roles.depthwise->has_unrolled_windows();
+    return input.numel() / input.size(1) * roles.depthwise->input_channels() >=
+               (is_fast ? least_elements_between : least_with_slow_windows) &&
            weight_elements(roles.expand) + weight_elements(roles.project) <= most_weight_elements;
   }
 

@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "kernels/kernels.h"
 #include "memory/scratch.h"
+#include "ops/product/product.h"
+#include "threads/thread_count.h"
 
 namespace ipex::runtime {
 namespace {
@@ -15,25 +18,34 @@ namespace {
 // What of the second cache the rows between the layers may take.
 constexpr int64_t elements_of_a_strip = 96 * 1024;
 
-void multiply(const PixelLayer& layer, const float* pixels, int64_t count, int64_t depth, const ElementwiseSteps& steps,
-              float* result) {
-  const RowsProduct product{.rows = pixels,
-                            .row_stride = depth,
-                            .row_count = count,
-                            .matrix = {NumberFormat::floats, layer.panels.data, depth},
-                            .panel_columns = layer.panels.columns,
-                            .panel_size = layer.panels.size,
-                            .steps = steps,
-                            .result = result,
-                            .result_stride = steps.columns};
-  kernels().many_rows.multiply(product, 0, count, 0, at::divup(steps.columns, layer.panels.columns));
+struct ResultRows {
+  float* first;
+  int64_t stride;
+};
+
+void multiply(const InputRows& rows, int64_t depth, const PixelLayer& layer, const ElementwiseSteps& steps,
+              const ResultRows& result) {
+  RowsProduct product = product_of(rows, depth, layer.panels, steps, result.first);
+  product.result_stride = result.stride;
+  kernels().many_rows.multiply(product, 0, rows.count, 0, at::divup(steps.columns, layer.panels.columns));
 }
 
-// Rows of one image's result, by one thread, from top to bottom.
+// Between the layers a pixel begins at a line of memory, however many channels it has.
+int64_t floats_between(const ConvolutionStrips& work) {
+  constexpr int64_t floats_of_a_line = 16;
+  return at::divup(work.channels, floats_of_a_line) * floats_of_a_line;
+}
+
+struct Stretch {
+  int64_t first, last;
+};
+
+// Rows of one image's result, by one thread, from top to bottom; some channels of them where there is one layer only.
 class Strips {
  public:
-  Strips(const ConvolutionStrips& work, int64_t image)
+  Strips(const ConvolutionStrips& work, int64_t image, Stretch channels)
       : work_(work),
+        channels_(channels),
         image_(work.image + image * work.height * work.width * work.image_channels),
         first_result_row_(image * work.result_height) {}
 
@@ -49,15 +61,16 @@ class Strips {
   }
 
   static size_t scratch_bytes(const ConvolutionStrips& work) {
-    const int64_t expanded = rows_between(work) * work.width, convolved = rows_at_a_time(work) * work.result_width;
-    return sizeof(float) * static_cast<size_t>((expanded + convolved) * work.channels);
+    const int64_t expanded = work.expand ? rows_between(work) * work.width : 0,
+                  convolved = work.project ? rows_at_a_time(work) * work.result_width : 0;
+    return sizeof(float) * static_cast<size_t>((expanded + convolved) * floats_between(work));
   }
 
-  void compute(int64_t first, int64_t last, float* memory) {
-    expanded_ = memory;
-    convolved_ = memory + rows_between(work_) * work_.width * work_.channels;
-    for (int64_t row = first; row < last; row += rows_at_a_time(work_)) {
-      compute_strip(row, std::min(last, row + rows_at_a_time(work_)));
+  void compute(Stretch rows, float* memory) {
+    convolved_ = memory;
+    expanded_ = memory + (work_.project ? rows_at_a_time(work_) * work_.result_width * floats_between(work_) : 0);
+    for (int64_t row = rows.first; row < rows.last; row += rows_at_a_time(work_)) {
+      compute_strip(row, std::min(rows.last, row + rows_at_a_time(work_)));
     }
   }
 
@@ -66,38 +79,40 @@ class Strips {
     const int64_t top = std::max<int64_t>(0, first * work_.stride_down - work_.padding_top);
     const int64_t bottom =
         std::min(work_.height, (last - 1) * work_.stride_down - work_.padding_top + work_.window_height);
-    const int64_t line = work_.width * work_.channels, result_line = work_.result_width * work_.channels;
-    const float* rows = image_ + top * line;
-    if (work_.expand) {
-      expand(top, bottom);
-      rows = expanded_;
-    }
-    float* convolved = work_.project ? convolved_ : work_.result + (first_result_row_ + first) * result_line;
-    for (int64_t row = first; row < last; ++row) {
-      const int64_t begin = row * work_.stride_down - work_.padding_top;
-      const int64_t seen = std::max(begin, top), end = std::min(begin + work_.window_height, bottom);
-      kernels().depthwise.convolve({.rows = rows + (seen - top) * line,
-                                    .row_count = std::max<int64_t>(end - seen, 0),
-                                    .first_window_row = seen - begin,
-                                    .width = work_.width,
-                                    .weights = work_.weights,
-                                    .window_width = work_.window_width,
-                                    .stride = work_.stride,
-                                    .padding = work_.padding_left,
-                                    .steps = work_.steps,
-                                    .result = convolved + (row - first) * result_line,
-                                    .result_width = work_.result_width});
-    }
+    if (work_.expand) expand(top, bottom);
+    const int64_t between = floats_between(work_), result_line = work_.result_width * work_.channels,
+                  result_row = first_result_row_ + first;
+    const DepthwiseWork depthwise{
+        .image = work_.expand
+                     ? PixelRows<const float>{expanded_, work_.width, between}
+                     : PixelRows<const float>{image_ + top * work_.width * work_.channels, work_.width, work_.channels},
+        .top = top,
+        .bottom = bottom,
+        .weights = work_.weights,
+        .window_height = work_.window_height,
+        .window_width = work_.window_width,
+        .stride_down = work_.stride_down,
+        .stride = work_.stride,
+        .padding_top = work_.padding_top,
+        .padding_left = work_.padding_left,
+        .steps = work_.steps,
+        .result = work_.project
+                      ? PixelRows<float>{convolved_, work_.result_width, between}
+                      : PixelRows<float>{work_.result + result_row * result_line, work_.result_width, work_.channels},
+        .result_top = first,
+        .first_pixel = result_row * work_.result_width};
+    kernels().depthwise.convolve(depthwise, first, last, channels_.first, channels_.last);
     if (work_.project) project(first, last);
   }
 
   // Those from `top` to `bottom` lie in the scratch memory then; what the strip before has left there is moved.
   void expand(int64_t top, int64_t bottom) {
-    const int64_t line = work_.width * work_.channels, image_line = work_.width * work_.image_channels;
+    const int64_t line = work_.width * floats_between(work_), image_line = work_.width * work_.image_channels;
     const int64_t kept = std::max<int64_t>(0, held_bottom_ - top);
     if (kept > 0) std::memmove(expanded_, expanded_ + (top - held_top_) * line, sizeof(float) * kept * line);
-    multiply(*work_.expand, image_ + (top + kept) * image_line, (bottom - top - kept) * work_.width,
-             work_.image_channels, work_.expand->steps, expanded_ + kept * line);
+    multiply({image_ + (top + kept) * image_line, (bottom - top - kept) * work_.width, work_.image_channels},
+             work_.image_channels, *work_.expand, work_.expand->steps,
+             {expanded_ + kept * line, floats_between(work_)});
     held_top_ = top;
     held_bottom_ = bottom;
   }
@@ -111,27 +126,63 @@ class Strips {
       if (step.operand && step.spread == OperandSpread::full) step.operand += place;
     }
     steps.first = own.data();
-    multiply(*work_.project, convolved_, (last - first) * work_.result_width, work_.channels, steps,
-             work_.result + place);
+    multiply({convolved_, (last - first) * work_.result_width, floats_between(work_)}, work_.channels, *work_.project,
+             steps, {work_.result + place, steps.columns});
   }
 
   const ConvolutionStrips& work_;
+  Stretch channels_;
   const float* image_;
   int64_t first_result_row_;
   float *expanded_ = nullptr, *convolved_ = nullptr;
   int64_t held_top_ = 0, held_bottom_ = 0;  // rows of the image that are expanded
 };
 
+struct StripParts {
+  int64_t rows, channels;
+};
+
+// Each thread takes one. Channels are cut where there are too few rows for equal shares, and one layer only; a thread then
+// reads more of what others have written.
+StripParts parts_of(const ConvolutionStrips& work, int64_t vectors, int64_t threads) {
+  constexpr int64_t products_worth_waking = 1 << 18;
+  const int64_t rows = work.images * work.result_height, taps = work.window_height * work.window_width;
+  if (work.expand || work.project) return {std::min(threads, rows), 1};
+  if (rows * work.result_width * work.channels * taps <= products_worth_waking) return {1, 1};
+  StripParts best{1, 1};
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (int64_t channels = 1; channels <= std::min(threads, vectors); ++channels) {
+    const int64_t row_parts = std::min(threads / channels, rows);
+    const int64_t share = at::divup(rows, row_parts) * at::divup(vectors, channels);
+    const int64_t cost = channels == 1 ? 4 * share : 5 * share;
+    if (cost < least) {
+      best = {row_parts, channels};
+      least = cost;
+    }
+  }
+  return best;
+}
+
 }  // namespace
 
 void convolve(const ConvolutionStrips& work) {
-  const int64_t height = work.result_height;
-  at::parallel_for(0, work.images * height, /*grain_size=*/1, [&](int64_t first, int64_t last) {
+  const int64_t height = work.result_height, rows = work.images * height, width = kernels().depthwise.width;
+  const int64_t vectors = at::divup(work.channels, width);
+  const StripParts parts = parts_of(work, vectors, thread_count());
+  at::parallel_for(0, parts.rows * parts.channels, /*grain_size=*/1, [&](int64_t first_part, int64_t last_part) {
     const at::Tensor memory = scratch(Strips::scratch_bytes(work));
-    while (first < last) {
-      const int64_t image = first / height, end = std::min(last, (image + 1) * height);
-      Strips(work, image).compute(first - image * height, end - image * height, static_cast<float*>(memory.data_ptr()));
-      first = end;
+    for (int64_t i = first_part; i < last_part; ++i) {
+      const auto vector = [&](int64_t part) {
+        return std::min(work.channels, vectors * part / parts.channels * width);
+      };
+      const Stretch channels{vector(i % parts.channels), vector(i % parts.channels + 1)};
+      const int64_t row_part = i / parts.channels, last = rows * (row_part + 1) / parts.rows;
+      for (int64_t first = rows * row_part / parts.rows; first < last;) {
+        const int64_t image = first / height, end = std::min(last, (image + 1) * height);
+        Strips(work, image, channels)
+            .compute({first - image * height, end - image * height}, static_cast<float*>(memory.data_ptr()));
+        first = end;
+      }
     }
   });
 }

@@ -1,5 +1,5 @@
 // A convolution of single pixels, one of each channel by itself, and one of single pixels, as one pass over the image: a
-// few rows at a time, so that what lies between two of them stays in the second cache.
+// few rows at a time, so that what lies between two of them stays in the second cache. The outer layers may be missing.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,148 @@
+"""Convolutions of each channel by itself run on a kernel of our own, which makes no primitive, where it is faster."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ipex
+from support import assert_same, contexts, own_thread_count
+
+
+@pytest.fixture(autouse=True)
+def _no_gradients():
+    with torch.no_grad():
+        yield
+
+
+def image(images: int = 2, channels: int = 96, height: int = 9, width: int = 17) -> Tensor:
+    return torch.randn(images, channels, height, width).to(memory_format=torch.channels_last)
+
+
+def depthwise(
+    channels: int = 96, window: int | tuple[int, int] = 3, stride: int | tuple[int, int] = 1, **more: object
+) -> nn.Conv2d:
+    padding = tuple(side // 2 for side in (window if isinstance(window, tuple) else (window, window)))
+    return nn.Conv2d(channels, channels, window, stride, **{"padding": padding, "groups": channels, **more})
+
+
+def optimized(model: nn.Module, x: Tensor) -> torch.jit.ScriptModule:
+    return ipex.jit_optimize(torch.jit.trace(model.eval(), x, check_trace=False))
+
+
+def check(model: nn.Module, x: Tensor, is_own: bool = True) -> torch.jit.ScriptModule:
+    own, before = optimized(model, x), x.clone()
+    for _ in range(3):
+        assert_same(own(x), model(x))
+    assert torch.equal(x.nan_to_num(), before.nan_to_num())
+    assert sum(context.cached_primitives() for context in contexts(own)) == (0 if is_own else 1)
+    return own
+
+
+@pytest.mark.parametrize("stride", [1, 2, (2, 1), (3, 1), (1, 2)])
+@pytest.mark.parametrize("window", [3, 5, (4, 3), (2, 5), (7, 5)])
+def test_windows(window, stride):
+    check(depthwise(window=window, stride=stride), image(width=31))
+
+
+@pytest.mark.parametrize("stride", [1, (2, 1)])
+@pytest.mark.parametrize("window", [7, (2, 7)])
+def test_windows_of_seven(window, stride):
+    check(depthwise(window=window, stride=stride), image(width=31))
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 4, 7, 13, 14, 15, 16, 28, 29, 57])
+@pytest.mark.parametrize(("window", "stride"), [(3, 1), (3, 2), (5, 1), (5, 2), (7, 1)])
+def test_widths(width, window, stride):
+    check(depthwise(window=window, stride=stride), image(height=8, width=width + 3))
+
+
+@pytest.mark.parametrize("channels", [2, 3, 4, 7, 8, 15, 16, 17, 31, 33, 40, 72, 130])
+def test_channels_that_do_not_fill_registers(channels):
+    check(depthwise(channels, 5, bias=channels % 2 == 0), image(channels=channels))
+
+
+@pytest.mark.parametrize("padding", [0, 1, 2, (0, 2), (2, 0)])
+def test_padding(padding):
+    check(depthwise(window=5, padding=padding), image())
+
+
+@pytest.mark.parametrize(
+    "activation", [nn.ReLU, nn.ReLU6, nn.SiLU, nn.Hardswish, nn.GELU, nn.Sigmoid, nn.LeakyReLU, nn.Tanh]
+)
+@pytest.mark.parametrize("channels", [96, 100])
+def test_activations(activation, channels):
+    check(nn.Sequential(depthwise(channels), activation()), image(channels=channels))
+
+
+class Residual(nn.Module):
+    """Adds what it read; scales what it gives."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.layer = depthwise(channels, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.layer(x) + x) + x
+
+
+@pytest.mark.parametrize("channels", [16, 21])
+@pytest.mark.parametrize("images", [1, 3])
+def test_operands(channels, images):
+    # A strip has some rows of the image only.
+    for height, width in ((9, 17), (150, 70)):
+        check(Residual(channels), image(images, channels, height, width))
+
+
+def test_nan_and_infinity():
+    x = image()
+    x[0, 3, 5, 5], x[0, 4, 0, 0], x[1, 5, 8, 16] = float("nan"), float("inf"), -float("inf")
+    for activation in (nn.ReLU, nn.ReLU6, nn.Identity):
+        check(nn.Sequential(depthwise(), activation()), x)
+
+
+def test_other_layouts():
+    model = depthwise()
+    own, wide = optimized(model, image()), image(width=34)
+    plain = torch.randn(2, 96, 9, 17)
+    for x in (plain, plain[0], wide[..., ::2], plain.transpose(2, 3), plain[:1].expand(2, -1, -1, -1), plain[:0]):
+        assert_same(own(x), model(x))
+
+
+def test_one_dimension():
+    x = torch.randn(2, 12, 40)
+    check(nn.Conv1d(12, 12, 7, padding=3, groups=12), x, is_own=False)  # seven products a number
+
+
+@pytest.mark.parametrize(("channels", "height"), [(200, 7), (40, 30), (8, 3), (512, 1)])
+def test_threads_agree(channels, height):
+    """With few rows threads share the channels."""
+    model, x = depthwise(channels, 5), image(1, channels, height, 60)
+    own = optimized(model, x)
+    expected = own(x)
+    assert_same(expected, model(x))
+    with own_thread_count():
+        for threads in (1, 2, 3, 5, 16):
+            torch.set_num_threads(threads)
+            assert_same(own(x), expected, tolerance=0)
+
+
+@pytest.mark.parametrize(("window", "stride"), [(2, 1), (9, 1), ((1, 7), 1), ((11, 1), 1), (3, 3), (7, 2), (4, 1)])
+def test_windows_that_are_not_unrolled_stay_with_onednn(window, stride):
+    check(depthwise(window=window, stride=stride), image(), is_own=False)
+
+
+def test_what_else_stays_with_onednn():
+    check(depthwise(95), image(channels=95), is_own=False)  # few channels in narrow windows
+    check(depthwise(dilation=2), image(), is_own=False)
+    check(nn.Conv2d(96, 192, 3, groups=96), image(), is_own=False)
+    check(nn.Conv2d(96, 96, 3, groups=48), image(), is_own=False)
+    check(nn.Sequential(depthwise(), nn.Mish()), image(), is_own=False)
+
+
+def test_saved_and_loaded(tmp_path):
+    x = image()
+    own = optimized(depthwise(), x)
+    own.save(tmp_path / "model.pt")
+    assert_same(ipex.load(tmp_path / "model.pt")(x), own(x), tolerance=0)
