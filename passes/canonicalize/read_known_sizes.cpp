@@ -21,15 +21,6 @@ namespace {
 
 using torch::jit::toIValue;
 
-// Whether the number can't be negative.
-bool is_size(const Value* value) {
-  if (const auto known = constant_integer(value)) return *known >= 0;
-  const Node* node = value->node();
-  if (node->kind() == c10::aten::size) return true;
-  const bool is_of_sizes = node->kind() == c10::aten::mul || node->kind() == c10::aten::floordiv;
-  return is_of_sizes && node->inputs().size() == 2 && is_size(node->input(0)) && is_size(node->input(1));
-}
-
 // Where the size of dimension `d` of `value` was given. Null where it was not.
 Value* given_size(Value* value, int64_t d) {
   static const OpName by_sizes[] = {OpName("aten::reshape"), OpName("aten::view."), OpName("aten::expand")};
