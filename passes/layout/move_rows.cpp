@@ -75,6 +75,24 @@ bool may_end_in(Value* sizes, std::optional<int64_t> width) {
   return !last || (*last > 0 && *last == width.value_or(*last));
 }
 
+// How many dimensions the reshape or permutation gives. None for other steps.
+std::optional<int64_t> rank_after(Node* node) {
+  const auto step = read_step(node);
+  if (!step || (step->name != "reshape" && step->name != "permute")) return std::nullopt;
+  Value* list = step->arguments[0].value;
+  if (const auto known = constant_numbers(list)) return std::ssize(*known);
+  const auto values = sizes_in(list);
+  return values ? std::optional(std::ssize(*values)) : std::nullopt;
+}
+
+// Whether a transpose of these dimensions leaves the last one where it is. Two dimensions in front leave a third, as a rule.
+bool spares_last(std::optional<int64_t> a, std::optional<int64_t> b, const Node* transpose) {
+  if (!a || !b) return false;
+  const auto [least, most] = std::minmax(*a, *b);
+  if (most < 0) return most < -1;
+  return least >= 0 && most < rank_after(const_cast<Node*>(transpose->input(0)->node())).value_or(3) - 1;
+}
+
 bool may_keep_rows(const RearrangingStep& step, std::optional<int64_t> width) {
   const auto argument = [&](size_t i) { return step.arguments[i].value; };
   if (step.name == "reshape") return may_end_in(argument(0), width);
@@ -82,7 +100,7 @@ bool may_keep_rows(const RearrangingStep& step, std::optional<int64_t> width) {
     const auto order = constant_numbers(argument(0));
     return order && !order->empty() && (order->back() == -1 || order->back() == std::ssize(*order) - 1);
   }
-  if (step.name == "transpose") return constant_integer(argument(0)) != -1 && constant_integer(argument(1)) != -1;
+  if (step.name == "transpose") return spares_last(constant_integer(argument(0)), constant_integer(argument(1)), step.node);
   if (step.name == "flatten") return constant_integer(argument(1)) != -1;
   if (step.name == "pad") {
     const Value* pads = argument(0);
@@ -317,7 +335,7 @@ class Moving {
     return false;
   }
 
-  // What is moved and then normalised may as well be normalised first, where no rows are new.
+  // A norm of what has been moved before: rows may as well be normalised first, where none are new.
   bool norm_before_moving(Node* norm) {
     const Steps steps = steps_before(norm->input(0), norm, width_of(norm->input(1)));
     if (!move_anything(steps) || std::any_of(steps.begin(), steps.end(), pads)) return false;
@@ -326,7 +344,7 @@ class Moving {
     for (const RearrangingStep& step : steps) ask_elsewhere(step.node);
     std::vector<Value*> inputs = norm->inputs().slice(0, 5).vec();
     inputs[0] = steps.front().node->input(0);
-    replace(norm, insert(norm, "ipex::layer_norm_to_rows", inputs, steps, 1));
+    replace(norm, insert(norm, "ipex::layer_norm_of_rows", inputs, steps, 1));
     destroy(steps);
     return true;
   }

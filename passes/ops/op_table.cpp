@@ -342,7 +342,8 @@ std::vector<Op> rows() {
   table.ops("ipex::contiguous_elementwise", fresh, hides_strides);
   table.ops(
       "ipex::add_layer_norm.bytes ipex::add_layer_norm_to_rows.bytes ipex::add_layer_norm_of_rows.bytes "
-      "ipex::layer_norm.bytes ipex::layer_norm_to_rows.bytes ipex::cat_batch_norm.bytes ipex::elementwise.bytes",
+      "ipex::layer_norm.bytes ipex::layer_norm_to_rows.bytes ipex::layer_norm_of_rows.bytes "
+      "ipex::cat_batch_norm.bytes ipex::elementwise.bytes",
       fresh);
   table.ops("ipex::cat", fresh, chooses | joins | any_layout);
   table.ops("ipex::roll", fresh);
@@ -364,7 +365,7 @@ std::vector<Op> rows() {
       "ipex::scaled_dot_product_attention.in_mode "
       "ipex::embedding ipex::embedding_bag ipex::embedding_in_int8 ipex::embedding_bag_in_int8 ipex::round_rows",
       fresh);
-  table.ops("ipex::layer_norm ipex::layer_norm_to_rows", fresh, hides_strides | rounds);
+  table.ops("ipex::layer_norm ipex::layer_norm_to_rows ipex::layer_norm_of_rows", fresh, hides_strides | rounds);
   table.ops("ipex::vector_norm ipex::sum", fresh, hides_strides | reads_any_layout);
   table.ops("ipex::mix_channels", fresh, float32_only);
   table.ops("ipex::baddbmm_term ipex::einsum_factor ipex::einsum_factor.sizes", maybe_view);

@@ -7,8 +7,8 @@
 //     aten's, for a norm before which nothing is added.
 //   ipex::layer_norm_to_rows, ipex::add_layer_norm_to_rows(.., moves, numbers)
 //     the same, with y moved by the steps of ops/layout/row_moves.h: each row is written where it goes.
-//   ipex::add_layer_norm_of_rows(.., moves, numbers)
-//     the same, of a and of b moved so: each row of b is read where it lies.
+//   ipex::layer_norm_of_rows, ipex::add_layer_norm_of_rows(.., moves, numbers)
+//     the same, of x or of b moved so: each row is read where it lies.
 //   ipex::add_layer_norm.bytes, ipex::layer_norm.bytes(.., scale, zero_point), and so the others
 //     the same, with ipex::quantize(y, scale, zero_point) in the place of y: a row is rounded while it is near.
 //   ipex::rms_norm(x, weight, eps, dtype, normalized_shape) -> y
@@ -343,6 +343,17 @@ at::Tensor layer_norm_to_rows(const Rounding& rounding, const at::Tensor& x, at:
   return rounded(moved.step_by_step(layer_norm(x, shape, weight, bias, eps, std::nullopt)), rounding);
 }
 
+// Where no rows are new, the norm comes first.
+at::Tensor layer_norm_of_rows(const Rounding& rounding, const at::Tensor& x, at::IntArrayRef shape,
+                              const OptionalTensor& weight, const OptionalTensor& bias, double eps, const Moves& moves,
+                              at::IntArrayRef numbers) {
+  const MovedRows moved(*moves, numbers, x.sizes());
+  if (are_rows(moved, shape) && moved.map()->zeros.empty()) {
+    return layer_norm(x, shape, weight, bias, eps, rounding, moved);
+  }
+  return layer_norm(moved.step_by_step(x), shape, weight, bias, eps, rounding);
+}
+
 TwoTensors add_layer_norm_op(const Rounding& rounding, const at::Tensor& a, const at::Tensor& b, at::IntArrayRef shape,
                              const OptionalTensor& weight, const OptionalTensor& bias, double eps, bool keep_sum,
                              bool in_place) {
@@ -391,6 +402,7 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
   const std::string moved = ", __torch__.torch.classes.ipex.RowMoves moves, int[] numbers";
   define(m, "ipex::layer_norm", "Tensor x, " + norm, layer_norm_op);
   define(m, "ipex::layer_norm_to_rows", "Tensor x, " + norm + moved, layer_norm_to_rows);
+  define(m, "ipex::layer_norm_of_rows", "Tensor x, " + norm + moved, layer_norm_of_rows);
   define(m, "ipex::add_layer_norm", sum, add_layer_norm_op, "=False");
   define(m, "ipex::add_layer_norm_to_rows", sum + moved, add_layer_norm_to_rows);
   define(m, "ipex::add_layer_norm_of_rows", sum + moved, add_layer_norm_of_rows);

@@ -82,7 +82,7 @@ def test_a_sum_reads_rows_where_they_lie(second):
 def test_what_moves_before_a_norm_is_normalised_first():
     steps = (RESHAPE.format("b", "x"), PERMUTE.format("c", "b"))
     result = assert_rewrites(NAME, ir(*steps, NORM.format("d", "c"), UNSEEN.format("d")))
-    assert result.count("ipex::layer_norm_to_rows") == 1
+    assert result.count("ipex::layer_norm_of_rows") == 1
     # A row of zeros is not one after it has been normalised.
     assert_unchanged(NAME, ir(PAD.format("b", "x"), NORM.format("d", "b"), UNSEEN.format("d")), reason=None)
 
@@ -128,6 +128,7 @@ def test_sizes_are_asked_of_what_is_left():
         "%d : Tensor = aten::roll(%a, %shifts, %nowhere)",
         "%d : Tensor = aten::constant_pad_nd(%a, %border, %five)",
         "%d : Tensor = aten::constant_pad_nd(%a, %sides, %zero)",
+        "%d : Tensor = aten::transpose(%a, %one, %two)",
         "%d : Tensor = aten::flatten(%a, %one, %two)",  # moves nothing
     ],
 )
@@ -204,7 +205,7 @@ class NormLast(nn.Module):
     ("model", "ops"),
     [
         (NormFirst, {"layer_norm_to_rows": 1, "add_layer_norm_of_rows": 2, "add_layer_norm_to_rows": 1}),
-        (NormLast, {"layer_norm_to_rows": 2, "move_rows": 1}),
+        (NormLast, {"layer_norm_of_rows": 2, "move_rows": 1}),
     ],
 )
 @pytest.mark.parametrize("script", [False, True])

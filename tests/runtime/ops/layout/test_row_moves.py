@@ -151,6 +151,9 @@ def test_drawn_rows(seed):
     shape, weight, bias = (x.size(-1),), torch.randn(x.size(-1)), torch.randn(x.size(-1))
     normed = functional.layer_norm(x, shape, weight, bias, EPS)
     same(OPS.layer_norm_to_rows(x, shape, weight, bias, EPS, context, numbers), in_eager(normed, row))
+    if y.size(-1) == x.size(-1):
+        expected = functional.layer_norm(y, shape, weight, bias, EPS)
+        same(OPS.layer_norm_of_rows(x, shape, weight, bias, EPS, context, numbers), expected)
     b = torch.randn_like(x)
     given = (shape, weight, bias, EPS, True, False, context, numbers)
     result, total = OPS.add_layer_norm_to_rows(x, b, *given)
@@ -199,6 +202,16 @@ def test_a_norm_reads_rows_where_they_lie(row, dtype):
     assert fast(lambda: OPS.add_layer_norm_of_rows(a, b, *given, True, False, *moves(row)))
 
 
+@pytest.mark.parametrize("row", [*ROWS.values(), ROLLED])
+def test_a_norm_of_rows_that_have_moved(row):
+    x, given = torch.randn(2, 6, 12, 5), parameters(5)
+    same(OPS.layer_norm_of_rows(x, *given, *moves(row)), functional.layer_norm(in_eager(x, row), *given))
+    for row in (TURNED, SPLIT):
+        y = in_eager(x, row)
+        own = parameters(y.size(-1))
+        same(OPS.layer_norm_of_rows(x, *own, *moves(row)), functional.layer_norm(y, *own))
+
+
 def test_broadcast_operands():
     given = parameters(5)
     a, b = torch.randn(6, 12, 5), torch.randn(2, 6, 12, 5)
@@ -243,6 +256,9 @@ def test_norms_that_give_8_bit_numbers(row):
 
     numbers = OPS.layer_norm_to_rows(x, *given, *moves(row), *rounding)
     assert torch.equal(numbers, rounded(OPS.layer_norm_to_rows(x, *given, *moves(row))))
+    if row is not TURNED:
+        numbers = OPS.layer_norm_of_rows(x, *given, *moves(row), *rounding)
+        assert torch.equal(numbers, rounded(OPS.layer_norm_of_rows(x, *given, *moves(row))))
     given = (*given, True, False)
     for op in (OPS.add_layer_norm_to_rows, OPS.add_layer_norm_of_rows):
         if op is OPS.add_layer_norm_of_rows and row is not SHIFTED:
