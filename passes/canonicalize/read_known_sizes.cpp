@@ -39,8 +39,9 @@ class Ranks {
   std::optional<int64_t> find(const Value* value) {
     static const OpName by_numbers[] = {OpName("aten::permute"), OpName("aten::reshape"), OpName("aten::view."),
                                         OpName("aten::expand")};
-    static const OpName keepers[] = {OpName("aten::layer_norm"), OpName("aten::linear"),     OpName("aten::roll"),
-                                     OpName("aten::pad"),        OpName("aten::contiguous"), OpName("aten::slice.Tensor"),
+    static const OpName keepers[] = {OpName("aten::layer_norm"),    OpName("aten::linear"),
+                                     OpName("aten::roll"),          OpName("aten::pad"),
+                                     OpName("aten::contiguous"),    OpName("aten::slice.Tensor"),
                                      OpName("aten::transpose.int"), OpName("aten::dropout")};
     const Node* node = value->node();
     const auto is_of = [&](const OpName& name) { return name.is_of(node); };

@@ -61,7 +61,10 @@ std::optional<std::string> reason_against(const std::vector<Step>& row, const St
   const auto is_written = [&](const Step& step) {
     return overwritten.contain(step.node->output()) || overwritten.contain(step.node->input(0));
   };
-  if (std::any_of(row.begin(), row.end(), is_written)) return "stays: something is overwritten";
+  // Writes that are over when the first step runs are seen by all of them.
+  const Node* first = row.front().node;
+  if (std::any_of(row.begin(), row.end(), is_written) && is_overwritten_after(first->input(0), first))
+    return "stays: something is overwritten";
   return std::nullopt;
 }
 
@@ -72,8 +75,7 @@ void join(const std::vector<Step>& row) {
   const StepsAsData data = as_data(row);
   static const Symbol rearrange = Symbol::fromQualString("ipex::rearrange");
   Value* x = row.front().node->input(0);
-  replace(last, graph->insertNode(graph->create(
-                    rearrange, {x, data.names, data.counts, data.numbers})));
+  replace(last, graph->insertNode(graph->create(rearrange, {x, data.names, data.counts, data.numbers})));
   for (auto step = row.rbegin() + 1; step != row.rend(); ++step) step->node->destroy();
 }
 

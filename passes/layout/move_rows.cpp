@@ -100,15 +100,16 @@ bool may_keep_rows(const RearrangingStep& step, std::optional<int64_t> width) {
     const auto order = constant_numbers(argument(0));
     return order && !order->empty() && (order->back() == -1 || order->back() == std::ssize(*order) - 1);
   }
-  if (step.name == "transpose") return spares_last(constant_integer(argument(0)), constant_integer(argument(1)), step.node);
+  if (step.name == "transpose")
+    return spares_last(constant_integer(argument(0)), constant_integer(argument(1)), step.node);
   if (step.name == "flatten") return constant_integer(argument(1)) != -1;
   if (step.name == "pad") {
     const Value* pads = argument(0);
     const auto known = constant_numbers(pads);
     if (known) return known->size() >= 2 && (*known)[0] == 0 && (*known)[1] == 0;
     const auto values = pads->node()->inputs();
-    return pads->node()->kind() == c10::prim::ListConstruct && values.size() >= 2 &&
-           constant_integer(values[0]) == 0 && constant_integer(values[1]) == 0;
+    return pads->node()->kind() == c10::prim::ListConstruct && values.size() >= 2 && constant_integer(values[0]) == 0 &&
+           constant_integer(values[1]) == 0;
   }
   if (step.name == "slice") return constant_integer(argument(0)).has_value();
   return step.name == "roll" || step.name == "contiguous" || step.name == "unsqueeze";
@@ -175,7 +176,8 @@ bool asks_for_known_size(const Use& use) {
 Value* insert_size(const SizeSource& source, Node* size) {
   Graph& graph = *size->owningGraph();
   const torch::jit::WithInsertPoint guard(size);
-  if (!source.number && !source.second && !source.pads) return graph.insert(c10::aten::size, {source.tensor, size->input(1)});
+  if (!source.number && !source.second && !source.pads)
+    return graph.insert(c10::aten::size, {source.tensor, size->input(1)});
   Value* none = graph.insertConstant(torch::jit::IValue());
   Value* pads = source.pads ? source.pads : graph.insertConstant(std::vector<int64_t>{});
   if (!source.number) {
@@ -183,7 +185,8 @@ Value* insert_size(const SizeSource& source, Node* size) {
                         {source.tensor, source.second ? source.second : none, pads, size->input(1)});
   }
   if (!source.pads) return source.number;
-  return graph.insert(Symbol::fromQualString("ipex::padded_number"), {source.number, source.rank, pads, size->input(1)});
+  return graph.insert(Symbol::fromQualString("ipex::padded_number"),
+                      {source.number, source.rank, pads, size->input(1)});
 }
 
 // Lets those who ask for a size of what the node gives ask what it is made of.
@@ -272,8 +275,9 @@ class Moving {
     const auto is_written = [&](const RearrangingStep& step) {
       return overwritten_.contain(step.node->output()) || overwritten_.contain(step.node->input(0));
     };
-    return std::any_of(steps.begin(), steps.end(), is_written) ? std::optional<std::string>("stays: something is overwritten")
-                                                               : std::nullopt;
+    return std::any_of(steps.begin(), steps.end(), is_written)
+               ? std::optional<std::string>("stays: something is overwritten")
+               : std::nullopt;
   }
 
   bool reads_what_is_written(const Node* node) const {
@@ -372,7 +376,8 @@ class Moving {
     Graph& graph = *place->owningGraph();
     const torch::jit::WithInsertPoint guard(place);
     const StepsAsData data = as_data(steps);
-    Node* prepack = graph.insertNode(graph.create(Symbol::fromQualString("ipex::row_moves_prepack"), {data.names, data.counts}));
+    Node* prepack =
+        graph.insertNode(graph.create(Symbol::fromQualString("ipex::row_moves_prepack"), {data.names, data.counts}));
     prepack->output()->setType(context_of(prepack));
     inputs.insert(inputs.end(), {prepack->output(), data.numbers});
     changed_ = true;

@@ -103,7 +103,8 @@ class NumberedRows {
     const size_t count = own.size() / 2;
     at::DimVector dimensions;
     for (const int64_t d : own.slice(count)) dimensions.push_back(counted(d));
-    if (dimensions.empty() || !std::all_of(dimensions.begin(), dimensions.end(), [&](int64_t d) { return is_outer(d); }))
+    if (dimensions.empty() ||
+        !std::all_of(dimensions.begin(), dimensions.end(), [&](int64_t d) { return is_outer(d); }))
       return false;
     numbers_ = at::roll(numbers_, own.slice(0, count), dimensions);
     return true;
@@ -205,9 +206,10 @@ int64_t padded_size(const Tensor& a, const std::optional<Tensor>& b, IntArrayRef
 
 RowMoves::RowMoves(std::vector<std::string> steps, std::vector<int64_t> counts)
     : steps_(std::move(steps)), counts_(std::move(counts)) {
-  TORCH_CHECK(steps_.size() == counts_.size() && std::all_of(counts_.begin(), counts_.end(), [](int64_t n) { return n >= 0; }),
-              "ipex::row_moves_prepack: expected a count for each of ", steps_.size(), " steps, got ", counts_,
-              ". The model file is damaged: save it again.");
+  TORCH_CHECK(
+      steps_.size() == counts_.size() && std::all_of(counts_.begin(), counts_.end(), [](int64_t n) { return n >= 0; }),
+      "ipex::row_moves_prepack: expected a count for each of ", steps_.size(), " steps, got ", counts_,
+      ". The model file is damaged: save it again.");
 }
 
 std::shared_ptr<const RowMap> RowMoves::map(IntArrayRef sizes, IntArrayRef numbers) const {
@@ -249,8 +251,9 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
   m.class_<RowMoves>("RowMoves")
       .def("describe", describe)
       .def("__repr__", describe)
-      .def_pickle([](const Pointer& moves) { return State(moves->steps(), moves->counts()); },
-                  [](const State& state) { return c10::make_intrusive<RowMoves>(std::get<0>(state), std::get<1>(state)); });
+      .def_pickle(
+          [](const Pointer& moves) { return State(moves->steps(), moves->counts()); },
+          [](const State& state) { return c10::make_intrusive<RowMoves>(std::get<0>(state), std::get<1>(state)); });
   m.def("row_moves_prepack(str[] steps, int[] counts) -> __torch__.torch.classes.ipex.RowMoves",
         [](std::vector<std::string> steps, std::vector<int64_t> counts) {
           return c10::make_intrusive<RowMoves>(std::move(steps), std::move(counts));

@@ -190,8 +190,9 @@ std::tuple<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& a, const at:
     const NormKernels& norms = kernels().norms;
     const auto added = static_cast<float>(eps);
     const auto of_floats = [&](int64_t row, float* to) {
-      return norms.add_layer_norm_row(from_large.row(row, nullptr), from_small.row(of_b.source(row % period), nullptr), from_scale,
-                                      from_shift, added, width, to_sum ? to_sum->place(row, nullptr) : to, to);
+      return norms.add_layer_norm_row(from_large.row(row, nullptr), from_small.row(of_b.source(row % period), nullptr),
+                                      from_scale, from_shift, added, width, to_sum ? to_sum->place(row, nullptr) : to,
+                                      to);
     };
     const auto of_halves = [&](int64_t row, float* to) {
       from_large.add(row, from_small, of_b.source(row % period), to);
@@ -200,7 +201,8 @@ std::tuple<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& a, const at:
     };
     const bool is_float = large.scalar_type() == at::kFloat;
     const bool finite = for_each_row(rows, width, !y.are_floats(), [&](int64_t row, float* room) {
-      return y.write(to_y.target(row), room, [&](float* to) { return is_float ? of_floats(row, to) : of_halves(row, to); });
+      return y.write(to_y.target(row), room,
+                     [&](float* to) { return is_float ? of_floats(row, to) : of_halves(row, to); });
     });
     if (finite) return {y.tensor(), sum};
     reason = "a row is not finite";
