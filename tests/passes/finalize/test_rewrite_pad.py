@@ -44,7 +44,10 @@ def test_fires():
         ((PAD, VIEW, SUM), "%s, %y"),
         ((PAD, VIEW, SUM, "%w : Tensor = aten::relu_(%v)"), "%s"),
         ((PAD, VIEW, "%w : Tensor = aten::relu_(%x)", SUM), "%s"),
-        ((PAD, VIEW, SUM, "%l : Tensor[] = prim::ListConstruct(%y)", "%z : Tensor[] = aten::broadcast_tensors(%l)"), "%s, %z"),
+        (
+            (PAD, VIEW, SUM, "%l : Tensor[] = prim::ListConstruct(%y)", "%z : Tensor[] = aten::broadcast_tensors(%l)"),
+            "%s, %z",
+        ),
     ],
 )
 def test_a_result_that_others_can_tell_stays_one(lines, returns):

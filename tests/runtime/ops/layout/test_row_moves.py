@@ -106,7 +106,8 @@ def test_long_rows_and_threads():
 def random_step(random: Random, x: Tensor) -> Step:
     """Of rows, but for a few."""
     rank, outer = x.dim(), list(range(x.dim() - 1))
-    kind = random.choice(("reshape", "permute", "roll", "pad", "slice", "transpose", "flatten", "unsqueeze", "contiguous"))
+    kinds = ("reshape", "permute", "roll", "pad", "slice", "transpose", "flatten", "unsqueeze", "contiguous")
+    kind = random.choice(kinds)
     first, last = sorted(random.choices(outer, k=2))
     if kind == "reshape":
         left, sizes = x.numel() // x.size(-1), []
