@@ -29,6 +29,8 @@ CASES = {  # batch, heads, queries, keys, width, causal, masked
     "Swin v2, 16 windows of 144": (16, 3, 144, 144, 32, False, True),
     "4096 pixels, 77 words": (1, 8, 4096, 77, 40, False, False),
     "256 words, 128 wide, causal": (1, 32, 256, 256, 128, True, False),
+    "2048 words, 128 wide": (1, 2, 2048, 2048, 128, False, False),
+    "4096 pixels": (1, 2, 4096, 4096, 64, False, False),
     "a step, 256 before": (1, 12, 1, 256, 64, False, False),
     "8 steps, 1024 before": (8, 12, 1, 1024, 64, False, True),
     "tiny": (2, 4, 16, 16, 16, False, False),

@@ -144,6 +144,12 @@ bool overwrites_after(const Use& use, const Node* node) {
 
 bool overwrites(const Use& use) { return WriteAfter(nullptr).is_made_by(use); }
 
+bool is_overwritten_after(const Value* value, const Node* node) {
+  const Value* base = base_of(value);
+  return !is_fresh(base) || std::any_of(base->uses().begin(), base->uses().end(),
+                                        [&](const Use& use) { return overwrites_after(use, node); });
+}
+
 bool written_between(const Node* first, const Node* second) {
   for (const Node* between = first->next(); between != second; between = between->next()) {
     if (may_write(between)) return true;

@@ -25,6 +25,9 @@ bool overwrites(const Use& use);
 // The same, but for writes that are over when `node` runs.
 bool overwrites_after(const Use& use, const Node* node);
 
+// Whether the memory of the value is overwritten by anything but what is over when `node` runs. Memory that is not fresh may be.
+bool is_overwritten_after(const Value* value, const Node* node);
+
 // Whether anything between two nodes of a block may write: then the second may see other values than the first.
 bool written_between(const Node* first, const Node* second);
 

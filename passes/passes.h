@@ -72,6 +72,7 @@ Pass rewrite_sums();
 Pass separate_arithmetic();
 Pass keep_streams_contiguous();
 Pass keep_channels_last();
+Pass move_rows();
 Pass join_rearrangements();
 
 // quantization

@@ -96,7 +96,8 @@ const std::vector<Phase>& phases() {
       {{fuse_elementwise()}},
       // After all fusions, which know reshapes and permutations by their names; before restore_in_place, as a write sees
       // strides.
-      {{join_rearrangements()}},
+      // move_rows before join_rearrangements, which has no rolls and borders and takes what is left.
+      {{move_rows(), join_rearrangements()}},
       // After the last fold_casts, which stops where anything is overwritten.
       // Ops of one kind that our kernels compute for some calls: every pass before knows them by one name.
       {{restore_in_place(), rewrite_pooling(), rewrite_upsample(), rewrite_sums(), rewrite_cat(), rewrite_fills(),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "constants.h"
 #include "graph_walk.h"
 
 namespace ipex::passes {
@@ -17,6 +18,14 @@ std::optional<std::vector<Value*>> sizes_in(Value* list) {
     return std::nullopt;
   }
   return node->inputs().vec();
+}
+
+bool is_size(const Value* value) {
+  if (const auto known = constant_integer(value)) return *known >= 0;
+  const Node* node = value->node();
+  if (node->kind() == c10::aten::size) return true;
+  const bool is_of_sizes = node->kind() == c10::aten::mul || node->kind() == c10::aten::floordiv;
+  return is_of_sizes && node->inputs().size() == 2 && is_size(node->input(0)) && is_size(node->input(1));
 }
 
 }  // namespace ipex::passes

@@ -11,4 +11,7 @@ namespace ipex::passes {
 // The elements of a list that the graph makes and nobody changes. None for others, constants included.
 std::optional<std::vector<Value*>> sizes_in(Value* list);
 
+// Whether the number can't be negative: a size, or a product or quotient of these.
+bool is_size(const Value* value);
+
 }  // namespace ipex::passes

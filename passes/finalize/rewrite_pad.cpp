@@ -13,11 +13,18 @@
 namespace ipex::passes {
 namespace {
 
+// Whether a list of tensors is read by ops that copy what they join.
+bool is_only_joined(const Value* list) {
+  const auto& uses = list->uses();
+  return std::all_of(uses.begin(), uses.end(), [](const Use& use) { return has_trait(use.user, trait::joins); });
+}
+
 // Whether all that shares the value's memory is read in the graph alone.
 bool is_only_read(const Value* value) {
   const auto& uses = value->uses();
   return std::all_of(uses.begin(), uses.end(), [](const Use& use) {
     const Op* op = op_of(use.user);
+    if (use.user->kind() == c10::prim::ListConstruct) return is_only_joined(use.user->output());
     if (!op || op->has(trait::carries) || op->writes != Writes::nothing || op->memory == Memory::unknown) return false;
     const bool shares = use.offset == 0 && op->memory != Memory::fresh && op->memory != Memory::no_tensor;
     const auto outputs = use.user->outputs();

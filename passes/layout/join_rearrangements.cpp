@@ -8,76 +8,16 @@
 // copies, and so does each conversion of the layout; what all of them do is one copy, or none.
 // A row ends with what may copy: a permutation after it is a view, of what its readers want in one piece.
 // Declines where somebody sees the strides (stride_readers.h), reads a step in between, or overwrites the memory.
-#include <torch/csrc/jit/ir/constants.h>
-
-#include <set>
-
 #include "aliasing.h"
-#include "constants.h"
 #include "graph_walk.h"
+#include "layout/rearranging_step.h"
 #include "passes.h"
 #include "stride_readers.h"
 
 namespace ipex::passes {
 namespace {
 
-struct Step {
-  Node* node;
-  std::string name;
-  std::vector<Value*> arguments;  // ints, and lists of ints
-  bool may_copy;
-};
-
-// Whether the value is an int, or a list whose ints are known one by one.
-bool are_numbers(const Value* value) {
-  if (value->type()->isSubtypeOf(*c10::IntType::get()) || value->node()->kind() == c10::prim::ListConstruct)
-    return true;
-  const auto constant = torch::jit::toIValue(value);
-  return constant && constant->isIntList();
-}
-
-// Each of them as a value.
-std::vector<Value*> numbers_of(Value* value) {
-  if (value->node()->kind() == c10::prim::ListConstruct) return value->node()->inputs().vec();
-  const auto constant = torch::jit::toIValue(value);
-  if (!constant || !constant->isIntList()) return {value};
-  std::vector<Value*> numbers;
-  for (const int64_t number : constant->toIntVector()) numbers.push_back(value->owningGraph()->insertConstant(number));
-  return numbers;
-}
-
-// What the node does to the dimensions of its first input. Empty where that is none of the steps.
-std::optional<std::string> name_of_step(Node* node) {
-  static const std::pair<OpName, const char*> names[] = {{OpName("aten::reshape"), "reshape"},
-                                                         {OpName("aten::view."), "reshape"},
-                                                         {OpName("aten::permute"), "permute"},
-                                                         {OpName("aten::transpose.int"), "transpose"},
-                                                         {OpName("aten::unsqueeze"), "unsqueeze"},
-                                                         {OpName("aten::flatten.using_ints"), "flatten"},
-                                                         {OpName("aten::contiguous"), "contiguous"},
-                                                         {OpName("ipex::restore_layout"), "contiguous"},
-                                                         {OpName("ipex::to_channels_last"), "channels_last"}};
-  for (const auto& [op, name] : names) {
-    if (op.is_of(node)) return name;
-  }
-  return std::nullopt;
-}
-
-bool leaves_layout_open(const Node* node) {
-  static const OpName contiguous("aten::contiguous"), restore("ipex::restore_layout");
-  if (contiguous.is_of(node)) return number(node->input(1)) != static_cast<int>(at::MemoryFormat::Contiguous);
-  const auto is_channels_last = restore.is_of(node) ? torch::jit::toIValue(node->input(1)) : std::nullopt;
-  return restore.is_of(node) && !(is_channels_last && is_channels_last->isBool() && !is_channels_last->toBool());
-}
-
-std::optional<Step> read_step(Node* node) {
-  static const std::set<std::string> copiers{"reshape", "flatten", "contiguous", "channels_last"};
-  const auto name = name_of_step(node);
-  if (!name || leaves_layout_open(node)) return std::nullopt;
-  Step step{node, *name, {}, copiers.count(*name) > 0};
-  if (*name != "contiguous") step.arguments = node->inputs().slice(1).vec();
-  return std::all_of(step.arguments.begin(), step.arguments.end(), are_numbers) ? std::optional(step) : std::nullopt;
-}
+using Step = RearrangingStep;
 
 // The steps that end with this node, in order.
 std::vector<Step> row_before(Node* last) {
@@ -100,9 +40,9 @@ std::optional<Step> step_after(const Node* node) {
 // Whether a row ends here: it may copy, and no step behind it may.
 bool ends_row(Node* node) {
   const auto step = read_step(node);
-  if (!step || !step->may_copy) return false;
+  if (!step || !step->may_copy()) return false;
   for (auto next = step_after(node); next; next = step_after(next->node)) {
-    if (next->may_copy) return false;
+    if (next->may_copy()) return false;
   }
   return true;
 }
@@ -121,7 +61,10 @@ std::optional<std::string> reason_against(const std::vector<Step>& row, const St
   const auto is_written = [&](const Step& step) {
     return overwritten.contain(step.node->output()) || overwritten.contain(step.node->input(0));
   };
-  if (std::any_of(row.begin(), row.end(), is_written)) return "stays: something is overwritten";
+  // Writes that are over when the first step runs are seen by all of them.
+  const Node* first = row.front().node;
+  if (std::any_of(row.begin(), row.end(), is_written) && is_overwritten_after(first->input(0), first))
+    return "stays: something is overwritten";
   return std::nullopt;
 }
 
@@ -129,23 +72,10 @@ void join(const std::vector<Step>& row) {
   Node* last = row.back().node;
   Graph* graph = last->owningGraph();
   const torch::jit::WithInsertPoint guard(last);
-  c10::List<std::string> names;
-  c10::List<int64_t> counts;
-  std::vector<Value*> numbers;
-  for (const Step& step : row) {
-    const size_t before = numbers.size();
-    for (Value* argument : step.arguments) {
-      const std::vector<Value*> own = numbers_of(argument);
-      numbers.insert(numbers.end(), own.begin(), own.end());
-    }
-    names.push_back(step.name);
-    counts.push_back(static_cast<int64_t>(numbers.size() - before));
-  }
-  Value* all_numbers = graph->insertNode(graph->createList(c10::IntType::get(), numbers))->output();
+  const StepsAsData data = as_data(row);
   static const Symbol rearrange = Symbol::fromQualString("ipex::rearrange");
   Value* x = row.front().node->input(0);
-  replace(last, graph->insertNode(graph->create(
-                    rearrange, {x, graph->insertConstant(names), graph->insertConstant(counts), all_numbers})));
+  replace(last, graph->insertNode(graph->create(rearrange, {x, data.names, data.counts, data.numbers})));
   for (auto step = row.rbegin() + 1; step != row.rend(); ++step) step->node->destroy();
 }
 

@@ -328,7 +328,8 @@ std::vector<Op> rows() {
   table.ops("ipex::rms_norm", fresh, float32_only);
   table.ops("ipex::attention_of_bytes ipex::scaled_dot_product_attention_of_bytes", fresh, rounds);
   table.ops("ipex::attention_of_bytes.bytes ipex::scaled_dot_product_attention_of_bytes.bytes", fresh);
-  table.ops("ipex::add_layer_norm", fresh, float32_only | hides_strides | rounds);
+  table.ops("ipex::add_layer_norm ipex::add_layer_norm_to_rows ipex::add_layer_norm_of_rows", fresh,
+            float32_only | hides_strides | rounds);
   table.ops("ipex::batch_norm", fresh, keeps_dtype | any_layout);
   table.ops("ipex::cat_batch_norm", fresh, any_layout | rounds);
   table.ops("ipex::group_norm ipex::native_group_norm", fresh, keeps_dtype | any_layout | trait::takes_post_ops);
@@ -339,8 +340,11 @@ std::vector<Op> rows() {
   table.ops("ipex::elementwise", fresh, rounds);
   table.ops("ipex::elementwise.several", fresh);
   table.ops("ipex::contiguous_elementwise", fresh, hides_strides);
-  table.ops("ipex::add_layer_norm.bytes ipex::layer_norm.bytes ipex::cat_batch_norm.bytes ipex::elementwise.bytes",
-            fresh);
+  table.ops(
+      "ipex::add_layer_norm.bytes ipex::add_layer_norm_to_rows.bytes ipex::add_layer_norm_of_rows.bytes "
+      "ipex::layer_norm.bytes ipex::layer_norm_to_rows.bytes ipex::layer_norm_of_rows.bytes "
+      "ipex::cat_batch_norm.bytes ipex::elementwise.bytes",
+      fresh);
   table.ops("ipex::cat", fresh, chooses | joins | any_layout);
   table.ops("ipex::roll", fresh);
   table.ops("ipex::new_full", fresh, keeps_dtype | hides_strides);
@@ -361,7 +365,7 @@ std::vector<Op> rows() {
       "ipex::scaled_dot_product_attention.in_mode "
       "ipex::embedding ipex::embedding_bag ipex::embedding_in_int8 ipex::embedding_bag_in_int8 ipex::round_rows",
       fresh);
-  table.ops("ipex::layer_norm", fresh, hides_strides | rounds);
+  table.ops("ipex::layer_norm ipex::layer_norm_to_rows ipex::layer_norm_of_rows", fresh, hides_strides | rounds);
   table.ops("ipex::vector_norm ipex::sum ipex::var ipex::std ipex::amax ipex::max_values", fresh,
             hides_strides | reads_any_layout);
   table.ops("ipex::mix_channels", fresh, float32_only);
@@ -370,6 +374,9 @@ std::vector<Op> rows() {
   table.ops("ipex::channel_shuffle", maybe_view, contiguous_in_eager);
   table.ops("ipex::to_channels_last ipex::restore_layout", maybe_view, chooses);
   table.ops("ipex::rearrange", maybe_view, chooses | keeps_dtype);
+  table.ops("ipex::move_rows", maybe_view, keeps_dtype);
+  table.ops("ipex::row_moves_prepack", no_tensor, makes_context);
+  table.ops("ipex::padded_size ipex::padded_number", no_tensor, trait::asks_for_sizes);
   table.ops("ipex::is_channels_last ipex::has_version_of ipex::set_version_of", no_tensor);
   table.ops("ipex::split_weight ipex::join_weight ipex::trained_convolution", fresh);
   table.ops("ipex::has_trained_convolution ipex::trained_convolution_pays", no_tensor);

@@ -84,6 +84,33 @@ def windows(p: Program, v: Value) -> Value | None:
     return p.let(f"{image}{rest}", (batch, rows, width))
 
 
+@other(4)
+def moved_rows(p: Program, v: Value) -> Value | None:
+    """Windows that are cut, shifted and put together, beside norms."""
+    if len(v.shape) != 4 or v.dtype != "float32" or not all(v.shape) or v.shape[1] % 2 or v.shape[2] % 2:
+        return None
+    _, height, width, channels = v.shape
+    rows, columns, n = height // 2, width // 2, v.name
+    weight, bias = p.parameter((channels,)), p.parameter((channels,))
+    norm = f"[{channels}], {weight}, {bias}"
+    x, residual = p.fresh("r"), p.choose.pick(p.like(v)).name
+    p.line(f"{x} = F.layer_norm({p.choose.pick((n, f'{n} + {residual}', f'{residual} * 2 + {n}'))}, {norm})")
+    padding = p.choose.pick(("", f"{x} = F.pad({x}, (0, 0, 0, 2, 2, 0))"))
+    if padding:
+        p.line(padding)
+        rows, columns = rows + 1, columns + 1
+    shift = p.choose.pick(("", ".roll((-1, 1), (1, 2))"))
+    sizes = p.choose.pick((f"-1, {rows}, 2, {columns}, 2", f"{x}.size(0), {x}.size(1) // 2, 2, {x}.size(2) // 2, 2"))
+    order = ".permute(0, 1, 3, 2, 4, 5)"
+    p.line(f"{x} = {x}{shift}.reshape({sizes}, {channels}){order}.reshape(-1, 4, {channels})")
+    p.line(f"{x} = {p.choose.pick((f'{x}.tanh()', f'{x} @ {x}.transpose(-1, -2) @ {x}', x))}")
+    image = f".view(-1, {rows}, {columns}, 2, 2, {channels}){order}.reshape(-1, {2 * rows}, {2 * columns}, {channels})"
+    back = p.choose.pick(("", ".roll((1, -1), (1, 2))"))
+    p.line(f"{x} = {x}{image}{back}[:, :{height}, :{width}, :]")
+    end = p.choose.pick((f"F.layer_norm({n} + {x}, {norm})", f"{n} + F.layer_norm({x}, {norm})", f"{n} + {x}"))
+    return p.let(end, v.shape)
+
+
 @other(6)
 def pool(p: Program, v: Value) -> Value | None:
     d = {3: 1, 4: 2, 5: 3}.get(len(v.shape))

@@ -111,7 +111,7 @@ at::Tensor pad(const at::Tensor& x, at::IntArrayRef pads, c10::string_view mode,
   const char* reason = reason_for_aten(x, pads, mode);
   const bool pads_nothing = std::all_of(pads.begin(), pads.end(), [](int64_t pad) { return pad == 0; });
   if (!reason && pads_nothing) {
-    if (may_be_input && x.is_contiguous()) return x;
+    if (may_be_input && x.is_non_overlapping_and_dense()) return x;
     reason = "nothing is padded";
   }
   if (reason) {

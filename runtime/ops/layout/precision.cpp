@@ -17,9 +17,7 @@ at::Tensor lower_precision(const at::Tensor& x, at::ScalarType dtype) {
   return x.scalar_type() == at::kFloat || is_half(x) ? x.to(dtype) : x;
 }
 
-at::Tensor restore_precision(const at::Tensor& y) {
-  return is_half(y) ? y.to(at::kFloat) : y;
-}
+at::Tensor restore_precision(const at::Tensor& y) { return is_half(y) ? y.to(at::kFloat) : y; }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   m.def("lower_precision(Tensor(a) x, ScalarType dtype) -> Tensor(a)", lower_precision);

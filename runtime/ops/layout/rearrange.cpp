@@ -8,6 +8,9 @@
 //
 // Where a reshape cuts through an axis whose size it does not divide, what there is by then is copied, in the order of its memory if
 // that will do: so windows that are put together and cut anew keep their channels side by side. What is no plain tensor on the CPU, or is to be differentiated, takes the steps one by one.
+// So do roll(shifts.., dimensions..), pad(pads..) with zeros and slice(dimension, start, end, step), which row_moves.h is for.
+#include "ops/layout/rearrange.h"
+
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
@@ -292,6 +295,9 @@ Tensor take_step(const Tensor& x, const std::string& step, IntArrayRef numbers) 
   if (step == "flatten" && numbers.size() == 2) return x.flatten(numbers[0], numbers[1]);
   if (step == "transpose" && numbers.size() == 2) return x.transpose(numbers[0], numbers[1]);
   if (step == "unsqueeze" && numbers.size() == 1) return x.unsqueeze(numbers[0]);
+  if (step == "roll") return at::roll(x, numbers.slice(0, numbers.size() / 2), numbers.slice(numbers.size() / 2));
+  if (step == "pad") return at::constant_pad_nd(x, numbers);
+  if (step == "slice" && numbers.size() == 4) return x.slice(numbers[0], numbers[1], numbers[2], numbers[3]);
   TORCH_CHECK(step == "channels_last" && numbers.size() == 1, "ipex::rearrange: expected a known step, got '", step,
               "' with ", numbers.size(), " numbers. The model file is damaged: save it again.");
   const int64_t rank = numbers[0];
@@ -300,33 +306,29 @@ Tensor take_step(const Tensor& x, const std::string& step, IntArrayRef numbers) 
   return x.permute(order).contiguous().permute(way_back(order));
 }
 
+}  // namespace
+
 Tensor rearrange(const Tensor& x, const std::vector<std::string>& steps, IntArrayRef counts, IntArrayRef numbers) {
   TORCH_CHECK(counts.size() == steps.size() &&
                   std::none_of(counts.begin(), counts.end(), [](int64_t n) { return n < 0; }) &&
                   std::accumulate(counts.begin(), counts.end(), int64_t{0}) == std::ssize(numbers),
               "ipex::rearrange: expected a count for each of ", steps.size(), " steps, got ", counts, " of ",
               numbers.size(), " numbers. The model file is damaged: save it again.");
-  const auto each = [&](auto&& visit) {
-    size_t at = 0;
-    for (size_t i = 0; i < steps.size(); ++i) {
-      const auto count = static_cast<size_t>(counts[i]);
-      if (!visit(steps[i], numbers.slice(at, count))) return false;
-      at += count;
-    }
-    return true;
-  };
   const bool is_plain = is_plain_cpu(x) && x.layout() == at::kStrided && !x.is_quantized() && x.numel() > 0;
   if (is_plain && !wants_gradient(x)) {
     Rearrangement all(x);
-    if (each([&](const std::string& step, IntArrayRef own) { return all.take(step, own); })) return all.result();
+    const auto take = [&](const std::string& step, IntArrayRef own) { return all.take(step, own); };
+    if (for_each_step(steps, counts, numbers, take)) return all.result();
   }
   Tensor y = x;
-  each([&](const std::string& step, IntArrayRef own) {
+  for_each_step(steps, counts, numbers, [&](const std::string& step, IntArrayRef own) {
     y = take_step(y, step, own);
     return true;
   });
   return y;
 }
+
+namespace {
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   m.def("rearrange(Tensor(a) x, str[] steps, int[] counts, int[] numbers) -> Tensor(a)", rearrange);

@@ -5,7 +5,11 @@
 //     a, dtype and shape of the sum are those of a; a itself is only read.
 //   ipex::layer_norm(x, normalized_shape, weight, bias, eps) -> y
 //     aten's, for a norm before which nothing is added.
-//   ipex::add_layer_norm.bytes, ipex::layer_norm.bytes(.., scale, zero_point)
+//   ipex::layer_norm_to_rows, ipex::add_layer_norm_to_rows(.., moves, numbers)
+//     the same, with y moved by the steps of ops/layout/row_moves.h: each row is written where it goes.
+//   ipex::layer_norm_of_rows, ipex::add_layer_norm_of_rows(.., moves, numbers)
+//     the same, of x or of b moved so: each row is read where it lies.
+//   ipex::add_layer_norm.bytes, ipex::layer_norm.bytes(.., scale, zero_point), and so the others
 //     the same, with ipex::quantize(y, scale, zero_point) in the place of y: a row is rounded while it is near.
 //   ipex::rms_norm(x, weight, eps, dtype, normalized_shape) -> y
 //     y = weight * (x * rsqrt(mean(x ** 2) + eps)).to(dtype), or aten::rms_norm(x, ..) where there is a normalized_shape. Weight
@@ -16,6 +20,7 @@
 // spelled out as. All else, and whatever overflows on the way, is computed by the aten ops that the model spelled out. A
 // profiler shows them, with the reason, under the name of the op.
 #include <ATen/ATen.h>
+#include <ATen/ExpandUtils.h>
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
@@ -24,13 +29,16 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
+#include <type_traits>
 
 #include "kernels/kernels.h"
 #include "memory/result_memory.h"
 #include "memory/scratch.h"
 #include "ops/elementwise/eager_layout.h"
+#include "ops/layout/row_moves.h"
 #include "ops/quantized/affine.h"
 #include "packed/call_conditions.h"
 #include "packed/float_rows.h"
@@ -61,13 +69,20 @@ bool for_each_row(int64_t rows, int64_t width, bool needs_room, Row&& row) {
 // of floats that a thread has.
 class ResultRows {
  public:
-  ResultRows(const at::Tensor& like, int64_t width, at::ScalarType dtype)
-      : tensor_(empty_result(like.sizes(), like.options().dtype(dtype))), width_(width) {
-    if (dtype != at::kByte) rows_.emplace(tensor_, width);
+  ResultRows(at::IntArrayRef sizes, int64_t width, const at::TensorOptions& options)
+      : tensor_(empty_result(sizes, options)), width_(width) {
+    if (tensor_.scalar_type() != at::kByte) rows_.emplace(tensor_, width);
   }
-  ResultRows(const at::Tensor& like, int64_t width, const std::optional<Affine>& affine)
-      : ResultRows(like, width, affine ? at::kByte : like.scalar_type()) {
+  ResultRows(const at::Tensor& like, int64_t width, const std::optional<Affine>& affine, const MovedRows& moved)
+      : ResultRows(moved.map() ? at::IntArrayRef(moved.map()->sizes) : like.sizes(), width,
+                   like.options().dtype(affine ? at::kByte : like.scalar_type())) {
     if (affine) rounding_.emplace(*affine);
+    if (!moved.map()) return;
+    const auto bytes = static_cast<size_t>(width * static_cast<int64_t>(tensor_.element_size()));
+    auto* first = static_cast<char*>(tensor_.mutable_data_ptr());
+    for (const int32_t row : moved.map()->zeros) {
+      std::memset(first + static_cast<size_t>(row) * bytes, affine ? static_cast<int>(affine->zero_point) : 0, bytes);
+    }
   }
 
   const at::Tensor& tensor() const { return tensor_; }
@@ -149,23 +164,24 @@ const float* data_of(const at::Tensor& vector) { return vector.defined() ? vecto
 std::tuple<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& a, const at::Tensor& b,
                                                   at::IntArrayRef normalized_shape, const OptionalTensor& weight,
                                                   const OptionalTensor& bias, double eps, bool keep_sum, bool in_place,
-                                                  const std::optional<Affine>& affine) {
+                                                  const std::optional<Affine>& affine, const MovedRows& of_b = {},
+                                                  const MovedRows& to_y = {}) {
   const char* reason = at::autocast::is_autocast_enabled(at::kCPU) ? "autocast is on" : reason_for_aten(a);
   if (!reason) reason = reason_for_aten(b);
   if (!reason && a.scalar_type() != b.scalar_type()) reason = "its operands are of two dtypes";
   if (!reason && (!weight || !bias)) reason = "it has no weight or no bias";
   if (!reason) reason = reason_for_aten(a, {*weight, *bias}, normalized_shape);
-  const bool a_repeats = a.numel() < b.numel();
+  const bool a_repeats = !of_b.map() && a.numel() < b.numel();
   const at::Tensor &large = a_repeats ? b : a, &small = a_repeats ? a : b;
-  if (!reason && (!repeats_in(small, large) || (in_place && a.sizes() != large.sizes()))) {
-    reason = "an operand is broadcast";
-  }
+  const bool fits = of_b.map() ? of_b.map()->sizes == a.sizes() : repeats_in(small, large);
+  if (!reason && (!fits || (in_place && a.sizes() != large.sizes()))) reason = "an operand is broadcast";
   if (!reason && (!ends_in(large, normalized_shape) || small.numel() < weight->numel())) {
     reason = "the shapes do not fit";
   }
   if (!reason) {
-    const int64_t width = weight->numel(), period = small.numel() / width;
-    const ResultRows y(large, width, affine);
+    const int64_t width = weight->numel(), rows = large.numel() / width;
+    const int64_t period = of_b.map() ? rows : small.numel() / width;
+    const ResultRows y(large, width, affine, to_y);
     const at::Tensor sum = keep_sum ? empty_result(large.sizes(), large.options()) : at::Tensor();
     const auto to_sum = keep_sum ? std::optional(RowsToWrite(sum, width)) : std::nullopt;
     const RowsToRead from_large(large, width), from_small(small, width);
@@ -174,28 +190,32 @@ std::tuple<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& a, const at:
     const NormKernels& norms = kernels().norms;
     const auto added = static_cast<float>(eps);
     const auto of_floats = [&](int64_t row, float* to) {
-      return norms.add_layer_norm_row(from_large.row(row, nullptr), from_small.row(row % period, nullptr), from_scale,
-                                      from_shift, added, width, to_sum ? to_sum->place(row, nullptr) : to, to);
+      return norms.add_layer_norm_row(from_large.row(row, nullptr), from_small.row(of_b.source(row % period), nullptr),
+                                      from_scale, from_shift, added, width, to_sum ? to_sum->place(row, nullptr) : to,
+                                      to);
     };
     const auto of_halves = [&](int64_t row, float* to) {
-      from_large.add(row, from_small, row % period, to);
+      from_large.add(row, from_small, of_b.source(row % period), to);
       if (to_sum) to_sum->write(row, to);
       return norms.layer_norm_row(to, from_scale, from_shift, added, width, to);
     };
     const bool is_float = large.scalar_type() == at::kFloat;
-    const bool finite = for_each_row(large.numel() / width, width, !y.are_floats(), [&](int64_t row, float* room) {
-      return y.write(row, room, [&](float* to) { return is_float ? of_floats(row, to) : of_halves(row, to); });
+    const bool finite = for_each_row(rows, width, !y.are_floats(), [&](int64_t row, float* room) {
+      return y.write(to_y.target(row), room,
+                     [&](float* to) { return is_float ? of_floats(row, to) : of_halves(row, to); });
     });
     if (finite) return {y.tensor(), sum};
     reason = "a row is not finite";
   }
   RECORD_FUNCTION(c10::str("ipex::add_layer_norm in aten: ", reason), {});
-  const at::Tensor sum = in_place ? a.clone().add_(b) : at::add(a, b);
-  return {rounded(at::layer_norm(sum, normalized_shape, weight, bias, eps), affine), keep_sum ? sum : at::Tensor()};
+  const at::Tensor moved = of_b.step_by_step(b), sum = in_place ? a.clone().add_(moved) : at::add(a, moved);
+  const at::Tensor y = to_y.step_by_step(at::layer_norm(sum, normalized_shape, weight, bias, eps));
+  return {rounded(y, affine), keep_sum ? sum : at::Tensor()};
 }
 
 at::Tensor layer_norm(const at::Tensor& x, at::IntArrayRef normalized_shape, const OptionalTensor& weight,
-                      const OptionalTensor& bias, double eps, const std::optional<Affine>& affine) {
+                      const OptionalTensor& bias, double eps, const std::optional<Affine>& affine,
+                      const MovedRows& to_y = {}) {
   const char* reason =
       at::autocast::is_autocast_enabled(at::kCPU) ? "autocast is on" : reason_for_aten_of_any_layout(x);
   if (!reason) {
@@ -204,7 +224,7 @@ at::Tensor layer_norm(const at::Tensor& x, at::IntArrayRef normalized_shape, con
   if (!reason && !ends_in(x, normalized_shape)) reason = "the shapes do not fit";
   if (!reason) {
     const int64_t width = c10::multiply_integers(normalized_shape);
-    const ResultRows y(x, width, affine);
+    const ResultRows y(x, width, affine, to_y);
     const std::optional<int64_t> stride = row_stride(x, normalized_shape.size());
     const at::Tensor source = stride ? x : contiguous_result(x);
     const RowsToRead from_x(source, width, stride.value_or(width));
@@ -212,7 +232,9 @@ at::Tensor layer_norm(const at::Tensor& x, at::IntArrayRef normalized_shape, con
     const float *from_scale = data_of(scale), *from_shift = data_of(shift);
     const auto layer_norm_row = kernels().norms.layer_norm_row;
     const bool finite = for_each_row(x.numel() / width, width, !y.are_floats(), [&](int64_t row, float* room) {
-      return y.write(row, room, [&](float* to) {
+      const int64_t target = to_y.target(row);
+      if (target < 0) return 0.0F;  // it is cut off
+      return y.write(target, room, [&](float* to) {
         return layer_norm_row(from_x.row(row, room), from_scale, from_shift, static_cast<float>(eps), width, to);
       });
     });
@@ -220,7 +242,7 @@ at::Tensor layer_norm(const at::Tensor& x, at::IntArrayRef normalized_shape, con
     reason = "a row is not finite";
   }
   RECORD_FUNCTION(c10::str("ipex::layer_norm in aten: ", reason), {});
-  return rounded(at::layer_norm(x, normalized_shape, weight, bias, eps), affine);
+  return rounded(to_y.step_by_step(at::layer_norm(x, normalized_shape, weight, bias, eps)), affine);
 }
 
 // What eager makes of `x`: a product with a scale for each row, which is contiguous.
@@ -278,7 +300,7 @@ at::Tensor rms_norm(const at::Tensor& x, const OptionalTensor& weight, std::opti
   if (!reason) {
     const int64_t width = shape[0];
     const at::Tensor rows = moved ? x.permute(in_order(*moved)) : x;
-    const ResultRows y(rows, width, result);
+    const ResultRows y(rows.sizes(), width, rows.options().dtype(result));
     const std::optional<int64_t> stride = row_stride(rows, 1);
     const at::Tensor source = stride ? rows : contiguous_result(rows);
     const RowsToRead from_x(source, width, stride.value_or(width));
@@ -301,31 +323,91 @@ at::Tensor rms_norm(const at::Tensor& x, const OptionalTensor& weight, std::opti
   return weight ? *weight * cast : cast;
 }
 
+using Rounding = std::optional<Affine>;
+using Moves = c10::intrusive_ptr<RowMoves>;
+using TwoTensors = std::tuple<at::Tensor, at::Tensor>;
+
+at::Tensor layer_norm_op(const Rounding& rounding, const at::Tensor& x, at::IntArrayRef shape,
+                         const OptionalTensor& weight, const OptionalTensor& bias, double eps) {
+  return layer_norm(x, shape, weight, bias, eps, rounding);
+}
+
+// Rows are those of the last dimension, which must be all that is normalised. What moves otherwise moves before or after.
+bool are_rows(const MovedRows& moved, at::IntArrayRef normalized_shape) {
+  return moved.map() && normalized_shape.size() == 1;
+}
+
+at::Tensor layer_norm_to_rows(const Rounding& rounding, const at::Tensor& x, at::IntArrayRef shape,
+                              const OptionalTensor& weight, const OptionalTensor& bias, double eps, const Moves& moves,
+                              at::IntArrayRef numbers) {
+  const MovedRows moved(*moves, numbers, x.sizes());
+  if (are_rows(moved, shape)) return layer_norm(x, shape, weight, bias, eps, rounding, moved);
+  return rounded(moved.step_by_step(layer_norm(x, shape, weight, bias, eps, std::nullopt)), rounding);
+}
+
+// Where no rows are new, the norm comes first.
+at::Tensor layer_norm_of_rows(const Rounding& rounding, const at::Tensor& x, at::IntArrayRef shape,
+                              const OptionalTensor& weight, const OptionalTensor& bias, double eps, const Moves& moves,
+                              at::IntArrayRef numbers) {
+  const MovedRows moved(*moves, numbers, x.sizes());
+  if (are_rows(moved, shape) && moved.map()->zeros.empty()) {
+    return layer_norm(x, shape, weight, bias, eps, rounding, moved);
+  }
+  return layer_norm(moved.step_by_step(x), shape, weight, bias, eps, rounding);
+}
+
+TwoTensors add_layer_norm_op(const Rounding& rounding, const at::Tensor& a, const at::Tensor& b, at::IntArrayRef shape,
+                             const OptionalTensor& weight, const OptionalTensor& bias, double eps, bool keep_sum,
+                             bool in_place) {
+  return add_layer_norm(a, b, shape, weight, bias, eps, keep_sum, in_place, rounding);
+}
+
+TwoTensors add_layer_norm_to_rows(const Rounding& rounding, const at::Tensor& a, const at::Tensor& b,
+                                  at::IntArrayRef shape, const OptionalTensor& weight, const OptionalTensor& bias,
+                                  double eps, bool keep_sum, bool in_place, const Moves& moves,
+                                  at::IntArrayRef numbers) {
+  const MovedRows moved(*moves, numbers, at::infer_size_dimvector(a.sizes(), b.sizes()));
+  if (are_rows(moved, shape) && moved.map()->keeps_all) {
+    return add_layer_norm(a, b, shape, weight, bias, eps, keep_sum, in_place, rounding, {}, moved);
+  }
+  const auto [y, sum] = add_layer_norm(a, b, shape, weight, bias, eps, keep_sum, in_place, std::nullopt);
+  return {rounded(moved.step_by_step(y), rounding), sum};
+}
+
+TwoTensors add_layer_norm_of_rows(const Rounding& rounding, const at::Tensor& a, const at::Tensor& b,
+                                  at::IntArrayRef shape, const OptionalTensor& weight, const OptionalTensor& bias,
+                                  double eps, bool keep_sum, bool in_place, const Moves& moves,
+                                  at::IntArrayRef numbers) {
+  const MovedRows moved(*moves, numbers, b.sizes());
+  if (are_rows(moved, shape) && moved.map()->zeros.empty() && moved.map()->sizes == a.sizes()) {
+    return add_layer_norm(a, b, shape, weight, bias, eps, keep_sum, in_place, rounding, moved);
+  }
+  return add_layer_norm(a, moved.step_by_step(b), shape, weight, bias, eps, keep_sum, in_place, rounding);
+}
+
+// An op, and the same with 8-bit numbers for its first result. The last argument has a default where files are older than it.
+template <typename Result, typename... Given>
+void define(torch::Library& m, const char* op, const std::string& arguments,
+            Result (*compute)(const Rounding&, Given...), const char* by_default = "") {
+  const char* results = std::is_same_v<Result, at::Tensor> ? ") -> Tensor" : ") -> (Tensor, Tensor)";
+  m.def(torch::schema(c10::str(op, "(", arguments, by_default, results).c_str()),
+        [compute](Given... given) { return compute(std::nullopt, given...); });
+  m.def(torch::schema(c10::str(op, ".bytes(", arguments, ", float scale, int zero_point", results).c_str()),
+        [op, compute](Given... given, double scale, int64_t zero_point) {
+          return compute(checked(op, {scale, zero_point}), given...);
+        });
+}
+
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  m.def(
-      "add_layer_norm(Tensor a, Tensor b, int[] normalized_shape, Tensor? weight, Tensor? bias, float eps, "
-      "bool keep_sum, bool in_place=False) -> (Tensor, Tensor)",
-      [](const at::Tensor& a, const at::Tensor& b, at::IntArrayRef shape, const OptionalTensor& weight,
-         const OptionalTensor& bias, double eps, bool keep_sum,
-         bool in_place) { return add_layer_norm(a, b, shape, weight, bias, eps, keep_sum, in_place, std::nullopt); });
-  m.def(
-      "add_layer_norm.bytes(Tensor a, Tensor b, int[] normalized_shape, Tensor? weight, Tensor? bias, float eps, "
-      "bool keep_sum, bool in_place, float scale, int zero_point) -> (Tensor, Tensor)",
-      [](const at::Tensor& a, const at::Tensor& b, at::IntArrayRef shape, const OptionalTensor& weight,
-         const OptionalTensor& bias, double eps, bool keep_sum, bool in_place, double scale, int64_t zero_point) {
-        return add_layer_norm(a, b, shape, weight, bias, eps, keep_sum, in_place,
-                              checked("ipex::add_layer_norm", {scale, zero_point}));
-      });
-  m.def("layer_norm(Tensor x, int[] normalized_shape, Tensor? weight, Tensor? bias, float eps) -> Tensor",
-        [](const at::Tensor& x, at::IntArrayRef shape, const OptionalTensor& weight, const OptionalTensor& bias,
-           double eps) { return layer_norm(x, shape, weight, bias, eps, std::nullopt); });
-  m.def(
-      "layer_norm.bytes(Tensor x, int[] normalized_shape, Tensor? weight, Tensor? bias, float eps, float scale, "
-      "int zero_point) -> Tensor",
-      [](const at::Tensor& x, at::IntArrayRef shape, const OptionalTensor& weight, const OptionalTensor& bias,
-         double eps, double scale, int64_t zero_point) {
-        return layer_norm(x, shape, weight, bias, eps, checked("ipex::layer_norm", {scale, zero_point}));
-      });
+  const std::string norm = "int[] normalized_shape, Tensor? weight, Tensor? bias, float eps";
+  const std::string sum = "Tensor a, Tensor b, " + norm + ", bool keep_sum, bool in_place";
+  const std::string moved = ", __torch__.torch.classes.ipex.RowMoves moves, int[] numbers";
+  define(m, "ipex::layer_norm", "Tensor x, " + norm, layer_norm_op);
+  define(m, "ipex::layer_norm_to_rows", "Tensor x, " + norm + moved, layer_norm_to_rows);
+  define(m, "ipex::layer_norm_of_rows", "Tensor x, " + norm + moved, layer_norm_of_rows);
+  define(m, "ipex::add_layer_norm", sum, add_layer_norm_op, "=False");
+  define(m, "ipex::add_layer_norm_to_rows", sum + moved, add_layer_norm_to_rows);
+  define(m, "ipex::add_layer_norm_of_rows", sum + moved, add_layer_norm_of_rows);
   m.def("rms_norm(Tensor x, Tensor? weight, float? eps, ScalarType? dtype, int[]? normalized_shape) -> Tensor",
         rms_norm);
 }

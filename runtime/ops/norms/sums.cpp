@@ -81,7 +81,8 @@ at::Tensor var(const at::Tensor& x, at::IntArrayRef dim, const Correction& corre
 
 at::Tensor std_of(const at::Tensor& x, at::IntArrayRef dim, const Correction& correction, bool keepdim) {
   const char* reason = nullptr;
-  if (at::Tensor y = variance(x, dim, correction.value_or(1).toDouble(), keepdim, reason); y.defined()) return y.sqrt_();
+  if (at::Tensor y = variance(x, dim, correction.value_or(1).toDouble(), keepdim, reason); y.defined())
+    return y.sqrt_();
   RECORD_FUNCTION(c10::str("ipex::std in aten: ", reason), {});
   return at::std(x, dim, correction, keepdim);
 }

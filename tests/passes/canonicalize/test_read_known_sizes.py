@@ -59,6 +59,65 @@ def test_leaves_others(lines):
     assert_unchanged(NAME, ir(*lines), reason=None)
 
 
+NORM = (
+    "%shape : int[] = prim::Constant[value=[7]]()",
+    "%eps : float = prim::Constant[value=1e-05]()",
+    "%none : NoneType = prim::Constant()",
+    "%no : bool = prim::Constant[value=0]()",
+    "%z : Tensor = aten::layer_norm({}, %shape, %none, %none, %eps, %no)",
+)
+
+
+def normed(of: str, dimension: str, *before: str) -> str:
+    norm = (*NORM[:-1], NORM[-1].format(of))
+    return ir(*before, *norm, f"%s : int = aten::size(%z, {dimension})", sizes="%n, %m1, %i")
+
+
+def test_fires_for_what_gives_the_last_dimension():
+    assert "value=7" in assert_rewrites(NAME, normed("%x", "%m1")).graph
+    given = shaped("reshape")
+    assert "value=7" in assert_rewrites(NAME, normed("%y", "%n2", given)).graph
+    steps = ("%a : Tensor = aten::relu(%y)", "%p : Tensor = aten::add(%a, %y, %n1)")
+    assert "value=7" in assert_rewrites(NAME, normed("%p", "%n2", given, *steps)).graph
+    joined = ("%l : Tensor[] = prim::ListConstruct(%y, %x)", "%j : Tensor = aten::cat(%l, %n0)")
+    assert "value=7" in assert_rewrites(NAME, normed("%j", "%n2", given, *joined)).graph
+
+
+def test_leaves_a_dimension_that_may_not_be_the_last():
+    assert_unchanged(NAME, normed("%x", "%n2"), reason=None)
+    given = shaped("reshape")
+    assert_unchanged(NAME, normed("%y", "%n1", given), reason=None)
+    assert_unchanged(NAME, normed("%p", "%n2", given, "%p : Tensor = aten::add(%x, %y, %n1)"), reason=None)
+    flat = ("%f : Tensor = aten::reshape(%x, %one)", "%l : Tensor[] = prim::ListConstruct(%f, %y)")
+    one = "%one : int[] = prim::ListConstruct(%m1)"
+    joined = (given, one, *flat, "%j : Tensor = aten::cat(%l, %n0)")
+    assert_unchanged(NAME, normed("%j", "%n0", *joined), reason=None)
+
+
+class Heads(nn.Module):
+    """As in Swin: the scale is computed from the number of channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(3, 12), nn.LayerNorm(12), nn.Linear(12, 36)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(torch.nn.functional.dropout(self.first(x.permute(0, 2, 1)), 0.1, False))
+        batch, length, channels = x.shape
+        query, key, value = self.last(x).reshape(batch, length, 3, 2, channels // 2).permute(2, 0, 3, 1, 4).unbind(0)
+        query = query * (channels // 2) ** -0.5
+        x = (query.matmul(key.transpose(-2, -1)).softmax(-1) @ value).transpose(1, 2).reshape(batch, length, channels)
+        return torch.cat((x, x), -1).reshape(batch, -1)
+
+
+def test_heads_are_counted_when_the_model_is_optimised():
+    optimized = check_against_eager(Heads(), torch.randn(2, 3, 5), also=(torch.randn(1, 3, 9),))
+    found = kinds(optimized)
+    assert found["aten::mul"] == found["aten::pow"] == 0
+    module = torch.jit.trace(Heads().eval(), torch.randn(2, 3, 5))
+    assert kinds(ipex.jit_optimize(module, disable=[NAME]))["aten::mul"] == 1
+
+
 def test_leaves_numbers_that_may_be_negative():
     asks = "%s : int = aten::size(%y, %n0)"
     assert_unchanged(NAME, ir(shaped("reshape"), asks, sizes="%i, %n7"), reason=None)

@@ -44,12 +44,20 @@ def test_fires():
         ((PAD, VIEW, SUM), "%s, %y"),
         ((PAD, VIEW, SUM, "%w : Tensor = aten::relu_(%v)"), "%s"),
         ((PAD, VIEW, "%w : Tensor = aten::relu_(%x)", SUM), "%s"),
-        ((PAD, VIEW, SUM, "%l : Tensor[] = prim::ListConstruct(%y)", "%z : Tensor = aten::cat(%l, %one)"), "%s, %z"),
+        (
+            (PAD, VIEW, SUM, "%l : Tensor[] = prim::ListConstruct(%y)", "%z : Tensor[] = aten::broadcast_tensors(%l)"),
+            "%s, %z",
+        ),
     ],
 )
 def test_a_result_that_others_can_tell_stays_one(lines, returns):
     result = assert_rewrites(NAME, ir(*lines, returns=returns))
     assert not may_be_input(result.graph)
+
+
+def test_what_is_joined_is_copied_anyway():
+    lines = ("%l : Tensor[] = prim::ListConstruct(%y, %x)", "%z : Tensor = aten::cat(%l, %one)")
+    assert may_be_input(assert_rewrites(NAME, ir(PAD, *lines, returns="%z")).graph)
 
 
 def test_declines_other_numbers():

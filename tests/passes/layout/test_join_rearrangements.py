@@ -86,6 +86,17 @@ def test_declines_what_is_overwritten():
     assert_unchanged(NAME, ir(*lines, write, UNSEEN.format("c"), returns="%y, %e"), reason="something is overwritten")
 
 
+def test_writes_that_are_over_are_seen_by_all_steps():
+    made = "%m : Tensor = aten::exp(%x)"
+    write = ("%p : Tensor = aten::slice(%m, %zero, %one, %two, %one)", "%e : Tensor = aten::relu_(%p)")
+    steps = (RESHAPE.replace("%x", "%m"), PERMUTE, FLATTEN)
+    assert assert_rewrites(NAME, ir(made, *write, *steps, UNSEEN.format("c"))).count("ipex::rearrange") == 1
+    between = (made, steps[0], *write, *steps[1:], UNSEEN.format("c"))
+    assert_unchanged(NAME, ir(*between), reason="something is overwritten")
+    result = "%e : Tensor = aten::relu_(%c)"
+    assert_unchanged(NAME, ir(made, *write, *steps, result, UNSEEN.format("e")), reason=None)
+
+
 @pytest.mark.parametrize("line", ["aten::contiguous(%b, %two)", "ipex::restore_layout(%b, %true)"])
 def test_declines_a_layout_that_is_not_contiguous(line):
     lines = (PERMUTE.replace("%a", "%x"), f"%c : Tensor = {line}", UNSEEN.format("c"))

@@ -55,6 +55,8 @@ def test_nothing_is_padded():
     copy = pad(x, [0, 0], "constant", None, False)
     assert torch.equal(copy, x)
     assert copy.data_ptr() != x.data_ptr()
+    image = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    assert pad(image, [0, 0], "constant", None, True) is image
     turned = pad(x.transpose(0, 1), [0, 0], "constant", None, True)
     assert turned.stride() == torch.nn.functional.pad(x.transpose(0, 1), [0, 0]).stride()
 
