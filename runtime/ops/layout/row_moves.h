@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "threads/fork_safe_mutex.h"
+
 namespace ipex::runtime {
 
 struct RowMap {
@@ -44,7 +46,7 @@ class RowMoves : public torch::CustomClassHolder {
 
   std::vector<std::string> steps_;
   std::vector<int64_t> counts_;
-  mutable std::mutex mutex_;
+  mutable ForkSafeMutex mutex_;
   mutable std::vector<Entry> entries_;  // the newest first
 };
 

@@ -11,10 +11,12 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <iterator>
 #include <mutex>
 #include <vector>
 
 #include "memory/result_memory.h"
+#include "threads/fork_safe_mutex.h"
 
 namespace ipex::runtime {
 namespace {
@@ -55,14 +57,16 @@ class ShapeMemo : public torch::CustomClassHolder {
       made.values.push_back(outside_of_regions(value));
       if (!made.values.back().defined()) return;
     }
+    std::vector<Entry> dropped;  // freed when the mutex is
     const std::lock_guard guard(mutex_);
     if (find(sizes) != entries_.end()) return;  // another thread was here
     entries_.insert(entries_.begin(), std::move(made));
     size_t bytes = 0;
-    const auto over = std::find_if(entries_.begin(), entries_.end(),
-                                   [&](const Entry& entry) { return (bytes += bytes_of(entry.values)) > most_bytes; });
+    auto over = std::find_if(entries_.begin(), entries_.end(),
+                             [&](const Entry& entry) { return (bytes += bytes_of(entry.values)) > most_bytes; });
+    if (over == entries_.end() && entries_.size() > most_shapes) --over;
+    dropped.assign(std::make_move_iterator(over), std::make_move_iterator(entries_.end()));
     entries_.erase(over, entries_.end());
-    if (entries_.size() > most_shapes) entries_.pop_back();
   }
 
   size_t shapes() const {
@@ -89,7 +93,7 @@ class ShapeMemo : public torch::CustomClassHolder {
     });
   }
 
-  mutable std::mutex mutex_;
+  mutable ForkSafeMutex mutex_;
   std::vector<Entry> entries_;  // the newest first
 };
 
