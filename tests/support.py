@@ -156,13 +156,14 @@ def assert_round_trip(optimized: torch.jit.ScriptModule, folder: Path, *inputs: 
 
 
 def contexts(optimized: torch.jit.ScriptModule) -> list[Any]:
-    """The packed ops of this module, in the order of the graph."""
+    """The packed ops of this module, in the order of the graph: what holds weights."""
     found: list[Any] = []
     for i in itertools.count():
         packed = getattr(optimized, f"packed_{i}", None)
         if packed is None:
             return found
-        found += packed.layers() if hasattr(packed, "layers") else [packed]
+        layers = packed.layers() if hasattr(packed, "layers") else [packed]
+        found += [layer for layer in layers if hasattr(layer, "fallback_reasons")]
 
 
 def packed_post_ops(optimized: torch.jit.ScriptModule) -> list[list[str]]:
