@@ -17,14 +17,6 @@ int64_t rank_that_has(const Value* dim) {
   return !number ? 0 : *number < 0 ? -*number : *number + 1;
 }
 
-// 0 where the list is not known.
-int64_t length_of(Value* sizes) {
-  const auto constant = torch::jit::toIValue(sizes);
-  if (constant && constant->isIntList()) return static_cast<int64_t>(constant->toIntVector().size());
-  const auto elements = sizes_in(sizes);
-  return elements ? static_cast<int64_t>(elements->size()) : 0;
-}
-
 int64_t least_rank(const Value* value, int steps) {
   if (const auto constant = torch::jit::toIValue(value)) return constant->isTensor() ? constant->toTensor().dim() : 0;
   const Node* node = value->node();
@@ -39,8 +31,8 @@ int64_t least_rank(const Value* value, int steps) {
                                      OpName("aten::div.Tensor"), OpName("aten::maximum"),    OpName("aten::minimum")};
   static const OpName slice("aten::slice.Tensor"), select("aten::select.int"), unsqueeze("aten::unsqueeze"),
       transpose("aten::transpose.int");
-  if (is_of_any(sized, node)) return length_of(node->input(1));
-  if (is_of_any(made, node)) return length_of(node->input(0));
+  if (is_of_any(sized, node)) return length_of(node->input(1)).value_or(0);
+  if (is_of_any(made, node)) return length_of(node->input(0)).value_or(0);
   if (is_of_any(broadcast, node)) return std::max(of_input(0), of_input(1));
   if (slice.is_of(node)) return std::max(of_input(0), rank_that_has(node->input(1)));
   if (select.is_of(node)) return std::max(of_input(0), rank_that_has(node->input(1))) - 1;

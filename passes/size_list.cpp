@@ -1,6 +1,9 @@
 #include "size_list.h"
 
+#include <torch/csrc/jit/ir/constants.h>
+
 #include <algorithm>
+#include <iterator>
 
 #include "constants.h"
 #include "graph_walk.h"
@@ -18,6 +21,13 @@ std::optional<std::vector<Value*>> sizes_in(Value* list) {
     return std::nullopt;
   }
   return node->inputs().vec();
+}
+
+std::optional<int64_t> length_of(const Value* list) {
+  const auto constant = torch::jit::toIValue(list);
+  if (constant && constant->isIntList()) return std::ssize(constant->toIntVector());
+  const auto sizes = sizes_in(const_cast<Value*>(list));
+  return sizes ? std::optional(std::ssize(*sizes)) : std::nullopt;
 }
 
 bool is_size(const Value* value) {

@@ -11,6 +11,9 @@ namespace ipex::passes {
 // The elements of a list that the graph makes and nobody changes. None for others, constants included.
 std::optional<std::vector<Value*>> sizes_in(Value* list);
 
+// How many numbers the list has: a constant, or one that the graph makes and nobody changes. None for others.
+std::optional<int64_t> length_of(const Value* list);
+
 // Whether the number can't be negative: a size, or a product or quotient of these.
 bool is_size(const Value* value);
 

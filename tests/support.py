@@ -155,6 +155,15 @@ def assert_round_trip(optimized: torch.jit.ScriptModule, folder: Path, *inputs: 
     return loaded
 
 
+def assert_same_error(ours: Callable[[], object], eager: Callable[[], object]) -> None:
+    """Both raise an error of one type, whose first line is the same."""
+    with pytest.raises((RuntimeError, IndexError)) as expected:
+        eager()
+    with pytest.raises(type(expected.value)) as actual:
+        ours()
+    assert str(actual.value).splitlines()[0] == str(expected.value).splitlines()[0]
+
+
 def contexts(optimized: torch.jit.ScriptModule) -> list[Any]:
     """The packed ops of this module, in the order of the graph: what holds weights."""
     found: list[Any] = []

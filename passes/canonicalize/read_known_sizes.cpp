@@ -44,12 +44,11 @@ class Ranks {
                                      OpName("aten::contiguous"),    OpName("aten::slice.Tensor"),
                                      OpName("aten::transpose.int"), OpName("aten::dropout")};
     const Node* node = value->node();
-    const auto is_of = [&](const OpName& name) { return name.is_of(node); };
     if (const auto constant = toIValue(value)) {
       return constant->isTensor() ? std::optional(constant->toTensor().dim()) : std::nullopt;
     }
-    if (std::any_of(std::begin(by_numbers), std::end(by_numbers), is_of)) return count_of(node->input(1));
-    if (has_trait(node, trait::elementwise) || std::any_of(std::begin(keepers), std::end(keepers), is_of)) {
+    if (is_of_any(by_numbers, node)) return length_of(node->input(1));
+    if (has_trait(node, trait::elementwise) || is_of_any(keepers, node)) {
       return of(node->input(0));
     }
     if (has_trait(node, trait::joins) && node->input(0)->node()->kind() == c10::prim::ListConstruct) {
@@ -61,12 +60,6 @@ class Ranks {
     if (!has_trait(node, trait::promotes) || !has_tensor_type(node->input(1))) return std::nullopt;
     const auto a = of(node->input(0)), b = of(node->input(1));
     return a && b ? std::optional(std::max(*a, *b)) : std::nullopt;
-  }
-
-  static std::optional<int64_t> count_of(const Value* list) {
-    if (const auto constant = toIValue(list)) return std::ssize(constant->toIntVector());
-    const auto sizes = sizes_in(const_cast<Value*>(list));
-    return sizes ? std::optional(std::ssize(*sizes)) : std::nullopt;
   }
 
   std::unordered_map<const Value*, std::optional<int64_t>> known_;

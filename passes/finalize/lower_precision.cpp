@@ -10,8 +10,8 @@
 // What lies between two of them stays float32; fold_casts then removes the pairs of casts between neighbours. The bias
 // stays float32: it is added before the sum is rounded. Runs late, so that batch_norm and constants are folded in float32,
 // and weights are rounded once.
-// Declines a weight that overflows in that dtype, and transposed convolutions of groups, and reports the ops that compute in float32 only. Throws when an op was
-// packed by an earlier optimisation.
+// Declines a weight that overflows in that dtype, and transposed convolutions of groups, and reports the ops that compute in
+// float32 only. Throws when an op was packed by an earlier optimisation.
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/ir/constants.h>
 

@@ -1,4 +1,5 @@
-// rewrite_sums: sums, variances, largest elements and Euclidean norms over some dimensions are computed in vectors of what lies innermost, in any layout.
+// rewrite_sums: sums, variances, largest elements and Euclidean norms over some dimensions are computed in vectors of what
+// lies innermost, in any layout.
 //
 //   before   %y = aten::sum(%x, %dim, %keepdim, %dtype)
 //   after    %y = ipex::sum(%x, %dim, %keepdim)

@@ -80,10 +80,7 @@ bool may_end_in(Value* sizes, std::optional<int64_t> width) {
 std::optional<int64_t> rank_after(Node* node) {
   const auto step = read_step(node);
   if (!step || (step->name != "reshape" && step->name != "permute")) return std::nullopt;
-  Value* list = step->arguments[0].value;
-  if (const auto known = constant_numbers(list)) return std::ssize(*known);
-  const auto values = sizes_in(list);
-  return values ? std::optional(std::ssize(*values)) : std::nullopt;
+  return length_of(step->arguments[0].value);
 }
 
 // Whether a transpose of these dimensions leaves the last one where it is. Two dimensions in front leave a third, as a rule.

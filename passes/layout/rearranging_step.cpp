@@ -7,6 +7,7 @@
 
 #include "constants.h"
 #include "ops/op_table.h"
+#include "size_list.h"
 
 namespace ipex::passes {
 namespace {
@@ -67,17 +68,11 @@ bool pads_with_zeros(const Node* node) {
   return is_constant && (node->input(3)->mustBeNone() || number(node->input(3)) == 0);
 }
 
-std::optional<size_t> count_of(const Value* list) {
-  if (list->node()->kind() == c10::prim::ListConstruct) return list->node()->inputs().size();
-  const auto constant = toIValue(list);
-  return constant && constant->isIntList() ? std::optional(constant->toIntVector().size()) : std::nullopt;
-}
-
 // aten::roll by a shift for each of some dimensions. Without dimensions it rolls all elements as one row.
 bool rolls_dimensions(const Node* node) {
   static const OpName roll("aten::roll");
   if (!roll.is_of(node)) return false;
-  const auto shifts = count_of(node->input(1)), dimensions = count_of(node->input(2));
+  const auto shifts = length_of(node->input(1)), dimensions = length_of(node->input(2));
   return shifts && shifts == dimensions && *shifts > 0;
 }
 

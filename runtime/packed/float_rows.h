@@ -10,6 +10,8 @@
 
 namespace ipex::runtime {
 
+constexpr bool is_half(at::ScalarType dtype) { return dtype == at::kBFloat16 || dtype == at::kHalf; }
+
 // Of a plain CPU tensor of float32, bfloat16 or float16.
 bool has_float_rows(const at::Tensor& tensor);
 

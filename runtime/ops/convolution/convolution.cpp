@@ -367,25 +367,7 @@ Tensor ConvolutionContext::run_depthwise(const Tensor& input, const std::vector<
   const FusedPostOps fused = fuse_into_result(input, operands, eager_layout, KernelSteps::applies);
   const Tensor image = kernel_view(input), result = allocate(image), weight = depthwise_weight();
   KernelSteps::Room room;
-  convolve({.image = image.const_data_ptr<float>(),
-            .images = image.size(0),
-            .height = image.size(2),
-            .width = image.size(3),
-            .image_channels = image.size(1),
-            .expand = std::nullopt,
-            .channels = image.size(1),
-            .weights = weight.const_data_ptr<float>(),
-            .window_height = weight.size(0),
-            .window_width = weight.size(1),
-            .stride_down = geometry_.stride[0],
-            .stride = geometry_.stride[1],
-            .padding_top = geometry_.begin[0],
-            .padding_left = geometry_.begin[1],
-            .steps = steps_.of_call(fused, bias(), output_channels(), room),
-            .project = std::nullopt,
-            .result = result.mutable_data_ptr<float>(),
-            .result_height = result.size(2),
-            .result_width = result.size(3)});
+  convolve(strips(image, weight, steps_.of_call(fused, bias(), output_channels(), room), result));
   done = fused.count;
   return user_view(result, input, eager_layout);
 }
@@ -446,6 +428,29 @@ bool ConvolutionContext::gains_by_depthwise_kernel() const {
   const int64_t height = weight_sizes()[2], width = weight_sizes()[3];
   return is_depthwise() && has_unrolled_windows() && height * width >= least_products &&
          (width >= wide_window || input_channels() >= least_channels_for_narrow_ones);
+}
+
+ConvolutionStrips ConvolutionContext::strips(const Tensor& image, const Tensor& weight, const ElementwiseSteps& steps,
+                                             const Tensor& result) const {
+  return {.image = image.const_data_ptr<float>(),
+          .images = image.size(0),
+          .height = image.size(2),
+          .width = image.size(3),
+          .image_channels = image.size(1),
+          .expand = std::nullopt,
+          .channels = input_channels(),
+          .weights = weight.const_data_ptr<float>(),
+          .window_height = weight.size(0),
+          .window_width = weight.size(1),
+          .stride_down = geometry_.stride[0],
+          .stride = geometry_.stride[1],
+          .padding_top = geometry_.begin[0],
+          .padding_left = geometry_.begin[1],
+          .steps = steps,
+          .project = std::nullopt,
+          .result = result.mutable_data_ptr<float>(),
+          .result_height = result.size(2),
+          .result_width = result.size(3)};
 }
 
 Tensor ConvolutionContext::depthwise_weight() const {

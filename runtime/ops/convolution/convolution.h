@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ops/convolution/convolution_geometry.h"
+#include "ops/convolution/convolution_strips.h"
 #include "ops/convolution/winograd.h"
 #include "ops/product/bf16_weight.h"
 #include "packed/kernel_steps.h"
@@ -22,7 +23,6 @@ class ConvolutionContext final : public PackedOp {
   State state() const;
   static c10::intrusive_ptr<ConvolutionContext> load(const State& state);
 
-  const ConvolutionGeometry& geometry() const { return geometry_; }
   int64_t output_channels() const { return geometry_.output_channels(weight_sizes()); }
   int64_t input_channels() const { return geometry_.input_channels(weight_sizes()); }
 
@@ -38,6 +38,9 @@ class ConvolutionContext final : public PackedOp {
   bool is_depthwise() const;
   bool has_unrolled_windows() const;
   at::Tensor depthwise_weight() const;
+  // The same as work on an image, without layers around it. `weight` is depthwise_weight(), which has to live as long.
+  ConvolutionStrips strips(const at::Tensor& image, const at::Tensor& weight, const ElementwiseSteps& steps,
+                           const at::Tensor& result) const;
   bool is_brgemm_at_fault(const at::Tensor& input) const {
     return geometry_.is_brgemm_at_fault(batched(input).sizes(), weight_sizes());
   }

@@ -139,28 +139,12 @@ class ConvolutionChainContext final : public Chain<ConvolutionContext> {
     const auto layer_of = [](const ConvolutionContext* layer, const ConvolutionContext::KernelCall& call) {
       return layer ? std::optional(PixelLayer{*layer->panels_for_pixels(), call.steps}) : std::nullopt;
     };
-    const ConvolutionGeometry& windows = depthwise->geometry();
     const at::Tensor weight = depthwise->depthwise_weight();
     const at::Tensor result = empty_result(sizes, input.options().memory_format(at::MemoryFormat::ChannelsLast));
-    convolve(ConvolutionStrips{.image = input.const_data_ptr<float>(),
-                               .images = input.size(0),
-                               .height = input.size(2),
-                               .width = input.size(3),
-                               .image_channels = input.size(1),
-                               .expand = layer_of(expand, first),
-                               .channels = expanded.size(1),
-                               .weights = weight.const_data_ptr<float>(),
-                               .window_height = weight.size(0),
-                               .window_width = weight.size(1),
-                               .stride_down = windows.stride[0],
-                               .stride = windows.stride[1],
-                               .padding_top = windows.begin[0],
-                               .padding_left = windows.begin[1],
-                               .steps = middle.steps,
-                               .project = layer_of(project, last),
-                               .result = result.mutable_data_ptr<float>(),
-                               .result_height = result.size(2),
-                               .result_width = result.size(3)});
+    ConvolutionStrips strips = depthwise->strips(input, weight, middle.steps, result);
+    strips.expand = layer_of(expand, first);
+    strips.project = layer_of(project, last);
+    convolve(strips);
     return result;
   }
 

@@ -34,9 +34,6 @@ namespace {
 using at::IntArrayRef;
 using at::Tensor;
 
-// A server sees few shapes in turn, and many never come again.
-constexpr size_t most_shapes = 4;
-
 // The numbers of rows where the steps leave them. Steps are taken on a tensor without the last dimension, which is `width` elements.
 class NumberedRows {
  public:
@@ -216,24 +213,10 @@ std::shared_ptr<const RowMap> RowMoves::map(IntArrayRef sizes, IntArrayRef numbe
   TORCH_CHECK(std::accumulate(counts_.begin(), counts_.end(), int64_t{0}) == std::ssize(numbers),
               "ipex::move_rows: expected ", counts_, " numbers for its steps, got ", numbers.size(),
               ". The model file is damaged: save it again.");
-  const auto find = [&] {
-    return std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
-      return IntArrayRef(entry.sizes) == sizes && IntArrayRef(entry.numbers) == numbers;
-    });
-  };
-  {
-    const std::lock_guard guard(mutex_);
-    const auto found = find();
-    if (found != entries_.end()) return found->map;
-  }
-  auto made = compute(*this, sizes, numbers);
-  const auto map = made ? std::make_shared<const RowMap>(std::move(*made)) : nullptr;
-  const std::lock_guard guard(mutex_);
-  if (find() == entries_.end()) {  // else another thread was here
-    entries_.insert(entries_.begin(), {sizes.vec(), numbers.vec(), map});
-    if (entries_.size() > most_shapes) entries_.pop_back();
-  }
-  return map;
+  at::DimVector key(sizes);
+  key.append(numbers.begin(), numbers.end());
+  const auto found = maps_.get(key, [&] { return compute(*this, sizes, numbers); });
+  return *found ? std::shared_ptr<const RowMap>(found, &**found) : nullptr;
 }
 
 Tensor RowMoves::step_by_step(const Tensor& x, IntArrayRef numbers) const {

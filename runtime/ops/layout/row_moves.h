@@ -8,12 +8,12 @@
 #include <torch/custom_class.h>
 
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "threads/fork_safe_mutex.h"
+#include "onednn/lru_cache.h"
 
 namespace ipex::runtime {
 
@@ -39,15 +39,13 @@ class RowMoves : public torch::CustomClassHolder {
   const std::vector<int64_t>& counts() const { return counts_; }
 
  private:
-  struct Entry {
-    std::vector<int64_t> sizes, numbers;
-    std::shared_ptr<const RowMap> map;
-  };
+  // A server sees few shapes in turn, and many never come again.
+  static constexpr size_t most_shapes = 4;
 
   std::vector<std::string> steps_;
   std::vector<int64_t> counts_;
-  mutable ForkSafeMutex mutex_;
-  mutable std::vector<Entry> entries_;  // the newest first
+  // By sizes, and the numbers behind them. Empty where there is no map.
+  mutable LruCache<at::DimVector, std::optional<RowMap>> maps_{most_shapes};
 };
 
 // The moves of one call. Nothing is moved where there are none.

@@ -113,8 +113,6 @@ at::Tensor rounded(const at::Tensor& y, const std::optional<Affine>& affine) {
   return affine ? quantize(y, *affine) : y;
 }
 
-bool is_half(at::ScalarType dtype) { return dtype == at::kBFloat16 || dtype == at::kHalf; }
-
 const char* reason_for_aten_of_any_layout(const at::Tensor& tensor) {
   if (!has_float_rows(tensor)) return "an operand is no CPU tensor of float32 or 16 bits";
   if (wants_gradient(tensor)) return "an operand requires a gradient";
