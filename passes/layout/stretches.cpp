@@ -4,7 +4,6 @@
 
 #include <map>
 #include <set>
-#include <unordered_set>
 
 #include "casts.h"
 #include "graph_walk.h"
@@ -219,17 +218,12 @@ Root Stretches::root_of_convolution(const Anchor& anchor) const {
   Root root = root_of(x, block);
   if (!root && overwritten_.contain(x)) return {};
   if (root.spatial_rank != rank) root = {x, rank};
-  // aten takes the layout of its first operand, which for these is the residual.
-  static const std::unordered_set<std::string> reversed{"radd", "rsub", "rmul", "rmaximum", "rminimum"};
-  const std::vector<std::string> post_ops = anchor.post_ops();
-  const bool residual_comes_first =
-      std::any_of(post_ops.begin(), post_ops.end(), [](const std::string& name) { return reversed.count(name) > 0; });
+  // One from outside may decide eager's layout: it comes first, or it is larger.
   const auto& operands = anchor.operands();
   const bool residuals_stay = std::all_of(operands.begin(), operands.end(), [&](const Value* operand) {
     return root_of(operand, block) == root || is_contiguous_constant(operand);
   });
-  if (residual_comes_first && !residuals_stay) return {};
-  return root;
+  return residuals_stay ? root : Root();
 }
 
 }  // namespace ipex::passes

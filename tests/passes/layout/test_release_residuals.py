@@ -1,5 +1,7 @@
 """keep_channels_last adds residuals from outside after a convolution that gives fewer channels than it reads."""
 
+import itertools
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -7,6 +9,8 @@ from torch import Tensor, nn
 
 import ipex
 from support import assert_round_trip, check_against_eager, kinds, packed_post_ops
+
+RELEASED = ["first", "second", "less", "less, first"]
 
 
 class Block(nn.Module):
@@ -22,6 +26,10 @@ class Block(nn.Module):
         y = self.narrow(F.gelu(self.widen(image)))
         if self.kind == "second":
             return y + image
+        if self.kind == "less":
+            return y - image
+        if self.kind == "less, first":
+            return image - y
         if self.kind == "and an operand":
             return image + y * x
         if self.kind == "unseen":
@@ -43,7 +51,7 @@ def images() -> list[Tensor]:
     ]
 
 
-@pytest.mark.parametrize("kind", ["first", "second", "and an operand", "unseen"])
+@pytest.mark.parametrize("kind", [*RELEASED, "and an operand", "unseen"])
 def test_matches_eager(tmp_path, kind):
     first, *others = images()
     if kind == "unseen":
@@ -52,15 +60,16 @@ def test_matches_eager(tmp_path, kind):
     assert_round_trip(optimized, tmp_path, first)
 
 
-def test_only_the_result_is_converted():
-    optimized = check_against_eager(Block("first"), images()[0])
+@pytest.mark.parametrize("kind", RELEASED)
+def test_only_the_result_is_converted(kind):
+    optimized = check_against_eager(Block(kind), images()[0])
     assert packed_post_ops(optimized) == [["gelu"], []]
-    assert kinds(optimized)["aten::add"] == 1
+    assert kinds(optimized)["aten::sub" if "less" in kind else "aten::add"] == 1
     assert kinds(optimized)["ipex::to_channels_last"] == 1
     assert kinds(optimized)["ipex::restore_layout"] == 1
 
 
-@pytest.mark.parametrize("kind", ["second", "and an operand", "unseen"])
+@pytest.mark.parametrize("kind", ["and an operand", "unseen"])
 def test_other_residuals_stay(kind):
     optimized = check_against_eager(Block(kind), images()[0])
     assert kinds(optimized)["aten::add"] == 0
@@ -76,3 +85,28 @@ def test_is_part_of_keep_channels_last():
     module = torch.jit.trace(Block("first").eval(), images()[0])
     optimized = ipex.jit_optimize(module, disable=["keep_channels_last"])
     assert packed_post_ops(optimized) == [["gelu"], ["radd"]]
+
+
+class Broadcast(nn.Module):
+    """A convolution that gives one column, or one channel, plus a larger operand of other strides."""
+
+    def __init__(self, layer: nn.Module, order: tuple[int, ...]) -> None:
+        super().__init__()
+        self.layer, self.order = layer, order
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.layer(x) + y.permute(self.order)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))), ids=str)
+@pytest.mark.parametrize("name", ["column", "channel", "batch"])
+def test_an_operand_that_is_larger_decides_the_strides(name, order):
+    layer = {
+        "column": nn.Conv2d(6, 6, 3, padding=(1, 0)),
+        "channel": nn.Conv2d(6, 1, 3, padding=1),
+        "batch": nn.Conv2d(6, 6, 3, padding=1),
+    }[name]
+    x = torch.randn(1 if name == "batch" else 2, 6, 5, 3)
+    sizes = (2, 6, 5, 3)
+    y = torch.randn([sizes[order.index(i)] for i in range(4)])
+    check_against_eager(Broadcast(layer, order), x, y, also=((x.contiguous(memory_format=torch.channels_last), y),))
