@@ -210,7 +210,17 @@ bool reshapes_in_place(const std::shared_ptr<Graph>& graph) {
 }
 
 bool must_be_a_tensor_of_its_own(const Value* value) {
-  return std::any_of(value->uses().begin(), value->uses().end(), [](const Use& use) {
+  // A list whose readers compute something else of all that it holds.
+  const auto is_joined = [](const Node* list) {
+    if (list->kind() != c10::prim::ListConstruct) return false;
+    const auto& uses = list->output()->uses();
+    return std::all_of(uses.begin(), uses.end(), [](const Use& use) {
+      const Op* op = op_of(use.user);
+      return op && op->has(trait::joins) && op->memory == Memory::fresh;
+    });
+  };
+  return std::any_of(value->uses().begin(), value->uses().end(), [&](const Use& use) {
+    if (is_joined(use.user)) return false;
     const Op* op = op_of(use.user);
     if (!op || op->has(trait::carries) || op->writes == Writes::shape) return true;
     // As itself it may meet any of these further on.

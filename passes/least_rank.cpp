@@ -30,12 +30,21 @@ int64_t least_rank(const Value* value, int steps) {
   static const OpName broadcast[] = {OpName("aten::add.Tensor"), OpName("aten::sub.Tensor"), OpName("aten::mul.Tensor"),
                                      OpName("aten::div.Tensor"), OpName("aten::maximum"),    OpName("aten::minimum")};
   static const OpName slice("aten::slice.Tensor"), select("aten::select.int"), unsqueeze("aten::unsqueeze"),
-      transpose("aten::transpose.int");
+      transpose("aten::transpose.int"), unbind("aten::unbind.int");
+  static const OpName cuts[] = {OpName("aten::split.Tensor"), OpName("aten::split_with_sizes"), OpName("aten::chunk")};
   if (is_of_any(sized, node)) return length_of(node->input(1)).value_or(0);
   if (is_of_any(made, node)) return length_of(node->input(0)).value_or(0);
   if (is_of_any(broadcast, node)) return std::max(of_input(0), of_input(1));
   if (slice.is_of(node)) return std::max(of_input(0), rank_that_has(node->input(1)));
   if (select.is_of(node)) return std::max(of_input(0), rank_that_has(node->input(1))) - 1;
+  if (node->kind() == c10::prim::ListUnpack) {
+    const Node* list = node->input()->node();
+    const auto of_whole = [&](const Value* dim) {
+      return std::max(least_rank(list->input(0), steps - 1), rank_that_has(dim));
+    };
+    if (unbind.is_of(list)) return of_whole(list->input(1)) - 1;
+    return is_of_any(cuts, list) ? of_whole(list->input(2)) : 0;
+  }
   if (unsqueeze.is_of(node)) return std::max(of_input(0) + 1, rank_that_has(node->input(1)));
   if (transpose.is_of(node)) {
     return std::max({of_input(0), rank_that_has(node->input(1)), rank_that_has(node->input(2))});

@@ -9,6 +9,21 @@
 #include "graph_walk.h"
 
 namespace ipex::passes {
+namespace {
+
+bool is_given_sizes(const Node* node) {
+  static const OpName by_sizes[] = {OpName("aten::reshape"), OpName("aten::view."), OpName("aten::expand")};
+  return is_of_any(by_sizes, node);
+}
+
+// How many dimensions a value has that was reshaped or permuted.
+std::optional<int64_t> given_rank(const Value* value) {
+  while (value->node()->kind() == c10::aten::transpose) value = value->node()->input(0);
+  const Node* node = value->node();
+  return is_given_sizes(node) || node->kind() == c10::aten::permute ? length_of(node->input(1)) : std::nullopt;
+}
+
+}  // namespace
 
 std::optional<std::vector<Value*>> sizes_in(Value* list) {
   Node* node = list->node();
@@ -36,6 +51,31 @@ bool is_size(const Value* value) {
   if (node->kind() == c10::aten::size) return true;
   const bool is_of_sizes = node->kind() == c10::aten::mul || node->kind() == c10::aten::floordiv;
   return is_of_sizes && node->inputs().size() == 2 && is_size(node->input(0)) && is_size(node->input(1));
+}
+
+Value* given_size(Value* value, int64_t d) {
+  const auto rank = given_rank(value);
+  if (!rank) return nullptr;
+  const auto from_front = [&](int64_t dim) { return dim < 0 ? dim + *rank : dim; };
+  for (d = from_front(d); d >= 0 && d < *rank; value = value->node()->input(0)) {
+    Node* node = value->node();
+    if (is_given_sizes(node)) {
+      const auto sizes = sizes_in(node->input(1));
+      if (!sizes || std::ssize(*sizes) != *rank) return nullptr;
+      Value* size = sizes->at(static_cast<size_t>(d));
+      return is_size(size) ? size : nullptr;
+    }
+    if (node->kind() == c10::aten::transpose) {
+      const auto a = constant_integer(node->input(1)), b = constant_integer(node->input(2));
+      if (!a || !b) return nullptr;
+      d = d == from_front(*a) ? from_front(*b) : d == from_front(*b) ? from_front(*a) : d;
+      continue;
+    }
+    const auto order = node->kind() == c10::aten::permute ? torch::jit::toIValue(node->input(1)) : std::nullopt;
+    if (!order || std::ssize(order->toIntVector()) != *rank) return nullptr;
+    d = from_front(order->toIntVector()[static_cast<size_t>(d)]);
+  }
+  return nullptr;
 }
 
 }  // namespace ipex::passes

@@ -17,4 +17,8 @@ std::optional<int64_t> length_of(const Value* list);
 // Whether the number can't be negative: a size, or a product or quotient of these.
 bool is_size(const Value* value);
 
+// Where the size of dimension `d`, from either end, was given: in a reshape, whose result was permuted perhaps. Null where it
+// was not. Nothing may change shapes in place.
+Value* given_size(Value* value, int64_t d);
+
 }  // namespace ipex::passes

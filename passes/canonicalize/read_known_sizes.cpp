@@ -79,38 +79,6 @@ std::optional<int64_t> last_size(const Value* value) {
   return is_matrix ? std::optional(weight->toTensor().size(0)) : std::nullopt;
 }
 
-// Where the size of dimension `d` of `value` was given. Null where it was not.
-Value* given_size(Value* value, int64_t d) {
-  static const OpName by_sizes[] = {OpName("aten::reshape"), OpName("aten::view."), OpName("aten::expand")};
-  for (std::optional<int64_t> rank;;) {
-    Node* node = value->node();
-    if (is_of_any(by_sizes, node)) {
-      const auto sizes = sizes_in(node->input(1));
-      const auto count = sizes ? static_cast<int64_t>(sizes->size()) : 0;
-      if (d < 0) d += count;
-      if (d < 0 || d >= count || (rank && *rank != count)) return nullptr;
-      Value* size = sizes->at(static_cast<size_t>(d));
-      return is_size(size) ? size : nullptr;
-    }
-    if (node->kind() == c10::aten::transpose) {
-      const auto a = constant_integer(node->input(1)), b = constant_integer(node->input(2));
-      const bool count_alike = a && b && (*a < 0) == (*b < 0) && (*a < 0) == (d < 0);
-      if (!count_alike) return nullptr;
-      d = d == *a ? *b : d == *b ? *a : d;
-      value = node->input(0);
-      continue;
-    }
-    const auto order = node->kind() == c10::aten::permute ? toIValue(node->input(1)) : std::nullopt;
-    if (!order) return nullptr;
-    const std::vector<int64_t> dims = order->toIntVector();
-    rank = static_cast<int64_t>(dims.size());
-    if (d < 0) d += *rank;
-    if (d < 0 || d >= *rank) return nullptr;
-    d = dims[static_cast<size_t>(d)];
-    value = node->input(0);
-  }
-}
-
 bool run(Context& context) {
   std::optional<bool> reshapes;
   bool changed = false;

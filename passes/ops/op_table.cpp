@@ -356,7 +356,7 @@ std::vector<Op> rows() {
   table.ops("ipex::avg_pool3d", fresh, keeps_contiguous);
   table.ops("ipex::avg_pool1d", fresh);
   table.ops("ipex::upsample_nearest2d ipex::upsample_bilinear2d ipex::upsample_bicubic2d", fresh, any_layout);
-  table.ops("ipex::rotary ipex::rotary.partial", fresh);
+  table.ops("ipex::rotary ipex::rotary.partial ipex::rotary.behind", fresh);
   table.ops("ipex::sampled_sum", fresh, hides_strides);
   table.ops("ipex::adaptive_avg_pool2d", fresh, keeps_dtype | any_layout);
   table.ops("ipex::mean", fresh, keeps_dtype | any_layout | hides_strides);

@@ -170,9 +170,15 @@ def rotary(p: Program, v: Value) -> Value | None:
             f"torch.cat((-{x}[..., {half}:], {x}[..., :{half}]), dim=-1)",
             f"torch.cat((-{x}.chunk(2, -1)[1], {x}.chunk(2, -1)[0]), dim=-1)",
             f"torch.stack((-{x}[..., 1::2], {x}[..., ::2]), dim=-1).flatten(-2)",
+            f"torch.stack((-{x}[..., 1::2], {x}[..., ::2]), dim=-1).reshape({x}.shape)",
         )
     )
     y = f"{x} * torch.sigmoid({x}) + {exchanged} * torch.tanh({x})"
+    if turned == width and len(v.shape) > 2 and v.shape[1] > 1 and p.choose.chance(40):
+        # The first rows are left as they are.
+        kept = p.choose.integer(0, v.shape[1] - 1)
+        y = f"({y.replace(v.name, f'{v.name}[:, {kept}:]')}){p.choose.pick(('', '.float()'))}"
+        return p.let(f"torch.cat(({v.name}[:, :{kept}], {y}), dim=1)", v.shape)
     return p.let(y if turned == width else f"torch.cat(({y}, {v.name}[..., {turned}:]), dim=-1)", v.shape)
 
 

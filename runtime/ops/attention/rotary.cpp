@@ -6,6 +6,8 @@
 //     form "pairs":   r = stack([-x[1::2], x[::2]], -1).flatten(-2)
 //   ipex::rotary.partial(x, cos, sin, form, dim, half, turned, cut) -> y = cat([rotary(x[:turned], ..), x[turned:]], -1)
 //     where x is cut along the dimension `cut`
+//   ipex::rotary.behind(x, cos, sin, form, dim, half, kept, cut, dtype) -> y = cat([x[:kept], rotary(x[kept:], ..)], cut)
+//     where x is cut along the dimension `cut`, and what was turned is cast to `dtype`, if that is given
 //
 // The kernels take float32, bfloat16 and float16, cos and sin that are broadcast to x, and two halves of one size. Numbers of
 // 16 bits are rounded after each product and the sum, as eager rounds them. The result has the strides that eager would give
@@ -203,10 +205,35 @@ Tensor rotary_of_part(const Tensor& x, const Tensor& cos, const Tensor& sin, std
   return at::cat({rotary(x.slice(cut, 0, turned), cos, sin, form, dim, half), x.slice(cut, turned, end)}, -1);
 }
 
+Tensor rotary_of_all_behind(const Tensor& x, const Tensor& cos, const Tensor& sin, std::string_view form, int64_t dim,
+                            int64_t half, int64_t kept, int64_t cut, std::optional<at::ScalarType> dtype) {
+  constexpr int64_t end = std::numeric_limits<int64_t>::max();
+  const Tensor first = x.slice(cut, 0, kept), rest = x.slice(cut, kept, end);
+  const Rotary rotary_of_rest{form, dim, half};
+  const char* reason = rotary_of_rest.reason_for_aten(rest, cos, sin, rest.dim() > 0 ? rest.size(-1) : 0);
+  if (!reason && (cut == -1 || cut == x.dim() - 1)) reason = "it is cut along its rows";
+  if (!reason && dtype && dtype != x.scalar_type()) reason = "its result is cast";
+  if (!reason && first.suggest_memory_format() != at::MemoryFormat::Contiguous) reason = "its input is channels-last";
+  if (!reason && first.size(cut) + rest.size(cut) != x.size(cut)) reason = "its parts overlap";
+  if (!reason) {
+    const Tensor y = empty_result(x.sizes(), x.options());
+    y.slice(cut, 0, kept).copy_(first);
+    rotary_of_rest.turn(rest, cos, sin, rest.size(-1), y.slice(cut, kept, end));
+    return y;
+  }
+  RECORD_FUNCTION(c10::str("ipex::rotary in parts: ", reason), {});
+  const Tensor turned = rotary(rest, cos, sin, form, dim, half);
+  return at::cat({first, dtype ? turned.to(*dtype) : turned}, cut);
+}
+
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   m.def("rotary(Tensor x, Tensor cos, Tensor sin, str form, int dim, int half) -> Tensor", rotary);
   m.def("rotary.partial(Tensor x, Tensor cos, Tensor sin, str form, int dim, int half, int turned, int cut) -> Tensor",
         rotary_of_part);
+  m.def(
+      "rotary.behind(Tensor x, Tensor cos, Tensor sin, str form, int dim, int half, int kept, int cut, "
+      "ScalarType? dtype) -> Tensor",
+      rotary_of_all_behind);
 }
 
 }  // namespace

@@ -58,6 +58,10 @@ IDLE = sliced("b", "%r, %n2, %n0, %max, %n1")
         (sliced("t", "%x, %n2, %n1, %max, %n1"), "%r : Tensor = aten::neg(%t)", IDLE),
         ("%t : Tensor = aten::unsqueeze(%x, %n2)", "%q : Tensor = aten::unsqueeze(%t, %n2)",
          "%r : Tensor = aten::select(%q, %n0, %n0)", IDLE),
+        ("%t : Tensor = aten::unsqueeze(%x, %n2)", "%q : Tensor = aten::unsqueeze(%t, %n2)",
+         "%u : Tensor[] = aten::unbind(%q, %n0)", "%r : Tensor, %p : Tensor = prim::ListUnpack(%u)", IDLE),
+        ("%u : Tensor[] = aten::chunk(%x, %n2, %n2)", "%r : Tensor, %p : Tensor = prim::ListUnpack(%u)", IDLE),
+        ("%u : Tensor[] = aten::split(%x, %n1, %n2)", "%r : Tensor, %p : Tensor = prim::ListUnpack(%u)", IDLE),
     ],
 )  # fmt: skip
 def test_fires_for_any_reader_where_the_dimension_is_there(lines):
@@ -66,6 +70,12 @@ def test_fires_for_any_reader_where_the_dimension_is_there(lines):
     assert assert_rewrites(NAME, text).count("aten::slice") == kept
     text = ir(*lines, "%z : Tensor = aten::reshape(%b, %one)", "%y : Tensor = aten::relu(%z)")
     assert assert_rewrites(NAME, text).count("aten::slice") == kept
+
+
+def test_fires_for_a_piece_that_is_joined():
+    lines = ("%l : Tensor[] = prim::ListConstruct(%b, %x)", "%y : Tensor = aten::cat(%l, %n0)")
+    assert assert_rewrites(NAME, ir(*RESHAPED, IDLE, *lines)).count("aten::slice") == 0
+    assert_unchanged(NAME, ir(*RESHAPED, IDLE, *lines, returns="%l"), reason=None)
 
 
 @pytest.mark.parametrize(
@@ -84,6 +94,8 @@ def test_leaves_a_tensor_that_is_one_of_its_own(lines):
     "first",
     [
         "%r : Tensor = aten::select(%x, %n2, %n0)",
+        "%u : Tensor[] = aten::unbind(%x, %n2)\n%r : Tensor, %p : Tensor = prim::ListUnpack(%u)",
+        "%u : Tensor[] = aten::chunk(%x, %n2, %n1)\n%r : Tensor, %p : Tensor = prim::ListUnpack(%u)",
         "%r : Tensor = aten::transpose(%x, %n1, %n0)",
         "%r : Tensor = aten::unsqueeze(%x, %n1)",
         "%r : Tensor = aten::unsqueeze(%x, %m1)",
@@ -91,7 +103,7 @@ def test_leaves_a_tensor_that_is_one_of_its_own(lines):
     ],
 )
 def test_leaves_dimensions_that_may_not_be_there(first):
-    assert_unchanged(NAME, ir(first, IDLE, "%y : Tensor = aten::relu(%b)"), reason=None)
+    assert_unchanged(NAME, ir(*first.split("\n"), IDLE, "%y : Tensor = aten::relu(%b)"), reason=None)
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,25 @@ def ir(pieces: tuple[str, ...], joined: tuple[str, ...], *more: str, alpha: str 
     )
 
 
-@pytest.mark.parametrize(("pieces", "joined"), [(SLICES, CAT), (CHUNKS, CAT), (PAIRS, STACK)])
+def reshaped(*sizes: str, of: str = "%x") -> tuple[str, ...]:
+    found = [f"aten::size({of}, %{size})" if size.startswith("n") else size for size in sizes]
+    asked = [f"%s{i} : int = {size}" for i, size in enumerate(found)]
+    names = ", ".join(f"%s{i}" for i in range(len(sizes)))
+    shape = f"%shape : int[] = prim::ListConstruct({names})" if sizes else f"%shape : int[] = aten::size({of})"
+    return (*asked, STACK[0], shape, "%r : Tensor = aten::reshape(%t, %shape)")
+
+
+@pytest.mark.parametrize(
+    ("pieces", "joined"),
+    [
+        (SLICES, CAT),
+        (CHUNKS, CAT),
+        (PAIRS, STACK),
+        (PAIRS, reshaped()),
+        (PAIRS, reshaped("n0", "n1", "n2")),
+        (PAIRS, reshaped("n0", "prim::Constant[value=8]()")),
+    ],
+)
 def test_fires(pieces, joined):
     result = assert_rewrites(NAME, ir(pieces, joined))
     assert result.count("ipex::rotary") == 1
@@ -63,6 +81,11 @@ def test_declines_another_reader():
         (ir((CHUNKS[0].replace("%n2", "%n4"), CHUNKS[1]), CAT), "it does not cut in two"),
         (ir((PAIRS[0], PAIRS[1].replace("%n1", "%n2")), STACK), "its pairs are not neighbours"),
         (ir(PAIRS, (STACK[0], STACK[1].replace("%m2", "%n2"))), "it does not join pairs"),
+        (ir(PAIRS, reshaped(of="%cos")), "it does not join pairs"),
+        (ir(PAIRS, reshaped("n0", of="%cos")), "it does not join pairs"),
+        (ir(PAIRS, reshaped("n0")), "it does not join pairs"),
+        (ir(PAIRS, reshaped("n1", "n0")), "it does not join pairs"),
+        (ir(PAIRS, reshaped("prim::Constant[value=8]()", "n1")), "it does not join pairs"),
     ],
 )
 def test_declines(text, reason):
@@ -122,6 +145,78 @@ def test_leaves_other_concatenations(listed):
     assert_unchanged(NAME, part(listed=listed), reason=None)
 
 
+def tokens(
+    first: str = "%x, %n1, %n0, %n4, %n1",
+    rest: str = "%x, %n1, %n4, %max, %n1",
+    joined: str = "%n1",
+    sizes: tuple[str, ...] = (),
+    **more: str,
+) -> str:
+    """The first tokens are left as they are. With `sizes`, a split cuts them off."""
+    cut = (
+        *sizes,
+        "%both : Tensor[] = aten::split_with_sizes(%x, %sizes, %n1)",
+        "%e : Tensor, %f : Tensor = prim::ListUnpack(%both)",
+    )
+    return graph_ir(
+        "%x : Tensor, %cos : Tensor, %sin : Tensor",
+        *CONSTANTS,
+        '%form : str = prim::Constant[value="chunks"]()',
+        "%none : NoneType = prim::Constant()",
+        "%no : bool = prim::Constant[value=0]()",
+        "%float : int = prim::Constant[value=6]()",
+        *(cut if sizes else (f"%e : Tensor = aten::slice({first})", f"%f : Tensor = aten::slice({rest})")),
+        "%r : Tensor = ipex::rotary(%f, %cos, %sin, %form, %m1, %n0)",
+        *([f"%c : Tensor = {more['cast']}"] if "cast" in more else []),
+        f"%l : Tensor[] = prim::ListConstruct(%e, {'%c' if 'cast' in more else '%r'})",
+        f"%y : Tensor = aten::cat(%l, {joined})",
+        *more.get("behind", "").splitlines(),
+        returns=more.get("returns", "%y"),
+    )
+
+
+WHAT_IS_LEFT = (
+    "%patches : int = aten::size(%cos, %n0)",
+    "%all : int = aten::size(%x, %n1)",
+    "%kept : int = aten::sub(%all, %patches)",
+    "%sizes : int[] = prim::ListConstruct(%kept, %patches)",
+)
+TO_FLOAT = "aten::to(%r, %float, %no, %no, %none)"
+
+
+@pytest.mark.parametrize("text", [tokens(), tokens(cast=TO_FLOAT), tokens(sizes=WHAT_IS_LEFT)])
+def test_fires_behind_tokens_that_are_kept(text):
+    result = assert_rewrites(NAME, text)
+    assert result.count("ipex::rotary") == 1
+    for kind in ("cat", "to", "split_with_sizes"):
+        assert result.count(f"aten::{kind}") == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (tokens(joined="%n2"), "it joins another dimension than it cuts"),
+        (tokens(behind="%t : Tensor[] = prim::ListConstruct(%y, %r)", returns="%t"), "another reader needs a value"),
+        (
+            tokens(cast=TO_FLOAT, behind="%t : Tensor[] = prim::ListConstruct(%y, %c)", returns="%t"),
+            "another reader needs a value",
+        ),
+        (tokens(cast="ipex::lower_precision(%r, %float)"), "its cast depends on the input"),
+        (tokens(behind="%t : Tensor = aten::add_(%x, %y, %n1)"), "something is overwritten"),
+        (tokens(first="%x, %n1, %n1, %n4, %n1"), None),
+        (tokens(first="%cos, %n1, %n0, %n4, %n1"), None),
+        (tokens(rest="%x, %n1, %n2, %max, %n1"), None),
+        (tokens(rest="%x, %n2, %n4, %max, %n1"), None),
+        (tokens(sizes=("%sizes : int[] = prim::ListConstruct(%n1, %n4)",)), None),
+        (tokens(sizes=WHAT_IS_LEFT, behind="%t : Tensor = aten::unsqueeze_(%cos, %n0)"), None),
+        (tokens(sizes=tuple(line.replace("(%x, %n1)", "(%x, %n0)") for line in WHAT_IS_LEFT)), None),
+        (tokens(sizes=tuple(line.replace("%all, %patches", "%patches, %all") for line in WHAT_IS_LEFT)), None),
+    ],
+)
+def test_declines_tokens(text, reason):
+    assert_unchanged(NAME, text, reason=reason)
+
+
 def rotate_half(x):
     half = x.shape[-1] // 2
     return torch.cat((-x[..., half:], x[..., :half]), dim=-1)
@@ -134,6 +229,13 @@ def rotate_chunks(x):
 
 def rotate_pairs(x):
     return torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1).flatten(-2)
+
+
+def rotate_pairs_and_reshape(x):
+    return torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1).reshape(x.shape)
+
+
+ROTATIONS = [rotate_half, rotate_chunks, rotate_pairs, rotate_pairs_and_reshape]
 
 
 class Attention(nn.Module):
@@ -154,7 +256,7 @@ class Attention(nn.Module):
         return query, torch.softmax(query @ key.transpose(-1, -2), -1)
 
 
-@pytest.mark.parametrize("rotate", [rotate_half, rotate_chunks, rotate_pairs])
+@pytest.mark.parametrize("rotate", ROTATIONS)
 def test_matches_eager(tmp_path, rotate):
     x = torch.randn(2, 9, 24)
     optimized = check_against_eager(Attention(rotate), x, also=(x[:, :1], torch.randn(1, 40, 24)))
@@ -172,10 +274,37 @@ class Partial(Attention):
         return torch.cat((first * cos + self.rotate(first) * sin, rest), dim=-1)
 
 
-@pytest.mark.parametrize("rotate", [rotate_half, rotate_chunks, rotate_pairs])
+@pytest.mark.parametrize("rotate", ROTATIONS)
 def test_parts_match_eager(tmp_path, rotate):
     x = torch.randn(2, 9, 24)
     optimized = check_against_eager(Partial(rotate), x, also=(x[:, :1], torch.randn(1, 40, 24)))
+    assert kinds(optimized)["ipex::rotary"] == 2
+    assert kinds(optimized)["ipex::cat"] == kinds(optimized)["aten::cat"] == 0
+    assert_round_trip(optimized, tmp_path, x)
+
+
+class Patches(Attention):
+    """The first token, of a class, is not turned, as in EVA-02 and DINOv3."""
+
+    def __init__(self, rotate, split: bool) -> None:
+        super().__init__(rotate)
+        self.split = split
+
+    def turned(self, x):
+        heads = x.view(x.size(0), x.size(1), 3, 8).transpose(1, 2)
+        cos, sin = self.cos[: x.size(1) - 1], self.sin[: x.size(1) - 1]
+        if self.split:
+            kept, patches = heads.split((heads.shape[-2] - sin.shape[-2], sin.shape[-2]), dim=-2)
+            return torch.cat((kept, patches * cos + self.rotate(patches) * sin), dim=-2)
+        kept, patches = heads[:, :, :1, :], heads[:, :, 1:, :]
+        return torch.cat((kept, (patches * cos + self.rotate(patches) * sin).to(x.dtype)), dim=2).type_as(x)
+
+
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("rotate", ROTATIONS)
+def test_kept_tokens_match_eager(tmp_path, rotate, split):
+    x = torch.randn(2, 9, 24)
+    optimized = check_against_eager(Patches(rotate, split), x, also=(x[:, :2], torch.randn(1, 40, 24)))
     assert kinds(optimized)["ipex::rotary"] == 2
     assert kinds(optimized)["ipex::cat"] == kinds(optimized)["aten::cat"] == 0
     assert_round_trip(optimized, tmp_path, x)

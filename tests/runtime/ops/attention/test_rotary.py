@@ -98,6 +98,57 @@ def test_threads_give_the_same_parts():
         assert torch.equal(partial(x, cos, sin, "slices", 24), alone)
 
 
+def behind(
+    x: Tensor, cos: Tensor, sin: Tensor, form: str, kept: int, cut: int = -2, dtype: torch.dtype | None = None
+) -> Tensor:
+    return torch.ops.ipex.rotary(x, cos, sin, form, -1, x.size(-1) // 2, kept, cut, dtype)
+
+
+def behind_spelled_out(
+    x: Tensor, cos: Tensor, sin: Tensor, form: str, kept: int, cut: int = -2, dtype: torch.dtype | None = None
+) -> Tensor:
+    first, rest = x.narrow(cut, 0, kept), x.narrow(cut, kept, x.size(cut) - kept)
+    turned = spelled_out(rest, cos, sin, form)
+    return torch.cat((first, turned.to(dtype) if dtype else turned), cut)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kept", [0, 1, 5, 6])
+def test_rows_behind_those_that_are_kept_match_eager(dtype, form, kept):
+    tolerance = 1e-6 if dtype == torch.float32 else 0
+    tokens = torch.randn(2, 7, 3, 36).to(dtype)
+    for x in (tokens, tokens[..., 2:-2], tokens[:1], tokens[0, :, 0]):
+        for cut in range(x.dim() - 1) if x.dim() == 2 else (1,):
+            x = x.transpose(1, 2) if x.dim() == 4 else x
+            cut = 2 if x.dim() == 4 else cut
+            cos, sin = angles(x.size(cut) - kept, x.size(-1), dtype=dtype)
+            for to in (None, dtype):
+                assert why_aten(lambda: behind(x, cos, sin, form, kept, cut, to)) is None  # noqa: B023
+                expected = behind_spelled_out(x, cos, sin, form, kept, cut, to)
+                assert_same(behind(x, cos, sin, form, kept, cut, to), expected, tolerance)
+
+
+def test_kept_rows_that_are_left_to_aten():
+    x = torch.randn(2, 3, 4, 6)
+    cos, sin = angles(3, 6)
+
+    def why(
+        x: Tensor, kept: int = 1, cut: int = 2, dtype: torch.dtype | None = None, cos: Tensor = cos, sin: Tensor = sin
+    ) -> str | None:
+        expected = behind_spelled_out(x, cos, sin, "chunks", kept, cut, dtype)
+        assert_same(behind(x, cos, sin, "chunks", kept, cut, dtype), expected, 1e-6)
+        return why_aten(lambda: behind(x, cos, sin, "chunks", kept, cut, dtype))
+
+    assert why(x.double(), dtype=torch.float32) == "its input is of another dtype"
+    assert why(x.to(memory_format=torch.channels_last)) == "its input is channels-last"
+    assert why(x[:0]) == "its input is empty, or has many dimensions"
+    # These are joined by aten.
+    assert why(x, dtype=torch.float64) is None
+    cos, sin = angles(4, 4)
+    assert why(x, kept=2, cut=3, cos=cos, sin=sin) is None
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_nan_and_infinity(form):
     x = torch.randn(3, 8)
