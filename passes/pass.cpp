@@ -1,6 +1,7 @@
 #include "pass.h"
 
 #include <algorithm>
+#include <array>
 
 namespace ipex::passes {
 namespace {
@@ -12,8 +13,11 @@ std::string source_line(const Node* node) {
   return file.substr(file.rfind('/') + 1) + ":" + std::to_string(line);
 }
 
-// Who asked for 8 bits wants to know what stays in float, whatever becomes of it there.
-bool is_final(const Decision& decision) { return decision.pass == "quantize" || decision.pass == "pad_bytes"; }
+// Who asked for 8 bits wants to know what stays in float, whatever becomes of it there; and which table is there twice.
+bool is_final(const Decision& decision) {
+  static const std::array passes{"quantize", "quantize_embeddings", "pad_bytes", "share_embedding_weight"};
+  return std::find(passes.begin(), passes.end(), decision.pass) != passes.end();
+}
 
 }  // namespace
 

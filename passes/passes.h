@@ -55,6 +55,7 @@ Pass fuse_cat_batch_norm();
 Pass fuse_elementwise();
 Pass fuse_cached_attention();
 Pass rewrite_cat();
+Pass rewrite_embedding();
 Pass rewrite_convolution();
 Pass rewrite_fills();
 Pass rewrite_roll();

@@ -109,7 +109,7 @@ const std::vector<Phase>& phases() {
       // After all that edits the nodes of a layer, its dtype and its math mode included.
       // prepack_grouped_linear as late: its layers have no run op of their own, which passes before would look for.
       {{fold_computed_padding(), rewrite_pad(), chain_linears(), join_linears(), chain_convolutions(),
-        share_embedding_weight(), prepack_grouped_linear()}},
+        share_embedding_weight(), rewrite_embedding(), prepack_grouped_linear()}},
       {{explain_leftovers()}},
   };
   return phases;

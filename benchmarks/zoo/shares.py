@@ -23,10 +23,15 @@ CONVERSIONS = {
 
 
 def times_of_ops(call: Callable[[], object]) -> dict[str, float]:
-    """Return what share of the time of all ops each op takes by itself."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        for _ in range(CALLS):
+    """Return what share of the time of all ops each op takes by itself.
+
+    The first call does not count: the op that comes first would pay for waking the threads.
+    """
+    schedule = torch.profiler.schedule(wait=0, warmup=1, active=CALLS, repeat=1)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], schedule=schedule) as profile:
+        for _ in range(1 + CALLS):
             call()
+            profile.step()
     times: Counter[str] = Counter()
     for event in profile.key_averages():
         if "::" in event.key:
