@@ -55,9 +55,8 @@ at::Tensor look_up(const at::Tensor& weight, const at::Tensor& indices, int64_t 
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  m.def(
-      "look_up(Tensor weight, Tensor indices, int padding_idx, bool scale_grad_by_freq, bool sparse) -> Tensor",
-      look_up);
+  m.def("look_up(Tensor weight, Tensor indices, int padding_idx, bool scale_grad_by_freq, bool sparse) -> Tensor",
+        look_up);
 }
 
 }  // namespace
