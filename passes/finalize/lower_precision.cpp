@@ -41,8 +41,7 @@ class Lowering {
       return c10::str("its weight overflows in ", name_of(dtype_));
     }
     // It multiplies channels of other groups too, by zeros. (So does aten, whose 16 bits we give where the model asks them.)
-    if (anchor.is_transposed() && weight_of(anchor).size(1) == 1 &&
-        weight_of(anchor).size(0) == constant_integer(anchor.argument("groups")) && weight_of(anchor).size(0) > 1) {
+    if (anchor.is_transposed() && has_a_group_per_channel(anchor)) {
       return "oneDNN lets a NaN of one channel into another";
     }
     return std::nullopt;
@@ -72,6 +71,12 @@ class Lowering {
 
  private:
   static at::Tensor weight_of(const Anchor& anchor) { return toIValue(anchor.argument("weight"))->toTensor(); }
+
+  // Of a transposed convolution, whose weight has the input channels first.
+  static bool has_a_group_per_channel(const Anchor& anchor) {
+    const at::Tensor weight = weight_of(anchor);
+    return weight.size(0) > 1 && weight.size(1) == 1 && weight.size(0) == constant_integer(anchor.argument("groups"));
+  }
 
   at::Tensor lowered(const at::Tensor& tensor) const { return tensor.to(dtype_); }
 

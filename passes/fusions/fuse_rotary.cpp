@@ -54,6 +54,18 @@ Spelling spelled(const std::string& pieces, const std::string& joined) {
       .declines_unless("joined", equals(-1), "it does not join the last dimension");
 }
 
+// Of neighbours, which are stacked and then flattened.
+Spelling spelled_in_pairs(const std::string& flattened) {
+  return spelled(
+             "%first = aten::slice(%x, %dim, %begin, %end, %two)\n"
+             "%second = aten::slice(%x, %dim, %one, %end, %two)\n",
+             "%t = aten::stack(%l, %joined)\n" + flattened)
+      .declines_unless("begin", is_beginning, "its pairs do not begin the row")
+      .declines_unless("one", equals(1), "its pairs are not neighbours")
+      .declines_unless("end", is_end, "its pairs do not end the row")
+      .declines_unless("two", equals(2), "its pairs are not neighbours");
+}
+
 // `half` where the text has none of that name.
 Spelling becomes_rotary(Spelling spelling, const char* form) {
   const bool has_half = spelling.mentions("half");
@@ -214,26 +226,12 @@ bool run(Context& context) {
                              "%r = aten::cat(%l, %joined)\n")
                          .declines_unless("two", equals(2), "it does not cut in two"),
                      "chunks"),
-      becomes_rotary(spelled("%first = aten::slice(%x, %dim, %begin, %end, %two)\n"
-                             "%second = aten::slice(%x, %dim, %one, %end, %two)\n",
-                             "%t = aten::stack(%l, %joined)\n"
-                             "%r = aten::flatten(%t, %from, %joined)\n")
-                         .declines_unless("begin", is_beginning, "its pairs do not begin the row")
-                         .declines_unless("one", equals(1), "its pairs are not neighbours")
-                         .declines_unless("end", is_end, "its pairs do not end the row")
-                         .declines_unless("two", equals(2), "its pairs are not neighbours")
+      becomes_rotary(spelled_in_pairs("%r = aten::flatten(%t, %from, %joined)\n")
                          .declines_unless("from", equals(-2), "it does not join pairs"),
                      "pairs")};
   // Sizes in the graph are those of the tensors where nobody changes these.
   static const std::vector<Spelling> by_sizes{
-      becomes_rotary(spelled("%first = aten::slice(%x, %dim, %begin, %end, %two)\n"
-                             "%second = aten::slice(%x, %dim, %one, %end, %two)\n",
-                             "%t = aten::stack(%l, %joined)\n"
-                             "%r = aten::reshape(%t, %sizes)\n")
-                         .declines_unless("begin", is_beginning, "its pairs do not begin the row")
-                         .declines_unless("one", equals(1), "its pairs are not neighbours")
-                         .declines_unless("end", is_end, "its pairs do not end the row")
-                         .declines_unless("two", equals(2), "its pairs are not neighbours")
+      becomes_rotary(spelled_in_pairs("%r = aten::reshape(%t, %sizes)\n")
                          .declines_unless("r", flattens_its_pairs, "it does not join pairs"),
                      "pairs")};
   bool changed = rewrite_spellings(context, spellings);
