@@ -5,7 +5,7 @@
 //            %g = ipex::convolution_run(%s, %excite, %none, False)
 //   after    %layers = prim::ListConstruct(%squeeze, %excite)
 //            %context = ipex::excitation_prepack(%layers)
-//            %g = ipex::excitation_run(%x, %context)
+//            %g = ipex::excitation_run(%x, %context, [2, 3])
 //
 // There may be any number of convolutions. Each has microseconds to compute, and costs as much to be called.
 // One stays out when its post-ops have operands, somebody else reads what lies between, or sees the strides; all do when the
@@ -31,13 +31,15 @@ bool is_true(const Value* value) {
   return constant && constant->isBool() && constant->toBool();
 }
 
-bool averages_whole_images(const Node* node) {
+// The dimensions of the whole images that the node averages. Without a batch there are fewer in front of them.
+std::optional<std::vector<int64_t>> averaged_dimensions(const Node* node) {
   static const OpName mean("ipex::mean"), pool("ipex::adaptive_avg_pool2d");
-  if (mean.is_of(node)) {
-    const Value* dims = node->input(1);
-    return is_true(node->input(2)) && (is_list_of(dims, {2, 3}) || is_list_of(dims, {-2, -1}));
-  }
-  return pool.is_of(node) && is_list_of(node->input(1), {1, 1});
+  const std::vector<int64_t> from_the_front{2, 3}, from_the_end{-2, -1};
+  if (pool.is_of(node) && is_list_of(node->input(1), {1, 1})) return from_the_end;
+  if (!mean.is_of(node) || !is_true(node->input(2))) return std::nullopt;
+  return is_list_of(node->input(1), from_the_front) ? std::optional(from_the_front)
+         : is_list_of(node->input(1), from_the_end) ? std::optional(from_the_end)
+                                                    : std::nullopt;
 }
 
 // The layer that is the only reader of this value, where it can be one of the op's.
@@ -67,7 +69,7 @@ bool chain_after(Node* average, Context& context) {
   const torch::jit::WithInsertPoint guard(last);
   Value* list = context.graph->insertNode(context.graph->createList(contexts[0]->type(), contexts))->output();
   Value* chain = context.graph->insert(Symbol::fromQualString("ipex::excitation_prepack"), {list});
-  Value* result = context.graph->insert(Symbol::fromQualString("ipex::excitation_run"), {average->input(0), chain});
+  Value* result = context.graph->insert(Symbol::fromQualString("ipex::excitation_run"), {average->input(0), chain, *averaged_dimensions(average)});
   replace(last, result->node());
   return true;
 }
@@ -75,7 +77,7 @@ bool chain_after(Node* average, Context& context) {
 bool run(Context& context) {
   std::vector<Node*> averages;
   for_each_node(context.graph->block(), [&](Node* node) {
-    if (averages_whole_images(node)) averages.push_back(node);
+    if (averaged_dimensions(node)) averages.push_back(node);
   });
   bool changed = false;
   for (Node* average : averages) changed |= chain_after(average, context);

@@ -2,9 +2,9 @@
 // pixel, as one op.
 //
 //   ipex::excitation_prepack(layers) -> ExcitationContext
-//   ipex::excitation_run(image, context) -> Tensor, [images, channels, 1, 1]
+//   ipex::excitation_run(image, context, dim) -> Tensor, [images, channels, 1, 1]
 //
-// It is the same as ipex::mean over the image, and ipex::convolution_run with each layer in turn, but for strides. A layer has
+// It is the same as ipex::mean(image, dim, True), and ipex::convolution_run with each layer in turn, but for strides. A layer has
 // microseconds to compute: where all of them run on a kernel of our own, the call is checked once, and what lies between is no tensor.
 #include <ATen/record_function.h>
 #include <c10/util/SmallVector.h>
@@ -28,9 +28,9 @@ class ExcitationContext final : public Chain<ConvolutionContext> {
     }
   }
 
-  at::Tensor run(const at::Tensor& image) const {
+  at::Tensor run(const at::Tensor& image, at::IntArrayRef dim) const {
     if (can_run_at_once(image)) return run_at_once(image);
-    at::Tensor y = averages_as_pixels(image);
+    at::Tensor y = averages_as_pixels(image, dim);
     for (const Layer& layer : layers()) {
       RECORD_FUNCTION("ipex::convolution_run", {});
       y = layer->run(y, {}, /*eager_layout=*/false);
@@ -69,7 +69,9 @@ Context excitation_prepack(std::vector<ExcitationContext::Layer> layers) {
   return c10::make_intrusive<ExcitationContext>(std::move(layers));
 }
 
-at::Tensor excitation_run(const at::Tensor& image, const Context& context) { return context->run(image); }
+at::Tensor excitation_run(const at::Tensor& image, const Context& context, at::IntArrayRef dim) {
+  return context->run(image, dim);
+}
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define_chain<ExcitationContext>(m, "ExcitationContext");
@@ -77,7 +79,7 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
       "excitation_prepack(__torch__.torch.classes.ipex.ConvolutionContext[] layers) -> "
       "__torch__.torch.classes.ipex.ExcitationContext",
       excitation_prepack);
-  m.def("excitation_run(Tensor image, __torch__.torch.classes.ipex.ExcitationContext context) -> Tensor",
+  m.def("excitation_run(Tensor image, __torch__.torch.classes.ipex.ExcitationContext context, int[] dim) -> Tensor",
         excitation_run);
 }
 

@@ -320,6 +320,8 @@ void average_images(const at::Tensor& x, float* to) {
   }
 }
 
-at::Tensor averages_as_pixels(const at::Tensor& images) { return mean(images, {2, 3}, /*keepdim=*/true, nullptr); }
+at::Tensor averages_as_pixels(const at::Tensor& images, at::IntArrayRef dim) {
+  return mean(images, dim, /*keepdim=*/true, nullptr);
+}
 
 }  // namespace ipex::runtime

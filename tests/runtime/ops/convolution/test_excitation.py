@@ -32,7 +32,7 @@ def image(images: int = 2, channels: int = 40, height: int = 9, width: int = 7) 
 
 def layers_seen(context: object, x: Tensor) -> int:
     with torch.profiler.profile() as profile:
-        torch.ops.ipex.excitation_run(x, context)
+        torch.ops.ipex.excitation_run(x, context, [2, 3])
     return sum(event.name == "ipex::convolution_run" for event in profile.events())
 
 
@@ -43,7 +43,7 @@ def check(x: Tensor, squeezed: int = 10, at_once: bool = True, **options) -> Non
     context = torch.ops.ipex.excitation_prepack([first, second])
     before = x.clone()
     hidden = torch.conv2d(x.mean((2, 3), keepdim=True), w1, b1).relu()
-    actual = torch.ops.ipex.excitation_run(x, context)
+    actual = torch.ops.ipex.excitation_run(x, context, [2, 3])
     expected = torch.conv2d(hidden, w2, b2).sigmoid()
     assert actual.shape == expected.shape
     assert_same(actual.flatten(), expected.flatten())
@@ -92,7 +92,7 @@ def test_gradients_go_layer_by_layer():
     context = torch.ops.ipex.excitation_prepack([first])
     x = image().requires_grad_()
     with torch.enable_grad():
-        gate = torch.ops.ipex.excitation_run(x, context)
+        gate = torch.ops.ipex.excitation_run(x, context, [2, 3])
         expected = torch.conv2d(x.mean((2, 3), keepdim=True), w1, b1).relu()
         (actual,) = torch.autograd.grad(gate.sum(), x)
         (wanted,) = torch.autograd.grad(expected.sum(), x)
@@ -110,7 +110,7 @@ def test_refuses_layers_that_do_not_fit():
 def test_refuses_an_image_of_other_channels():
     context = torch.ops.ipex.excitation_prepack([layer(40, 10)[0]])
     with pytest.raises(RuntimeError, match="with 40 channels"):
-        torch.ops.ipex.excitation_run(image(channels=39), context)
+        torch.ops.ipex.excitation_run(image(channels=39), context, [2, 3])
 
 
 def test_one_layer_twice():
@@ -118,5 +118,14 @@ def test_one_layer_twice():
     context = torch.ops.ipex.excitation_prepack([packed, packed])
     x = image(channels=8)
     hidden = torch.conv2d(x.mean((2, 3), keepdim=True), weight, bias).relu()
-    actual = torch.ops.ipex.excitation_run(x, context)
+    actual = torch.ops.ipex.excitation_run(x, context, [2, 3])
     assert_same(actual.flatten(), torch.conv2d(hidden, weight, bias).relu().flatten())
+
+
+def test_an_image_without_a_batch():
+    packed, weight, bias = layer(8, 8, "relu")
+    context, x = torch.ops.ipex.excitation_prepack([packed]), torch.randn(8, 5, 6)
+    expected = torch.conv2d(x.mean((-2, -1), keepdim=True), weight, bias).relu()
+    assert_same(torch.ops.ipex.excitation_run(x, context, [-2, -1]).flatten(), expected.flatten())
+    with pytest.raises(IndexError, match="Dimension out of range"):
+        torch.ops.ipex.excitation_run(x, context, [2, 3])
