@@ -16,6 +16,7 @@
 #include "memory/result_memory.h"
 #include "ops/convolution/convolution.h"
 #include "ops/convolution/convolution_strips.h"
+#include "ops/product/tile_product.h"
 #include "packed/chain.h"
 #include "packed/lazy.h"
 #include "packed/memory_format.h"
@@ -24,9 +25,10 @@ namespace ipex::runtime {
 namespace {
 
 // Where the image between the layers is smaller than this, it stays in the second cache, and the layers take no longer one by
-// one; with windows that are not unrolled, in the last cache. Where the weights are larger, reading them again for every
-// strip costs more than it saves.
-constexpr int64_t least_elements_between = 64 * 1024, least_with_slow_windows = 1024 * 1024;
+// one; with windows that are not unrolled, or where a layer by itself is multiplied on tiles, in the last cache. Where the weights
+// are larger, reading them again for every strip costs more than it saves.
+constexpr int64_t least_elements_between = 64 * 1024, least_with_slow_windows = 1024 * 1024,
+                  least_beside_tiles = 512 * 1024;
 constexpr int64_t most_weight_elements = 128 * 1024;
 
 class ConvolutionChainContext final : public Chain<ConvolutionContext> {
@@ -75,9 +77,14 @@ class ConvolutionChainContext final : public Chain<ConvolutionContext> {
     const auto weight_elements = [](const ConvolutionContext* layer) {
       return layer ? layer->input_channels() * layer->output_channels() : 0;
     };
-    const bool is_fast = roles.depthwise->has_unrolled_windows();
-    return input.numel() / input.size(1) * roles.depthwise->input_channels() >=
-               (is_fast ? least_elements_between : least_with_slow_windows) &&
+    const int64_t pixels = input.numel() / input.size(1);
+    const auto has_tiles = [&](const ConvolutionContext* layer) {
+      return layer && gains_by_tiles(pixels, layer->input_channels(), layer->output_channels(), parts_of_floats);
+    };
+    const int64_t least = !roles.depthwise->has_unrolled_windows()                ? least_with_slow_windows
+                          : has_tiles(roles.expand) || has_tiles(roles.project) ? least_beside_tiles
+                                                                                  : least_elements_between;
+    return pixels * roles.depthwise->input_channels() >= least &&
            weight_elements(roles.expand) + weight_elements(roles.project) <= most_weight_elements;
   }
 
