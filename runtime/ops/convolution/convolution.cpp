@@ -177,6 +177,15 @@ c10::intrusive_ptr<ConvolutionContext> ConvolutionContext::load(const State& sta
   return c10::make_intrusive<ConvolutionContext>(reader.spec(), std::move(geometry));
 }
 
+void ConvolutionContext::check_that_layers_fit(const char* name,
+                                               const std::vector<c10::intrusive_ptr<ConvolutionContext>>& layers) {
+  for (size_t i = 1; i < layers.size(); ++i) {
+    const int64_t made = layers[i - 1]->output_channels(), taken = layers[i]->input_channels();
+    TORCH_CHECK(made == taken, name, ": expected layers that fit together, got one of ", made,
+                " channels before one for ", taken, ". The model file is damaged: save it again.");
+  }
+}
+
 int64_t ConvolutionContext::output_channels(const Tensor& weight, const ConvolutionGeometry& geometry) {
   if (!weight.defined() || weight.dim() < 2) return 0;  // refused by PackedOp
   return geometry.output_channels(weight.sizes());

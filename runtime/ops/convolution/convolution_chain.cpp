@@ -34,11 +34,7 @@ constexpr int64_t most_weight_elements = 128 * 1024;
 class ConvolutionChainContext final : public Chain<ConvolutionContext> {
  public:
   explicit ConvolutionChainContext(std::vector<Layer> own) : Chain("ipex::convolution_chain_run", std::move(own)) {
-    for (size_t i = 1; i < layers().size(); ++i) {
-      const int64_t made = layers()[i - 1]->output_channels(), taken = layers()[i]->input_channels();
-      TORCH_CHECK(made == taken, "ipex::convolution_chain_run: expected layers that fit together, got one of ", made,
-                  " channels before one for ", taken, ". The model file is damaged: save it again.");
-    }
+    ConvolutionContext::check_that_layers_fit("ipex::convolution_chain_run", layers());
   }
 
   // `operands` are the last layer's.

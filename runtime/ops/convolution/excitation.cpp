@@ -21,11 +21,7 @@ namespace {
 class ExcitationContext final : public Chain<ConvolutionContext> {
  public:
   explicit ExcitationContext(std::vector<Layer> own) : Chain("ipex::excitation_run", std::move(own)) {
-    for (size_t i = 1; i < layers().size(); ++i) {
-      const int64_t made = layers()[i - 1]->output_channels(), taken = layers()[i]->input_channels();
-      TORCH_CHECK(made == taken, "ipex::excitation_run: expected layers that fit together, got one of ", made,
-                  " channels before one for ", taken, ". The model file is damaged: save it again.");
-    }
+    ConvolutionContext::check_that_layers_fit("ipex::excitation_run", layers());
   }
 
   at::Tensor run(const at::Tensor& image, at::IntArrayRef dim) const {
