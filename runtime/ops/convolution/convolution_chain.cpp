@@ -24,9 +24,10 @@ namespace ipex::runtime {
 namespace {
 
 // Where the image between the layers is smaller than this, it stays in the second cache, and the layers take no longer one by
-// one; with windows that are not unrolled, in the last cache. Where the weights are larger, reading them again for every
-// strip costs more than it saves.
-constexpr int64_t least_elements_between = 64 * 1024, least_with_slow_windows = 1024 * 1024;
+// one. Where the weights are larger, reading them again for every strip costs more than it saves. Tall windows need many rows
+// from the strip before: where these fill the second cache, a strip is a single row.
+constexpr int64_t least_elements_between = 64 * 1024;
+constexpr int64_t few_kept_rows = 4, most_kept_elements = 48 * 1024;
 constexpr int64_t most_weight_elements = 128 * 1024;
 
 class ConvolutionChainContext final : public Chain<ConvolutionContext> {
@@ -70,14 +71,14 @@ class ConvolutionChainContext final : public Chain<ConvolutionContext> {
     return roles.depthwise ? std::optional(roles) : std::nullopt;
   }
 
-  // Whether the image between the layers is large enough, and what is read for every strip small enough.
+  // Whether the image between the layers is large enough, and what is read for every strip, or kept, small enough.
   static bool is_worth_it(const Roles& roles, const at::Tensor& input) {
     const auto weight_elements = [](const ConvolutionContext* layer) {
       return layer ? layer->input_channels() * layer->output_channels() : 0;
     };
-    const bool is_fast = roles.depthwise->has_unrolled_windows();
-    return input.numel() / input.size(1) * roles.depthwise->input_channels() >=
-               (is_fast ? least_elements_between : least_with_slow_windows) &&
+    const int64_t channels = roles.depthwise->input_channels(), kept_rows = roles.depthwise->shared_rows();
+    return input.numel() / input.size(1) * channels >= least_elements_between &&
+           (kept_rows <= few_kept_rows || kept_rows * input.size(3) * channels <= most_kept_elements) &&
            weight_elements(roles.expand) + weight_elements(roles.project) <= most_weight_elements;
   }
 
