@@ -93,7 +93,7 @@ const std::vector<Phase>& phases() {
       {{compute_once_per_shape()}},
       // What no packed op took. After the layouts are settled, for which it would be an op of many tensors; before
       // restore_in_place, as it takes what is out of place.
-      {{fuse_elementwise()}},
+      {{fuse_gate(), fuse_elementwise()}},
       // After all fusions, which know reshapes and permutations by their names; before restore_in_place, as a write sees
       // strides.
       // move_rows before join_rearrangements, which has no rolls and borders and takes what is left.
@@ -109,7 +109,7 @@ const std::vector<Phase>& phases() {
       // After all that edits the nodes of a layer, its dtype and its math mode included.
       // prepack_grouped_linear as late: its layers have no run op of their own, which passes before would look for.
       {{fold_computed_padding(), rewrite_pad(), chain_linears(), join_linears(), chain_convolutions(),
-        share_embedding_weight(), rewrite_embedding(), prepack_grouped_linear()}},
+        chain_excitations(), share_embedding_weight(), rewrite_embedding(), prepack_grouped_linear()}},
       {{explain_leftovers()}},
   };
   return phases;

@@ -1,5 +1,7 @@
 """Pieces of IR text that the pass tests are written with."""
 
+import torch
+
 from support import graph_ir
 
 WEIGHT = "Float(8, 4, 3, 3, strides=[36, 9, 3, 1], requires_grad=0, device=cpu)"
@@ -63,5 +65,42 @@ def linear_graph(*lines: str, returns: str = "%z") -> str:
         "%none : NoneType = prim::Constant()",
         "%true : bool = prim::Constant[value=1]()",
         "%false : bool = prim::Constant[value=0]()",
+    )
+    return graph_ir("%x : Tensor, %other : Tensor", *constants, *lines, returns=returns)
+
+
+def convolution(
+    input_name: str,
+    output_name: str,
+    shape: tuple[int, ...],
+    groups: int = 1,
+    *,
+    operand: str = "",
+    dtype: str = "Float",
+    layout: str = "%yes",
+) -> tuple[str, ...]:
+    """A packed convolution, as the passes before leave it; with `operand`, one whose post-op has that."""
+    i = output_name
+    strides = [torch.Size(shape[k + 1 :]).numel() for k in range(len(shape))]
+    weight = f"{dtype}({', '.join(map(str, shape))}, strides={strides}, requires_grad=0, device=cpu)"
+    return (
+        f"%w{i} : {weight} = prim::Constant[value=<Tensor>]()",
+        f"%post_ops{i} : str[] = prim::Constant[value=annotate(List[str], [])]()",
+        f"%groups{i} : int = prim::Constant[value={groups}]()",
+        f"%p{i} : {CONTEXT} = ipex::convolution_prepack(%w{i}, %none, %one, %zero, %one, %groups{i}, %no, %zero, "
+        f"%post_ops{i}, %none, %none, %none, %none, %no, %no, %no, %no)",
+        f"%operands{i} : Tensor[] = prim::ListConstruct({operand})",
+        f"%{output_name} : Tensor = ipex::convolution_run(%{input_name}, %p{i}, %operands{i}, {layout})",
+    )
+
+
+def convolution_graph(*lines: str, returns: str = "%z") -> str:
+    """Of two tensors %x and %other."""
+    constants = (
+        "%none : NoneType = prim::Constant()",
+        "%yes : bool = prim::Constant[value=1]()",
+        "%no : bool = prim::Constant[value=0]()",
+        "%one : int[] = prim::Constant[value=[1, 1]]()",
+        "%zero : int[] = prim::Constant[value=[0, 0]]()",
     )
     return graph_ir("%x : Tensor, %other : Tensor", *constants, *lines, returns=returns)

@@ -36,13 +36,15 @@ bool has_dimensions(const Value* value) {
   return false;
 }
 
-// Whether a constant may decide the dtype of the result that reads it. A trace has the numbers of arithmetic as tensors.
+// Whether a constant may decide the dtype of the result that reads it. A trace has the numbers of arithmetic as tensors, but
+// those that come first, which are tensors in eager too.
 bool decides_dtype(const Use& use, const Value* constant, bool is_tensor) {
   static const OpName arithmetic[] = {OpName("aten::add"), OpName("aten::sub"), OpName("aten::mul"),
                                       OpName("aten::div"), OpName("aten::rsub")};
   static const OpName others[] = {OpName("aten::clamp.Tensor"), OpName("aten::clamp_min.Tensor"),
                                   OpName("aten::clamp_max.Tensor"), OpName("aten::pow.Tensor_Tensor")};
-  if (!is_of_any(others, use.user) && !(is_tensor && is_of_any(arithmetic, use.user))) return false;
+  const bool is_operand = is_of_any(arithmetic, use.user) && (is_tensor || use.offset == 0);
+  if (!is_of_any(others, use.user) && !is_operand) return false;
   const auto inputs = use.user->inputs();
   return torch::jit::toIValue(constant)->toTensor().scalar_type() == at::kDouble ||
          std::none_of(inputs.begin(), inputs.end(), has_dimensions);

@@ -39,6 +39,7 @@
 #include "layout/skip_copies.h"
 #include "layout/stretches.h"
 #include "passes.h"
+#include "single_pixel.h"
 
 namespace ipex::passes {
 namespace {
@@ -104,13 +105,14 @@ class Conversion {
   }
 
   // Converts what a member of the stretch without a root reads from outside. What is spread over an image is no
-  // larger for it.
+  // larger for it, and a single pixel lies in any layout.
   void take_in(Node* reader, const Value* member) {
     static const OpName expand("aten::expand"), expand_as("aten::expand_as");
     for (size_t i = 0; i < reader->inputs().size(); ++i) {
       Value* value = reader->input(i);
       const bool is_spread = expand.is_of(value->node()) || expand_as.is_of(value->node());
-      const bool stays = is_spread || is_contiguous_constant(value) || stretches_.is_overwritten(value);
+      const bool stays =
+          is_spread || is_contiguous_constant(value) || is_single_pixel(value) || stretches_.is_overwritten(value);
       if (!has_tensor_type(value) || root_of(value) || stays) continue;
       reader->replaceInput(i, converted(value, root_of(member).spatial_rank, reader));
     }

@@ -308,7 +308,7 @@ std::vector<Op> rows() {
 
   // Ops of ours.
   table.packed("convolution", with_operands);
-  table.ops("ipex::padded_convolution_run", fresh, floating);
+  table.ops("ipex::padded_convolution_run ipex::gated_convolution_run", fresh, floating);
   table.ops("ipex::unpacked_convolution", fresh);
   table.packed("linear", with_operands).also(hides_strides);
   table.packed("dynamic_linear", with_operands).also(float32_only);
@@ -321,6 +321,7 @@ std::vector<Op> rows() {
   table.packed("dynamic_lstm", after_two_states).also(float32_only);
   table.packed("dynamic_gru", after_a_state).also(float32_only);
   table.packed("convolution_chain", of_a_chain);
+  table.packed("excitation", of_a_chain);
   table.packed("linear_chain", of_a_chain);
   table.packed("joined_linears", of_a_chain).without(floating);
   table.packed("grouped_linear", of_a_group).also(float32_only);

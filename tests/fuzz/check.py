@@ -303,6 +303,7 @@ class _Noise:
         ]
         shakes = {"positive": doubt.with_positive_zeros, "negative": doubt.with_negative_zeros}
         shakes |= {"earlier": doubt.past_steps(16), "later": doubt.past_steps(-16)}
+        shakes |= {f"tiles {seed}": doubt.by_tiles(seed) for seed in (0, 1)}
         if self.given:
             shakes["given"] = doubt.by_given_dtype(self.given)
         found += [self._named(name, label, self._under, doubt.Shaken(shake)) for label, shake in shakes.items()]

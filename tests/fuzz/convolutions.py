@@ -121,6 +121,32 @@ def branches(p: Program, v: Value) -> Value | None:
 
 
 @anchor(8)
+def gated(p: Program, v: Value) -> Value | None:
+    """Channels multiplied by what convolutions make of their averages, as in squeeze and excitation."""
+    rank = conv_rank(p, v)
+    if rank is None:
+        return None
+    d, _batched = rank
+    channels, space = v.shape[-d - 1], v.shape[-d:]
+    pixel = (1,) * d
+    over = tuple(range(-d, 0))
+    averages = (f"{v.name}.mean({over}, keepdim=True)", f"F.adaptive_avg_pool{d}d({v.name}, 1)")
+    x = p.let(p.choose.pick(averages), (*v.shape[: -d - 1], channels, *pixel))
+    between = p.choose.pick((1, 2, 6, 17))
+    for made in [between] * p.choose.integer(0, 2) + [channels]:
+        layer = p.member("m", f"nn.Conv{d}d({x.shape[-d - 1]}, {made}, 1, bias={p.choose.chance(70)})")
+        function = p.choose.pick(("torch.relu", "F.silu", "torch.sigmoid", "F.hardsigmoid", "torch.tanh"))
+        x = p.let(f"{function}({layer}({x.name}))", (*v.shape[: -d - 1], made, *pixel))
+    first, second = (v.name, x.name) if p.choose.chance(80) else (x.name, v.name)
+    product = p.let(f"{first} * {second}", v.shape)
+    if not p.choose.chance(70):
+        return product
+    out, stride = p.choose.pick((1, 4, 24, 130)), p.choose.weighted([(4, 1), (1, 2)])
+    layer = p.member("m", f"nn.Conv{d}d({channels}, {out}, 1, {stride}, bias={p.choose.chance(70)})")
+    return p.let(f"{layer}({product.name})", (*v.shape[: -d - 1], out, *((s - 1) // stride + 1 for s in space)))
+
+
+@anchor(8)
 def transposed_convolution(p: Program, v: Value) -> Value | None:
     rank = conv_rank(p, v)
     if rank is None:

@@ -105,6 +105,28 @@ def by_cancellation(seed: int, given: torch.dtype | None = None) -> Shake:
     return shake
 
 
+def by_tiles(seed: int) -> Shake:
+    """A convolution of 3x3 windows is off by roundings of what lies in its tile: Winograd's way sums 4x4 results as one
+    (docs/decisions/0012-winograd-convolutions.md), and what is small beside a large neighbour has its roundings."""
+    generator = torch.Generator().manual_seed(seed)
+    farthest = 3
+
+    def shake(func: Any, args: tuple[Any, ...], result: Tensor) -> None:
+        if func is not torch.ops.aten.convolution.default or result.dtype != torch.float32 or not result.numel():
+            return
+        x, weight, _, stride, _, dilation, transposed, *_ = args
+        if tuple(weight.shape[2:]) != (3, 3) or set(stride) != {1} or transposed:
+            return
+        sizes = func(x.nan_to_num(0, 0, 0).abs(), weight.nan_to_num(0, 0, 0).abs(), None, *args[3:])
+        for dim, apart in zip((-2, -1), dilation):
+            around = [sizes.roll(apart * i, dim) for i in range(-farthest, farthest + 1)]
+            sizes = torch.stack(around).amax(0)
+        by = torch.rand(result.shape, generator=generator, dtype=torch.float64) * 2 - 1
+        result.add_((2 * sizes * torch.finfo(result.dtype).eps * by).to(result.dtype))
+
+    return shake
+
+
 def with_positive_zeros(func: Any, args: tuple[Any, ...], result: Tensor) -> None:
     """No op gives -0, and gelu has its limits at the infinities."""
     if func in GELUS:

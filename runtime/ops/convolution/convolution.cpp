@@ -6,6 +6,8 @@
 //   ipex::convolution_run(input, context, operands, eager_layout) -> Tensor
 //   ipex::padded_convolution_run(input, context, operands, eager_layout, widths) -> Tensor
 //     of the image after constant_pad_nd: padding that the call computes, as TensorFlow's "same" follows from the image
+//   ipex::gated_convolution_run(image, gate, context, operands, eager_layout) -> Tensor
+//     of image * gate, as squeeze and excitation multiplies the channels of an image
 //
 // `padding` has a number per dimension or, where the two ends differ, the beginnings followed by the ends. A 1-d
 // convolution is computed as the 2-d one that aten makes of it, on an image one pixel high.
@@ -14,6 +16,7 @@
 #include "ops/convolution/convolution.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
@@ -29,6 +32,7 @@
 #include "ops/product/tile_product.h"
 #include "packed/dead_operand.h"
 #include "packed/pad_rows.h"
+#include "threads/grain.h"
 
 namespace ipex::runtime {
 namespace {
@@ -72,6 +76,28 @@ dnnl::primitive_desc without_older_tiles(dnnl::primitive_desc desc) {
   return desc;
 }
 
+// Whether it is a number for each channel of each image, one after the other.
+bool is_gate_of(const Tensor& image, const Tensor& gate) {
+  return image.dim() == 4 && gate.dim() == 4 && gate.size(0) == image.size(0) && gate.size(1) == image.size(1) &&
+         gate.numel() == image.size(0) * image.size(1) && is_plain_cpu_float(gate) && !wants_gradient(gate) &&
+         gate.is_contiguous() && image.numel() > 0 && is_plain_cpu_float(image) && !wants_gradient(image) &&
+         image.is_contiguous(at::MemoryFormat::ChannelsLast) && !at::autocast::is_autocast_enabled(at::kCPU);
+}
+
+Tensor gated(const Tensor& image, const Tensor& gate) {
+  if (!is_gate_of(image, gate)) return image * gate;
+  constexpr int64_t elements_worth_waking = 32768;
+  const int64_t channels = image.size(1), pixels = image.size(2) * image.size(3), rows = image.size(0) * pixels;
+  const Tensor result = empty_result(image.sizes(), image.options().memory_format(at::MemoryFormat::ChannelsLast));
+  const RowGates gates{gate.const_data_ptr<float>(), pixels};
+  const float* from = image.const_data_ptr<float>();
+  float* to = result.mutable_data_ptr<float>();
+  at::parallel_for(0, rows, grain_of(rows, image.numel(), elements_worth_waking), [&](int64_t first, int64_t last) {
+    gates.apply(from, channels, first, last, channels, to + first * channels);
+  });
+  return result;
+}
+
 }  // namespace
 
 ConvolutionContext::ConvolutionContext(const Spec& spec, ConvolutionGeometry geometry)
@@ -96,6 +122,32 @@ Tensor ConvolutionContext::run_padded(const Tensor& input, const std::vector<Ten
   const auto padded = with_padding_.get(
       PrimitiveKey(widths), [&] { return c10::make_intrusive<ConvolutionContext>(*this, geometry_.padded(widths)); });
   return (*padded)->run(input, operands, eager_layout);
+}
+
+bool ConvolutionContext::reads_gated(const Tensor& image, bool eager_layout) const {
+  if (eager_layout || !accepts(image, eager_layout) || !is_product(image)) return false;
+  const int64_t pixels = c10::multiply_integers(kernel_result_sizes(image.sizes())) / output_channels();
+  return pixels > most_few_rows && !rounds(pixels);
+}
+
+Tensor ConvolutionContext::run_gated(const Tensor& image, const Tensor& gate, const std::vector<Tensor>& operands,
+                                     bool eager_layout) const {
+  if (!is_gate_of(image, gate) || !reads_gated(image, eager_layout)) {
+    return run(gated(image, gate), operands, eager_layout);
+  }
+  check_operands(operands);
+  const bool may_accumulate = begins_with_addition() && is_dead(operands.front());
+  size_t done = 0;
+  const Tensor result = run_product(image, operands, may_accumulate, eager_layout, done, gate);
+  return apply_rest(result, operands, done);
+}
+
+void ConvolutionContext::multiply_pixels(const InputRows& pixels, float* result) const {
+  FusedPostOps all;
+  all.count = post_ops().size();
+  KernelSteps::Room room;
+  const ElementwiseSteps steps = steps_.of_call(all, bias(), output_channels(), room);
+  multiply(product_of(pixels, input_channels(), *panels_for_pixels(), steps, result));
 }
 
 State ConvolutionContext::state() const {
@@ -339,7 +391,7 @@ Tensor ConvolutionContext::run_rounded(const Tensor& input, const std::vector<Te
 }
 
 Tensor ConvolutionContext::run_product(const Tensor& input, const std::vector<Tensor>& operands, bool may_accumulate,
-                                       bool eager_layout, size_t& done) const {
+                                       bool eager_layout, size_t& done, const Tensor& gate) const {
   const FusedPostOps fused = fuse_into_result(input, operands, eager_layout, KernelSteps::applies);
   const Tensor image = kernel_view(input), source = pixels_that_windows_see(image);
   const int64_t channels = input_channels(), pixels = source.numel() / channels;
@@ -357,7 +409,12 @@ Tensor ConvolutionContext::run_product(const Tensor& input, const std::vector<Te
     copy.multiply(rows, steps, result.data_ptr<float>());
   } else {
     const WeightTiles tiles = tiles_for(pixels, weight(), panels, channels, output_channels());
-    multiply(product_of(rows, channels, panels, steps, result.data_ptr<float>(), tiles));
+    const RowsProduct product = product_of(rows, channels, panels, steps, result.data_ptr<float>(), tiles);
+    if (gate.defined()) {
+      multiply_gated(product, {gate.const_data_ptr<float>(), pixels / source.size(0)});
+    } else {
+      multiply(product);
+    }
   }
   done = fused.count;
   return user_view(result, input, eager_layout);
@@ -735,6 +792,14 @@ void padded_convolution_run(const c10::OperatorHandle&, torch::jit::Stack* stack
   torch::jit::push(*stack, context->run_padded(torch::jit::pop(*stack).toTensor(), operands, eager_layout, widths));
 }
 
+void gated_convolution_run(const c10::OperatorHandle&, torch::jit::Stack* stack) {
+  const bool eager_layout = torch::jit::pop(*stack).toBool();
+  const std::vector<Tensor> operands = take_tensors(torch::jit::pop(*stack));
+  const auto context = torch::jit::pop(*stack).toCustomClass<ConvolutionContext>();
+  const Tensor gate = torch::jit::pop(*stack).toTensor(), image = torch::jit::pop(*stack).toTensor();
+  torch::jit::push(*stack, context->run_gated(image, gate, operands, eager_layout));
+}
+
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define_context<ConvolutionContext>(m, "ConvolutionContext");
   m.def(
@@ -751,6 +816,10 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
       "padded_convolution_run(Tensor input, __torch__.torch.classes.ipex.ConvolutionContext context, "
       "Tensor[] operands, bool eager_layout, int[] widths) -> Tensor",
       torch::CppFunction::makeFromBoxedFunction<padded_convolution_run>());
+  m.def(
+      "gated_convolution_run(Tensor image, Tensor gate, __torch__.torch.classes.ipex.ConvolutionContext context, "
+      "Tensor[] operands, bool eager_layout) -> Tensor",
+      torch::CppFunction::makeFromBoxedFunction<gated_convolution_run>());
 }
 
 }  // namespace

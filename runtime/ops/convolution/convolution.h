@@ -30,10 +30,18 @@ class ConvolutionContext final : public PackedOp {
   at::Tensor run_padded(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
                         at::IntArrayRef widths) const;
 
+  // run() of image * gate, a number for each channel of each image. Single pixels are multiplied as a product reads them, and
+  // there is no other image.
+  at::Tensor run_gated(const at::Tensor& image, const at::Tensor& gate, const std::vector<at::Tensor>& operands,
+                       bool eager_layout) const;
+
   // Whether run() takes such an input, and finds no reason to leave it to aten.
   bool accepts(const at::Tensor& input, bool eager_layout) const;
   // Where windows are single pixels that move by one, the weight as a kernel of our own reads it. Null where none does.
   const Panels* panels_for_pixels() const;
+  // Whether such a kernel computes all of the layer, whatever the call, and that for a few pixels.
+  bool multiplies_pixels() const { return panels_for_pixels() && steps_.applies_all(); }
+  void multiply_pixels(const InputRows& pixels, float* result) const;
   // Whether each channel is convolved by itself, as kernels/depthwise.h does it, and that weight.
   bool is_depthwise() const;
   at::Tensor depthwise_weight() const;
@@ -125,7 +133,8 @@ class ConvolutionContext final : public PackedOp {
                          size_t& done) const;
   // Windows of a single pixel: a product of pixels and weight.
   at::Tensor run_product(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool may_accumulate,
-                         bool eager_layout, size_t& done) const;
+                         bool eager_layout, size_t& done, const at::Tensor& gate = {}) const;
+  bool reads_gated(const at::Tensor& image, bool eager_layout) const;
   bool is_product(const at::Tensor& input) const;
   bool gains_by_depthwise_kernel() const;
   at::Tensor run_depthwise(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,

@@ -16,6 +16,7 @@
 #include "memory/result_memory.h"
 #include "ops/convolution/convolution.h"
 #include "ops/convolution/convolution_strips.h"
+#include "ops/product/tile_product.h"
 #include "packed/chain.h"
 #include "packed/lazy.h"
 #include "packed/memory_format.h"
@@ -24,9 +25,10 @@ namespace ipex::runtime {
 namespace {
 
 // Where the image between the layers is smaller than this, it stays in the second cache, and the layers take no longer one by
-// one. Where the weights are larger, reading them again for every strip costs more than it saves. Tall windows need many rows
-// from the strip before: where these fill the second cache, a strip is a single row.
-constexpr int64_t least_elements_between = 64 * 1024;
+// one; where a layer by itself is multiplied on tiles, in the last cache. Where the weights are larger, reading them again for
+// every strip costs more than it saves. Tall windows need many rows from the strip before: where these fill the second cache, a
+// strip is a single row.
+constexpr int64_t least_elements_between = 64 * 1024, least_beside_tiles = 512 * 1024;
 constexpr int64_t few_kept_rows = 4, most_kept_elements = 48 * 1024;
 constexpr int64_t most_weight_elements = 128 * 1024;
 
@@ -76,8 +78,13 @@ class ConvolutionChainContext final : public Chain<ConvolutionContext> {
     const auto weight_elements = [](const ConvolutionContext* layer) {
       return layer ? layer->input_channels() * layer->output_channels() : 0;
     };
-    const int64_t channels = roles.depthwise->input_channels(), kept_rows = roles.depthwise->shared_rows();
-    return input.numel() / input.size(1) * channels >= least_elements_between &&
+    const int64_t pixels = input.numel() / input.size(1), channels = roles.depthwise->input_channels();
+    const auto has_tiles = [&](const ConvolutionContext* layer) {
+      return layer && gains_by_tiles(pixels, layer->input_channels(), layer->output_channels(), parts_of_floats);
+    };
+    const bool is_beside_tiles = has_tiles(roles.expand) || has_tiles(roles.project);
+    const int64_t kept_rows = roles.depthwise->shared_rows();
+    return pixels * channels >= (is_beside_tiles ? least_beside_tiles : least_elements_between) &&
            (kept_rows <= few_kept_rows || kept_rows * input.size(3) * channels <= most_kept_elements) &&
            weight_elements(roles.expand) + weight_elements(roles.project) <= most_weight_elements;
   }

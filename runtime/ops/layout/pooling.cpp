@@ -14,6 +14,8 @@
 // compute no indices, which aten computes and drops; those of avg_pool add in aten's order. The others average whole images
 // that are channels-last. All else is left to aten, also what aten refuses; a profiler shows it, with the reason, under the
 // name of the op.
+#include "ops/layout/pooling.h"
+
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
@@ -202,29 +204,6 @@ at::Tensor avg_pool1d(const at::Tensor& x, at::IntArrayRef kernel_size, at::IntA
       .squeeze(2);
 }
 
-// In strips of rows, so that a thread sums up rows that it wrote (decision 0031). How many there are hangs on the image alone,
-// and so does the sum.
-void average_floats(const at::Tensor& x, float* to) {
-  constexpr int64_t least_rows = 4, most_strips = 16;
-  const int64_t images = x.size(0), channels = x.size(1), height = x.size(2), image_width = x.size(3);
-  const int64_t rows = std::max(least_rows, at::divup(height, most_strips)), strips = at::divup(height, rows);
-  const at::Tensor memory = scratch(static_cast<int64_t>(sizeof(float)) * images * strips * channels);
-  auto* const sums = static_cast<float*>(memory.data_ptr());
-  const float* from = x.const_data_ptr<float>();
-  const PoolingKernels& kernels = runtime::kernels().pooling;
-  const int64_t pieces = images * strips;
-  at::parallel_for(0, pieces, grain_of(pieces, x.numel(), elements_worth_waking), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t first = i % strips * rows, count = std::min(rows, height - first);
-      const float* strip = from + (i / strips * height + first) * image_width * channels;
-      kernels.sum_rows(strip, count, image_width, channels, sums + i * channels);
-    }
-  });
-  for (int64_t i = 0; i < images; ++i) {
-    kernels.average_of_sums(sums + i * strips * channels, strips, height * image_width, channels, to + i * channels);
-  }
-}
-
 // In blocks of channels, so that one image is enough for all threads.
 void average_bytes(const at::Tensor& x, const Affine& affine, float* to) {
   constexpr int64_t channels_of_a_block = 64;
@@ -247,7 +226,7 @@ at::Tensor average(const at::Tensor& x, at::MemoryFormat format, bool keepdim, c
   if (keepdim) sizes.insert(sizes.end(), {1, 1});
   const at::Tensor y = empty_result(sizes, x.options().dtype(at::kFloat).memory_format(format));
   float* to = y.mutable_data_ptr<float>();
-  affine ? average_bytes(x, *affine, to) : average_floats(x, to);
+  affine ? average_bytes(x, *affine, to) : average_images(x, to);
   return y;
 }
 
@@ -315,4 +294,34 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
 }
 
 }  // namespace
+
+bool can_average(const at::Tensor& images) { return !reason_against_average(images, nullptr); }
+
+// In strips of rows, so that a thread sums up rows that it wrote (decision 0031). How many there are hangs on the image alone,
+// and so does the sum.
+void average_images(const at::Tensor& x, float* to) {
+  constexpr int64_t least_rows = 4, most_strips = 16;
+  const int64_t images = x.size(0), channels = x.size(1), height = x.size(2), image_width = x.size(3);
+  const int64_t rows = std::max(least_rows, at::divup(height, most_strips)), strips = at::divup(height, rows);
+  const at::Tensor memory = scratch(static_cast<int64_t>(sizeof(float)) * images * strips * channels);
+  auto* const sums = static_cast<float*>(memory.data_ptr());
+  const float* from = x.const_data_ptr<float>();
+  const PoolingKernels& kernels = runtime::kernels().pooling;
+  const int64_t pieces = images * strips;
+  at::parallel_for(0, pieces, grain_of(pieces, x.numel(), elements_worth_waking), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t first = i % strips * rows, count = std::min(rows, height - first);
+      const float* strip = from + (i / strips * height + first) * image_width * channels;
+      kernels.sum_rows(strip, count, image_width, channels, sums + i * channels);
+    }
+  });
+  for (int64_t i = 0; i < images; ++i) {
+    kernels.average_of_sums(sums + i * strips * channels, strips, height * image_width, channels, to + i * channels);
+  }
+}
+
+at::Tensor averages_as_pixels(const at::Tensor& images, at::IntArrayRef dim) {
+  return mean(images, dim, /*keepdim=*/true, nullptr);
+}
+
 }  // namespace ipex::runtime

@@ -173,10 +173,10 @@ at::Tensor LinearContext::run_in_float(const at::Tensor& input, const std::vecto
   KernelSteps::Room room;
   const ElementwiseSteps steps = steps_.of_call(fused, bias, output_width(), room);
   if (const PairPanels* pairs = pairs_for(row_count(input))) {
-    const auto [first, count, stride] = *rows_of(rows);
-    runtime::multiply({.rows = first,
-                       .row_stride = stride,
-                       .row_count = count,
+    const InputRows some = *rows_of(rows);
+    runtime::multiply({.rows = some.first,
+                       .row_stride = some.stride,
+                       .row_count = some.count,
                        .matrix = {NumberFormat::pairs, pairs->words, input_width()},
                        .panel_columns = pairs->columns,
                        .panel_size = pairs->size,

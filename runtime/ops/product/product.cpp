@@ -57,8 +57,27 @@ void share_columns(std::span<const RowsProduct> works) {
                    [&](int64_t first, int64_t last) { multiply(cut.first(first), cut.first(last)); });
 }
 
+void multiply_some(const RowsProduct& work, const RowGates& gates, int64_t first_row, int64_t last_row,
+                   int64_t first_panel, int64_t last_panel) {
+  const ManyRowsKernels& kernel = kernels().many_rows;
+  if (!gates) return kernel.multiply(work, first_row, last_row, first_panel, last_panel);
+  constexpr int64_t elements_at_once = 1 << 15, rows_of_whole_tiles = 48;
+  const int64_t depth = work.matrix.depth,
+                at_once = std::max<int64_t>(1, elements_at_once / (depth * rows_of_whole_tiles)) * rows_of_whole_tiles;
+  const at::Tensor memory = scratch(sizeof(float) * std::min(at_once, last_row - first_row) * depth);
+  auto* const gated = static_cast<float*>(memory.data_ptr());
+  RowsProduct some = work;
+  some.row_stride = depth;
+  for (int64_t row = first_row; row < last_row; row += at_once) {
+    const int64_t end = std::min(last_row, row + at_once);
+    gates.apply(work.rows, work.row_stride, row, end, depth, gated);
+    some.rows = gated - row * depth;
+    kernel.multiply(some, row, end, first_panel, last_panel);
+  }
+}
+
 // On AMX's tiles.
-void multiply_in_parts(const RowsProduct& work) {
+void multiply_in_parts(const RowsProduct& work, const RowGates& gates = {}) {
   const void* tiles = work.matrix.tiles.kept;
   const int64_t bytes = tiles ? bytes_of_panel_tiles(work.matrix.depth, work.panel_columns, parts_of_floats)
                               : static_cast<int64_t>(sizeof(float)) * work.panel_size;
@@ -73,9 +92,9 @@ void multiply_in_parts(const RowsProduct& work) {
                           .blocks_of_a_unit = 1,
                           .fill = {},
                           .is_of_tiles = tiles != nullptr};
-  const InputRows rows{work.rows, work.row_count, work.row_stride};
+  const InputRows rows{work.rows, work.row_count, work.row_stride, gates};
   multiply_by_tiles(rows, matrix, work.steps, work.result, [&](int64_t first, int64_t last) {
-    kernels().many_rows.multiply(work, first, last, 0, at::divup(work.steps.columns, work.panel_columns));
+    multiply_some(work, gates, first, last, 0, at::divup(work.steps.columns, work.panel_columns));
   });
 }
 
@@ -138,6 +157,13 @@ void multiply_widened(const RowsProduct& work) {
 
 }  // namespace
 
+void RowGates::apply(const float* rows, int64_t stride, int64_t first_row, int64_t last_row, int64_t depth,
+                     float* to) const {
+  for (int64_t row = first_row; row < last_row; ++row, to += depth) {
+    kernels().many_rows.gate(rows + row * stride, first + row / rows_of_each * depth, depth, to);
+  }
+}
+
 std::optional<InputRows> rows_of(const at::Tensor& tensor) {
   const auto stride = row_stride(tensor, /*dimensions=*/1);
   if (!stride) return std::nullopt;
@@ -182,6 +208,12 @@ void multiply(const RowsProduct& work) {
   if (work.matrix.tiles.are_used) return multiply_in_parts(work);
   if (work.matrix.format == NumberFormat::floats) return multiply_floats({&work, 1});
   return kernels().optional.pairs_product ? multiply_pairs(work) : multiply_widened(work);
+}
+
+void multiply_gated(const RowsProduct& work, const RowGates& gates) {
+  if (work.matrix.tiles.are_used) return multiply_in_parts(work, gates);
+  share_rows_and_panels(size_of(work),
+                        [&](int64_t, int64_t) { return [&](auto... range) { multiply_some(work, gates, range...); }; });
 }
 
 }  // namespace ipex::runtime

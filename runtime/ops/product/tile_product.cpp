@@ -72,15 +72,15 @@ class Part {
                   sum_bytes = blocks_of_an_item_ < blocks_ ? row_tiles_ * column_tiles * tile_bytes : 0,
                   float_rows =
                       matrix_.fill ? whole_units(blocks_of_an_item_, matrix_.blocks_of_a_unit) * tile_depth : 0,
-                  float_bytes = static_cast<int64_t>(sizeof(float)) * matrix_.panel_columns * float_rows;
-    const at::Tensor memory = scratch(row_bytes + 2 * item_bytes + sum_bytes + float_bytes);
+                  float_bytes = static_cast<int64_t>(sizeof(float)) * matrix_.panel_columns * float_rows,
+                  gated_bytes = rows_.gates ? static_cast<int64_t>(sizeof(float)) * tile_rows * matrix_.depth : 0;
+    const at::Tensor memory = scratch(row_bytes + 2 * item_bytes + sum_bytes + float_bytes + gated_bytes);
     char* const row_memory = static_cast<char*>(memory.data_ptr());
     char *tiles = row_memory + row_bytes, *next_tiles = tiles + item_bytes;
     char* const sums = next_tiles + item_bytes;
     auto* const room = reinterpret_cast<float*>(sums + sum_bytes);
     const TileProductKernels& kernel = *kernels().optional.tile_product;
-    const float* const first_row = rows_.first + range_.first * rows_.stride;
-    if (!kernel.split_rows(first_row, rows_.stride, range_.size(), matrix_.depth, row_memory)) return false;
+    if (!split_rows(kernel, row_memory, room + float_bytes / sizeof(float))) return false;
     Item item = first();
     if (splits_ahead) split(kernel, floats(item, tiles));
     while (item.exists()) {
@@ -112,6 +112,21 @@ class Part {
   }
 
  private:
+  // Gated, where they are, a tile at a time.
+  bool split_rows(const TileProductKernels& kernel, char* to, float* gated) const {
+    const int64_t depth = matrix_.depth;
+    if (!rows_.gates) {
+      return kernel.split_rows(rows_.first + range_.first * rows_.stride, rows_.stride, range_.size(), depth, to);
+    }
+    for (int64_t row = range_.first; row < range_.last; row += tile_rows) {
+      const int64_t end = std::min(range_.last, row + tile_rows);
+      rows_.gates.apply(rows_.first, rows_.stride, row, end, depth, gated);
+      if (!kernel.split_rows(gated, depth, end - row, depth, to)) return false;
+      to += bytes_of_row_tiles(tile_rows, depth);
+    }
+    return true;
+  }
+
   int64_t panel_tiles() const { return matrix_.panel_columns / tile_columns; }
   int64_t panel(const Item& item) const { return item.columns.first / panel_tiles(); }
 
@@ -317,8 +332,11 @@ std::string describe_tiles(const PackedWeight& weight) {
 void multiply_by_tiles(const InputRows& rows, const TileMatrix& matrix, const ElementwiseSteps& steps, float* result,
                        c10::function_ref<void(int64_t first_row, int64_t last_row)> multiply_floats) {
   // A row's result does not depend on those beside it.
+  std::vector<float> gated(rows.gates ? static_cast<size_t>(matrix.depth) : 0);
   const auto is_in_range = [&](int64_t row) {
-    return are_in_range({rows.first + row * rows.stride, 1, rows.stride}, matrix.depth);
+    if (!rows.gates) return are_in_range({rows.first + row * rows.stride, 1, rows.stride}, matrix.depth);
+    rows.gates.apply(rows.first, rows.stride, row, row + 1, matrix.depth, gated.data());
+    return are_in_range({gated.data(), 1, matrix.depth}, matrix.depth);
   };
   for (const Range& block : multiply_range(rows, matrix, steps, result, {0, rows.count})) {
     for (Range run{block.first, block.first}; run.first < block.last; run.first = run.last) {

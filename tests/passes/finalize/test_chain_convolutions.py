@@ -3,6 +3,8 @@ import torch
 from torch import Tensor, nn
 
 import ipex
+from ir import convolution
+from ir import convolution_graph as graph
 from support import (
     assert_rewrites,
     assert_round_trip,
@@ -10,49 +12,10 @@ from support import (
     assert_unchanged,
     check_against_eager,
     contexts,
-    graph_ir,
     kinds,
 )
 
 NAME = "chain_convolutions"
-CLASS = "__torch__.torch.classes.ipex.ConvolutionContext"
-
-
-def convolution(
-    input_name: str,
-    output_name: str,
-    shape: tuple[int, ...],
-    groups: int = 1,
-    *,
-    operand: str = "",
-    dtype: str = "Float",
-    layout: str = "%yes",
-) -> tuple[str, ...]:
-    """A packed convolution, as the passes before leave it; with `operand`, one whose post-op has that."""
-    i = output_name
-    strides = [torch.Size(shape[k + 1 :]).numel() for k in range(len(shape))]
-    weight = f"{dtype}({', '.join(map(str, shape))}, strides={strides}, requires_grad=0, device=cpu)"
-    return (
-        f"%w{i} : {weight} = prim::Constant[value=<Tensor>]()",
-        f"%post_ops{i} : str[] = prim::Constant[value=annotate(List[str], [])]()",
-        f"%groups{i} : int = prim::Constant[value={groups}]()",
-        f"%p{i} : {CLASS} = ipex::convolution_prepack(%w{i}, %none, %one, %zero, %one, %groups{i}, %no, %zero, "
-        f"%post_ops{i}, %none, %none, %none, %none, %no, %no, %no, %no)",
-        f"%operands{i} : Tensor[] = prim::ListConstruct({operand})",
-        f"%{output_name} : Tensor = ipex::convolution_run(%{input_name}, %p{i}, %operands{i}, {layout})",
-    )
-
-
-def graph(*lines: str, returns: str = "%z") -> str:
-    constants = (
-        "%none : NoneType = prim::Constant()",
-        "%yes : bool = prim::Constant[value=1]()",
-        "%no : bool = prim::Constant[value=0]()",
-        "%one : int[] = prim::Constant[value=[1, 1]]()",
-        "%zero : int[] = prim::Constant[value=[0, 0]]()",
-    )
-    return graph_ir("%x : Tensor, %other : Tensor", *constants, *lines, returns=returns)
-
 
 PIXELS, EACH = (8, 8, 1, 1), (8, 1, 3, 3)
 EXPAND = convolution("x", "a", PIXELS)

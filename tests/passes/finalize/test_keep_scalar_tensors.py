@@ -106,3 +106,13 @@ def test_a_tensor_that_a_script_makes_stays_one(dtype):
             return torch.tensor(2, dtype=self.dtype) * x
 
     check_against_eager(Model(), torch.randint(9, (2, 3)), script=True, also=(torch.randn(2, 3),))
+
+
+@pytest.mark.filterwarnings("ignore:torch.tensor results are registered as constants")
+@pytest.mark.parametrize("given", [torch.float32, torch.int32])
+def test_a_tensor_of_a_trace_that_comes_first_is_one(given):
+    class Model(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.tensor(2, dtype=torch.float64) - x + x
+
+    check_against_eager(Model(), torch.arange(1, 5).to(given), script=False)
