@@ -69,7 +69,8 @@ bool chain_after(Node* average, Context& context) {
   const torch::jit::WithInsertPoint guard(last);
   Value* list = context.graph->insertNode(context.graph->createList(contexts[0]->type(), contexts))->output();
   Value* chain = context.graph->insert(Symbol::fromQualString("ipex::excitation_prepack"), {list});
-  Value* result = context.graph->insert(Symbol::fromQualString("ipex::excitation_run"), {average->input(0), chain, *averaged_dimensions(average)});
+  Value* result = context.graph->insert(Symbol::fromQualString("ipex::excitation_run"),
+                                        {average->input(0), chain, *averaged_dimensions(average)});
   replace(last, result->node());
   return true;
 }

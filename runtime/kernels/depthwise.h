@@ -7,11 +7,11 @@
 
 namespace ipex::runtime {
 
-// Rows of pixels, side by side.
+// Rows of pixels.
 template <typename Element>
 struct PixelRows {
   Element* first;
-  int64_t width, pixel_stride;
+  int64_t width, pixel_stride, row_stride;
 };
 
 // The image's row `top` is the first that is there, and beyond `bottom` are none: beyond the image are zeros.
@@ -21,17 +21,13 @@ struct DepthwiseWork {
   const float* weights;  // [window_height][window_width][channels]
   int64_t window_height, window_width;
   int64_t stride_down, stride;
+  int64_t dilation_down, dilation;
   int64_t padding_top, padding_left;
   ElementwiseSteps steps;  // columns are the channels
   PixelRows<float> result;
   int64_t result_top;   // the result's first row
   int64_t first_pixel;  // where it begins among the pixels that operands have
 };
-
-// Windows whose sums are unrolled. For others the kernel takes up to twice as long for a product.
-constexpr bool is_unrolled(int64_t window_width, int64_t stride) {
-  return window_width == 7 ? stride == 1 : (window_width == 3 || window_width == 5) && (stride == 1 || stride == 2);
-}
 
 struct DepthwiseKernels {
   int64_t width;  // so many channels fill a register

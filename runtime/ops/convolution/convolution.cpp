@@ -23,6 +23,7 @@
 #include <string_view>
 
 #include "isa/isa.h"
+#include "kernels/kernels.h"
 #include "memory/result_memory.h"
 #include "memory/weight_memory.h"
 #include "onednn/row_width.h"
@@ -482,18 +483,21 @@ bool ConvolutionContext::has_a_group_per_channel() const {
 }
 
 bool ConvolutionContext::is_depthwise() const {
-  return is_for_own_kernels() && is_all(geometry_.dilation, 1) && geometry_.groups == input_channels() &&
-         geometry_.groups == output_channels() && blocked_weight();
+  return is_for_own_kernels() && geometry_.groups == input_channels() && geometry_.groups == output_channels() &&
+         blocked_weight();
 }
 
-bool ConvolutionContext::has_unrolled_windows() const { return is_unrolled(weight_sizes()[3], geometry_.stride[1]); }
-
 bool ConvolutionContext::gains_by_depthwise_kernel() const {
-  // oneDNN's kernel takes pixel by pixel, and so reads memory in order: with few channels and products that is what counts.
-  constexpr int64_t least_products = 9, wide_window = 5, least_channels_for_narrow_ones = 96;
-  const int64_t height = weight_sizes()[2], width = weight_sizes()[3];
-  return is_depthwise() && has_unrolled_windows() && height * width >= least_products &&
-         (width >= wide_window || input_channels() >= least_channels_for_narrow_ones);
+  // oneDNN's kernels take pixel by pixel, and so read memory in order: with few products and channels that is what counts.
+  constexpr int64_t few_products = 9, enough_channels = 96, enough_products_with_gaps = 25, widest_stride = 2;
+  if (!is_depthwise() || geometry_.stride[1] > widest_stride) return false;
+  const int64_t products = weight_sizes()[2] * weight_sizes()[3];
+  if (is_all(geometry_.dilation, 1)) {
+    return products > few_products || (products == few_products && input_channels() >= enough_channels);
+  }
+  // Beyond this padding the kernel for windows with gaps declines, and a slow one is left.
+  const int64_t most_padding = kernels().depthwise.width == 16 ? 6 : 4;
+  return products >= enough_products_with_gaps || geometry_.begin[1] > most_padding;
 }
 
 ConvolutionStrips ConvolutionContext::strips(const Tensor& image, const Tensor& weight, const ElementwiseSteps& steps,
@@ -510,6 +514,8 @@ ConvolutionStrips ConvolutionContext::strips(const Tensor& image, const Tensor& 
           .window_width = weight.size(1),
           .stride_down = geometry_.stride[0],
           .stride = geometry_.stride[1],
+          .dilation_down = geometry_.dilation[0],
+          .dilation = geometry_.dilation[1],
           .padding_top = geometry_.begin[0],
           .padding_left = geometry_.begin[1],
           .steps = steps,

@@ -45,10 +45,11 @@ class ConvolutionContext final : public PackedOp {
   // Whether such a kernel computes all of the layer, whatever the call, and that for a few pixels.
   bool multiplies_pixels() const { return panels_for_pixels() && steps_.applies_all(); }
   void multiply_pixels(const InputRows& pixels, float* result) const;
-  // Whether each channel is convolved by itself, as kernels/depthwise.h does it, in an unrolled loop, and that weight.
+  // Whether each channel is convolved by itself, as kernels/depthwise.h does it, and that weight.
   bool is_depthwise() const;
-  bool has_unrolled_windows() const;
   at::Tensor depthwise_weight() const;
+  // How many rows of the image the windows of two neighbouring rows of the result have in common.
+  int64_t shared_rows() const { return std::max<int64_t>(0, window(0) - geometry_.stride[0]); }
   // The same as work on an image, without layers around it. `weight` is depthwise_weight(), which has to live as long.
   ConvolutionStrips strips(const at::Tensor& image, const at::Tensor& weight, const ElementwiseSteps& steps,
                            const at::Tensor& result) const;

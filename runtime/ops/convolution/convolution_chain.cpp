@@ -25,10 +25,11 @@ namespace ipex::runtime {
 namespace {
 
 // Where the image between the layers is smaller than this, it stays in the second cache, and the layers take no longer one by
-// one; with windows that are not unrolled, or where a layer by itself is multiplied on tiles, in the last cache. Where the weights
-// are larger, reading them again for every strip costs more than it saves.
-constexpr int64_t least_elements_between = 64 * 1024, least_with_slow_windows = 1024 * 1024,
-                  least_beside_tiles = 512 * 1024;
+// one; where a layer by itself is multiplied on tiles, in the last cache. Where the weights are larger, reading them again for
+// every strip costs more than it saves. Tall windows need many rows from the strip before: where these fill the second cache, a
+// strip is a single row.
+constexpr int64_t least_elements_between = 64 * 1024, least_beside_tiles = 512 * 1024;
+constexpr int64_t few_kept_rows = 4, most_kept_elements = 48 * 1024;
 constexpr int64_t most_weight_elements = 128 * 1024;
 
 class ConvolutionChainContext final : public Chain<ConvolutionContext> {
@@ -68,19 +69,19 @@ class ConvolutionChainContext final : public Chain<ConvolutionContext> {
     return roles.depthwise ? std::optional(roles) : std::nullopt;
   }
 
-  // Whether the image between the layers is large enough, and what is read for every strip small enough.
+  // Whether the image between the layers is large enough, and what is read for every strip, or kept, small enough.
   static bool is_worth_it(const Roles& roles, const at::Tensor& input) {
     const auto weight_elements = [](const ConvolutionContext* layer) {
       return layer ? layer->input_channels() * layer->output_channels() : 0;
     };
-    const int64_t pixels = input.numel() / input.size(1);
+    const int64_t pixels = input.numel() / input.size(1), channels = roles.depthwise->input_channels();
     const auto has_tiles = [&](const ConvolutionContext* layer) {
       return layer && gains_by_tiles(pixels, layer->input_channels(), layer->output_channels(), parts_of_floats);
     };
-    const int64_t least = !roles.depthwise->has_unrolled_windows()                ? least_with_slow_windows
-                          : has_tiles(roles.expand) || has_tiles(roles.project) ? least_beside_tiles
-                                                                                  : least_elements_between;
-    return pixels * roles.depthwise->input_channels() >= least &&
+    const bool is_beside_tiles = has_tiles(roles.expand) || has_tiles(roles.project);
+    const int64_t kept_rows = roles.depthwise->shared_rows();
+    return pixels * channels >= (is_beside_tiles ? least_beside_tiles : least_elements_between) &&
+           (kept_rows <= few_kept_rows || kept_rows * input.size(3) * channels <= most_kept_elements) &&
            weight_elements(roles.expand) + weight_elements(roles.project) <= most_weight_elements;
   }
 

@@ -17,6 +17,12 @@ namespace {
 
 // What of the second cache the rows between the layers may take.
 constexpr int64_t elements_of_a_strip = 96 * 1024;
+constexpr int64_t least_rows_alone = 14;
+
+template <typename Element>
+PixelRows<Element> rows_of(Element* first, int64_t width, int64_t pixel_stride) {
+  return {first, width, pixel_stride, width * pixel_stride};
+}
 
 struct ResultRows {
   float* first;
@@ -36,6 +42,9 @@ int64_t floats_between(const ConvolutionStrips& work) {
   return at::divup(work.channels, floats_of_a_line) * floats_of_a_line;
 }
 
+// How many rows of the image a window spans.
+int64_t reach_down(const ConvolutionStrips& work) { return work.dilation_down * (work.window_height - 1) + 1; }
+
 struct Stretch {
   int64_t first, last;
 };
@@ -51,13 +60,15 @@ class Strips {
 
   // How many rows of the result are computed at a time.
   static int64_t rows_at_a_time(const ConvolutionStrips& work) {
-    const int64_t held = (work.window_height - work.stride_down) * work.width;
+    // One layer keeps no rows from strip to strip: windows that the cache does not hold see more of them at once.
+    const int64_t least = work.expand || work.project ? 1 : std::min(least_rows_alone, work.result_height);
+    const int64_t held = (reach_down(work) - work.stride_down) * work.width;
     const int64_t a_row = work.stride_down * work.width + work.result_width;
-    return std::clamp<int64_t>((elements_of_a_strip / work.channels - held) / a_row, 1, work.result_height);
+    return std::clamp((elements_of_a_strip / work.channels - held) / a_row, least, work.result_height);
   }
 
   static int64_t rows_between(const ConvolutionStrips& work) {
-    return (rows_at_a_time(work) - 1) * work.stride_down + work.window_height;
+    return (rows_at_a_time(work) - 1) * work.stride_down + reach_down(work);
   }
 
   static size_t scratch_bytes(const ConvolutionStrips& work) {
@@ -78,14 +89,12 @@ class Strips {
   void compute_strip(int64_t first, int64_t last) {
     const int64_t top = std::max<int64_t>(0, first * work_.stride_down - work_.padding_top);
     const int64_t bottom =
-        std::min(work_.height, (last - 1) * work_.stride_down - work_.padding_top + work_.window_height);
+        std::min(work_.height, (last - 1) * work_.stride_down - work_.padding_top + reach_down(work_));
     if (work_.expand) expand(top, bottom);
-    const int64_t between = floats_between(work_), result_line = work_.result_width * work_.channels,
-                  result_row = first_result_row_ + first;
+    const int64_t between = floats_between(work_), result_row = first_result_row_ + first;
     const DepthwiseWork depthwise{
-        .image = work_.expand
-                     ? PixelRows<const float>{expanded_, work_.width, between}
-                     : PixelRows<const float>{image_ + top * work_.width * work_.channels, work_.width, work_.channels},
+        .image = work_.expand ? rows_of<const float>(expanded_, work_.width, between)
+                              : rows_of(image_ + top * work_.width * work_.channels, work_.width, work_.channels),
         .top = top,
         .bottom = bottom,
         .weights = work_.weights,
@@ -93,12 +102,14 @@ class Strips {
         .window_width = work_.window_width,
         .stride_down = work_.stride_down,
         .stride = work_.stride,
+        .dilation_down = work_.dilation_down,
+        .dilation = work_.dilation,
         .padding_top = work_.padding_top,
         .padding_left = work_.padding_left,
         .steps = work_.steps,
-        .result = work_.project
-                      ? PixelRows<float>{convolved_, work_.result_width, between}
-                      : PixelRows<float>{work_.result + result_row * result_line, work_.result_width, work_.channels},
+        .result = work_.project ? rows_of(convolved_, work_.result_width, between)
+                                : rows_of(work_.result + result_row * work_.result_width * work_.channels,
+                                          work_.result_width, work_.channels),
         .result_top = first,
         .first_pixel = result_row * work_.result_width};
     kernels().depthwise.convolve(depthwise, first, last, channels_.first, channels_.last);

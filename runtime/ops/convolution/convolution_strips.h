@@ -22,7 +22,7 @@ struct ConvolutionStrips {
   std::optional<PixelLayer> expand;  // else the image has these channels
   int64_t channels;
   const float* weights;  // [window_height][window_width][channels]
-  int64_t window_height, window_width, stride_down, stride, padding_top, padding_left;
+  int64_t window_height, window_width, stride_down, stride, dilation_down, dilation, padding_top, padding_left;
   ElementwiseSteps steps;
   std::optional<PixelLayer> project;  // else the result has them; its steps may have operands
   float* result;                      // dense, channels-last

@@ -82,6 +82,8 @@ struct Geometry {
               .window_width = weight.size(3),
               .stride_down = stride[0],
               .stride = stride[1],
+              .dilation_down = 1,
+              .dilation = 1,
               .padding_top = padding[0],
               .padding_left = padding[1],
               .steps = {.bias = bias ? bias->const_data_ptr<float>() : nullptr,

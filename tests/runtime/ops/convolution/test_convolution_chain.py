@@ -37,6 +37,7 @@ class Block(nn.Module):
         window: int | tuple[int, int] = 3,
         stride: int | tuple[int, int] = 1,
         padding: int | tuple[int, int] | str = 1,
+        dilation: int | tuple[int, int] = 1,
         activation: type[nn.Module] = nn.ReLU6,
         expands: bool = True,
         projects: bool = True,
@@ -44,7 +45,7 @@ class Block(nn.Module):
     ) -> None:
         super().__init__()
         own = between if expands else channels
-        depthwise = nn.Conv2d(own, own, window, stride, padding, groups=own)
+        depthwise = nn.Conv2d(own, own, window, stride, padding, dilation, groups=own)
         self.expand = nn.Sequential(nn.Conv2d(channels, own, 1), activation()) if expands else nn.Identity()
         self.depthwise = nn.Sequential(depthwise, activation())
         self.project = nn.Conv2d(own, channels, 1, bias=False) if projects else nn.Identity()
@@ -79,6 +80,24 @@ def check(model: nn.Module, x: Tensor, at_once: bool = True) -> None:
 @pytest.mark.parametrize(("window", "padding"), [(3, 1), (5, 2), (7, 3), (2, 0), ((1, 3), (0, 1)), (4, 1), (1, 0)])
 def test_windows(window, padding, stride):
     check(Block(window=window, stride=stride, padding=padding), image())
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize(("window", "padding"), [(9, 4), ((1, 11), (0, 5)), ((11, 1), (5, 0)), ((4, 13), (2, 6))])
+def test_large_windows(window, padding, stride):
+    check(Block(window=window, stride=stride, padding=padding, adds=stride == 1 and window != (4, 13)), image(width=60))
+
+
+@pytest.mark.parametrize("stride", [1, 2, (1, 2)])
+@pytest.mark.parametrize("dilation", [2, 3, (1, 4), (3, 1)])
+def test_windows_with_gaps(dilation, stride):
+    check(Block(stride=stride, padding=2, dilation=dilation), image(width=60))
+
+
+def test_strips_that_keep_many_rows():
+    """A strip of tall windows on a wide image is a single row, which costs more than it saves."""
+    check(Block(window=9, padding=4), image(), at_once=False)
+    check(Block(padding=4, dilation=4), image(), at_once=False)
 
 
 @pytest.mark.parametrize(("channels", "between"), [(24, 47), (16, 49), (33, 64), (40, 129), (8, 40)])
