@@ -24,7 +24,8 @@ class ConvolutionContext final : public PackedOp {
   static c10::intrusive_ptr<ConvolutionContext> load(const State& state);
 
   // Throws where a layer of the op `name` takes other channels than the one before it makes.
-  static void check_that_layers_fit(const char* name, const std::vector<c10::intrusive_ptr<ConvolutionContext>>& layers);
+  static void check_that_layers_fit(const char* name,
+                                    const std::vector<c10::intrusive_ptr<ConvolutionContext>>& layers);
 
   int64_t output_channels() const { return geometry_.output_channels(weight_sizes()); }
   int64_t input_channels() const { return geometry_.input_channels(weight_sizes()); }
