@@ -52,7 +52,8 @@ at::Tensor max_values(const at::Tensor& x, int64_t dim, bool keepdim) {
   return std::get<0>(at::max(x, dim, keepdim));
 }
 
-// aten sums in double precision: what is not finite in ours may be in its.
+// aten sums in double precision: what is not finite in ours may be in its, and so may be what the squares of small numbers
+// lack.
 at::Tensor variance(const at::Tensor& x, at::IntArrayRef dim, double correction, bool keepdim, const char*& reason) {
   at::Tensor y = reduced(x, dim, keepdim, kernels().norms.variances, reason);
   if (!y.defined()) return y;
@@ -63,10 +64,14 @@ at::Tensor variance(const at::Tensor& x, at::IntArrayRef dim, double correction,
   }
   const auto scale = static_cast<float>(count / (count - correction));
   float* values = y.mutable_data_ptr<float>();
-  bool finite = true;
-  for (int64_t i = 0; i < y.numel(); ++i) finite &= std::isfinite(values[i] *= scale);
-  if (finite) return y;
-  reason = "a variance is not finite";
+  constexpr float least = 1e-30F;
+  bool are_exact = true;
+  for (int64_t i = 0; i < y.numel(); ++i) {
+    values[i] *= scale;
+    are_exact &= std::isfinite(values[i]) && values[i] >= least;
+  }
+  if (are_exact) return y;
+  reason = "a variance is not finite, or smaller than floats can sum";
   return {};
 }
 
