@@ -20,6 +20,7 @@ Pass remove_in_place_activations();
 Pass simplify_embedding_bag();
 Pass rewrite_activation_spellings();
 Pass move_activations();
+Pass move_arithmetic();
 Pass unbind_before_reshape();
 
 // prepack

@@ -62,6 +62,7 @@ const std::vector<Phase>& phases() {
           rewrite_activation_spellings(),
           // Knows linears and activations by one name each.
           move_activations(),
+          move_arithmetic(),
           rewrite_channel_mixing(),
       }},
       // Prepack before folding: constants fold into any packed op, whichever it is, and the packed op can carry the

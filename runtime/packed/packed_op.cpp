@@ -311,10 +311,12 @@ at::Tensor PackedOp::run_reference(const at::Tensor& input) const {
   // Where aten refuses the dtype of the input, it does so with the batch_norm still in the weight.
   const bool is_refused = input.scalar_type() != dtype() && !at::autocast::is_autocast_enabled(at::kCPU);
   if (!is_folded_for_another_rank(input.dim()) || is_refused) {
-    // Autocast gave 16 bits to an op of float32, which was added to something that it leaves alone. (An op of 16 bits has
-    // folded what had 16 bits too.)
-    const bool is_widened = widens_ || (adds_input_ && input.scalar_type() == at::kFloat);
-    if (is_widened && dtype() == at::kFloat && at::autocast::is_autocast_enabled(at::kCPU)) {
+    // Autocast gave 16 bits to an op of float32, which was added to something that it leaves alone: of another dtype, and so
+    // the sum is of float32. (An op of 16 bits has folded what had 16 bits too.)
+    const bool is_autocast = at::autocast::is_autocast_enabled(at::kCPU);
+    const bool is_widened =
+        is_autocast && (widens_ || (adds_input_ && input.scalar_type() != at::autocast::get_autocast_dtype(at::kCPU)));
+    if (is_widened && dtype() == at::kFloat) {
       const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastCPU);
       return run_reference(at::isReducedFloatingType(input.scalar_type()) ? input.to(at::kFloat) : input);
     }

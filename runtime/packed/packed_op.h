@@ -54,7 +54,7 @@ struct Spec {
   // Whether the weight is that of several convolutions whose results were added, to a tensor of its own: where the result
   // is contiguous and channels-last at once, as one pixel is, it has the strides of an elementwise op.
   bool is_sum = false;
-  // Whether the image itself was folded, or a batch_norm of it: a float32 one widens a 16-bit result of autocast's.
+  // Whether the image itself was folded, or a batch_norm of it: one of another dtype widens the result of autocast.
   bool adds_input = false;
 };
 

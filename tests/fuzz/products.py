@@ -48,6 +48,26 @@ def query_key_value(p: Program, v: Value) -> Value | None:
     return p.let(joined, made[0].shape) if p.choose.chance(50) else made[-1]
 
 
+@anchor(4)
+def linears_over_channels(p: Program, v: Value) -> Value | None:
+    """As blocks of ConvNeXt's kind end: the channels last for the linears, then back, a scale and the residual."""
+    rank = len(v.shape)
+    if rank not in (3, 4, 5) or v.dtype != "float32":
+        return None
+    channels, spatial = v.shape[1], range(2, rank)
+    wide = p.choose.pick(CHANNELS)
+    weights = [p.parameter((wide, channels), channels), p.parameter((channels, wide), wide)]
+    y = p.fresh("v")
+    p.line(f"{y} = F.linear({v.name}.permute({', '.join(map(str, (0, *spatial, 1)))}), {weights[0]})")
+    p.line(f"{y} = F.linear({p.choose.pick(('F.gelu({})', 'torch.relu({})', '{}')).format(y)}, {weights[1]})")
+    p.line(f"{y} = {y}.permute({', '.join(map(str, (0, rank - 1, *range(1, rank - 1))))})")
+    if p.choose.chance(60):
+        scale = p.parameter(p.choose.pick(((channels,) + (1,) * (rank - 2), (1, channels) + (1,) * (rank - 2))))
+        p.line(f"{y} = {p.choose.pick(('{y} * {s}', '{s} * {y}', '{y} / {s}')).format(y=y, s=scale)}")
+    sums = ("{v} + {y}", "{y} + {v}", "{y} - {v}", "{v} - {y}", "{y} * {v}", "{y}.add_({v})", "{y}.sub_({v})", "{y}")
+    return p.let(p.choose.pick(sums).format(y=y, v=v.name), v.shape)
+
+
 @anchor(2)
 def normalized_rows(p: Program, v: Value) -> Value | None:
     """A linear and a batch_norm of its flattened rows."""

@@ -46,7 +46,7 @@ def test_a_job_that_dies_is_told_and_the_others_go_on():
 @pytest.fixture(scope="module")
 def found():
     """For each bug that is put in on purpose, what the fuzzer says about it."""
-    lines = fuzz("--plant-all", "--cases", "400", "--jobs", "2").stdout.splitlines()
+    lines = fuzz("--plant-all", "--cases", "1000", "--jobs", "2").stdout.splitlines()
     return dict(line.split(": ", 1) for line in lines if ": " in line)
 
 

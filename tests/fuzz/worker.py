@@ -34,19 +34,24 @@ class Worker:
         self._stage = mmap.mmap(-1, 256)  # shared with the child: how far it got
         self._child: Any = None
         self._connection: Connection | None = None
-        self._done = 0
+        self._cases: list[Case] = []  # what this child was asked
 
     def run(self, case: Case) -> Verdict:
         """The verdict on a case, a crash or a hang of ipex alone being a failure."""
         answer = self._ask("check", case)
         if isinstance(answer, Verdict):
             return answer
+        before = self._cases
         stock = self._ask("stock", case)
         if stock != "survived":
             return Verdict("both crashed", answer, f"stock TorchScript: {stock}")
         again = self._ask("check", case)
+        if isinstance(again, Verdict) and again.kind != "failed":
+            if self._ends_without_ipex(before):
+                return Verdict("both crashed", answer, "stock TorchScript after others: they overwrite memory")
+            return Verdict("failed", "crash, not seen again", answer)
         if isinstance(again, Verdict):
-            return again if again.kind == "failed" else Verdict("failed", "crash, not seen again", answer)
+            return again
         return Verdict("failed", again.split(":")[0], again)  # crash or hang
 
     def close(self) -> None:
@@ -55,12 +60,17 @@ class Worker:
             self._child.join()
             self._child = None
 
+    def _ends_without_ipex(self, cases: list[Case]) -> bool:
+        """Whether a child does not survive these one after the other: ops of torch overwrite what is not theirs."""
+        self.close()
+        return any(self._ask("stock", case) != "survived" for case in cases)
+
     def _ask(self, what: str, case: Case) -> Any:
         """What the child answers, or a text that says how it ended."""
-        if self._child is None or self._done >= CASES_PER_CHILD:
+        if self._child is None or len(self._cases) >= CASES_PER_CHILD:
             self._start()
         assert self._connection is not None
-        self._done += 1
+        self._cases.append(case)
         try:
             self._connection.send((what, case))
             if self._connection.poll(self._seconds):
@@ -81,7 +91,7 @@ class Worker:
         self._child = _fork.Process(target=self._serve, args=(theirs, self._connection), daemon=True)
         self._child.start()
         theirs.close()
-        self._done = 0
+        self._cases = []
 
     def _serve(self, connection: Connection, of_parent: Connection) -> None:
         of_parent.close()

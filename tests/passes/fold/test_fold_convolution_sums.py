@@ -230,9 +230,9 @@ def test_an_image_without_a_batch():
 
 
 @pytest.mark.parametrize("in_place", [False, True])
-@pytest.mark.parametrize("given", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("given", [torch.float32, torch.bfloat16, torch.float16])
 def test_dtype_under_autocast(in_place, given):
-    """The image is float32, or what a convolution before made of it."""
+    """The image is float32, or what a convolution before made of it, or of the other 16 bits."""
     model = lively(Branches(convolution(2, 8, 8, 3, padding=1), batch_norm(2, 8), in_place=in_place, sees=True))
     x = torch.randn(2, 8, 6, 6)
     with torch.no_grad():
