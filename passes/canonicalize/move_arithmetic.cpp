@@ -35,9 +35,9 @@ const OpName& permute() {
 }
 
 bool is_arithmetic(const Node* node) {
-  static const OpName names[] = {OpName("aten::add.Tensor"), OpName("aten::add_.Tensor"), OpName("aten::sub.Tensor"),
-                                 OpName("aten::sub_.Tensor"), OpName("aten::mul.Tensor"), OpName("aten::mul_.Tensor"),
-                                 OpName("aten::div.Tensor"), OpName("aten::div_.Tensor")};
+  static const OpName names[] = {OpName("aten::add.Tensor"),  OpName("aten::add_.Tensor"), OpName("aten::sub.Tensor"),
+                                 OpName("aten::sub_.Tensor"), OpName("aten::mul.Tensor"),  OpName("aten::mul_.Tensor"),
+                                 OpName("aten::div.Tensor"),  OpName("aten::div_.Tensor")};
   return is_of_any(names, node);
 }
 
@@ -140,7 +140,8 @@ class Mover {
 
   Context& context_;
   const StrideReaders stride_readers_;  // of the graph as it came
-  std::unordered_set<const Value*> of_linears_;  // what linears compute, with constants and with arithmetic that was moved
+  std::unordered_set<const Value*>
+      of_linears_;  // what linears compute, with constants and with arithmetic that was moved
   bool changed_ = false;
 };
 
