@@ -54,7 +54,7 @@ struct TilesOfSide {
 
 struct WinogradConvolution {
   const float* image;
-  int64_t height, width;
+  int64_t height, width, pixel_stride;
   int64_t groups, channels, columns;  // channels and columns of a group
   int64_t padding_top, padding_left;
   int64_t dilation_down, dilation_across;

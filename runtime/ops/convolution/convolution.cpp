@@ -84,6 +84,17 @@ bool is_gate_of(const Tensor& image, const Tensor& gate) {
          image.is_contiguous(at::MemoryFormat::ChannelsLast) && !at::autocast::is_autocast_enabled(at::kCPU);
 }
 
+// Whether it is channels-last, its pixels maybe further apart than they have channels: as those of a piece are.
+bool lies_in_pixels(const Tensor& image) {
+  if (image.dim() != 4 || image.size(3) == 1 || image.stride(1) != 1 || image.stride(3) < image.size(1)) return false;
+  const int64_t row = image.size(3) * image.stride(3);
+  return (image.size(2) == 1 || image.stride(2) == row) &&
+         (image.size(0) == 1 || image.stride(0) == image.size(2) * row);
+}
+
+// Of a tensor that lies so, or is dense.
+int64_t pixel_stride(const Tensor& image) { return image.size(3) == 1 ? image.size(1) : image.stride(3); }
+
 Tensor gated(const Tensor& image, const Tensor& gate) {
   if (!is_gate_of(image, gate)) return image * gate;
   constexpr int64_t elements_worth_waking = 32768;
@@ -346,7 +357,7 @@ Tensor ConvolutionContext::run_own_kernel(const Tensor& input, const std::vector
     return std::make_unique<const Winograd>([&] { return plain_weight(); }, group_size(), *form, stored_forms());
   });
   const FusedPostOps fused = fuse_into_result(input, operands, eager_layout, KernelSteps::applies);
-  const Tensor source = kernel_view(input), result = allocate(source);
+  const Tensor source = pixels_of(input), result = allocate(source);
   KernelSteps::Room room;
   const ElementwiseSteps steps = steps_.of_call(fused, bias(), output_channels(), room);
   if (!winograd.convolve(source, geometry_.begin, geometry_.dilation, steps, result)) return {};
@@ -402,14 +413,14 @@ Tensor ConvolutionContext::run_rounded(const Tensor& input, const std::vector<Te
 Tensor ConvolutionContext::run_product(const Tensor& input, const std::vector<Tensor>& operands, bool may_accumulate,
                                        bool eager_layout, size_t& done, const Tensor& gate) const {
   const FusedPostOps fused = fuse_into_result(input, operands, eager_layout, KernelSteps::applies);
-  const Tensor image = kernel_view(input), source = pixels_that_windows_see(image);
+  const Tensor image = pixels_of(input), source = pixels_that_windows_see(image);
   const int64_t channels = input_channels(), pixels = source.numel() / channels;
   const bool accumulates = may_accumulate && adds_in_place(fused, operands.front());
   const Tensor result =
       accumulates ? in_memory_of(operands.front(), fused.operands.front().sizes(), channels_last_) : allocate(image);
   KernelSteps::Room room;
   const ElementwiseSteps steps = steps_.of_call(fused, bias(), output_channels(), room);
-  const InputRows rows{source.const_data_ptr<float>(), pixels, channels};
+  const InputRows rows{source.const_data_ptr<float>(), pixels, pixel_stride(source)};
   const Panels& panels = *blocked_weight()->panels();
   if (rounds(pixels)) {
     const Bf16Weight& copy = weight().derived<Bf16Weight>([&] {
@@ -432,7 +443,7 @@ Tensor ConvolutionContext::run_product(const Tensor& input, const std::vector<Te
 Tensor ConvolutionContext::run_depthwise(const Tensor& input, const std::vector<Tensor>& operands, bool eager_layout,
                                          size_t& done) const {
   const FusedPostOps fused = fuse_into_result(input, operands, eager_layout, KernelSteps::applies);
-  const Tensor image = kernel_view(input), result = allocate(image), weight = depthwise_weight();
+  const Tensor image = pixels_of(input), result = allocate(image), weight = depthwise_weight();
   KernelSteps::Room room;
   convolve(strips(image, weight, steps_.of_call(fused, bias(), output_channels(), room), result));
   done = fused.count;
@@ -445,8 +456,14 @@ bool ConvolutionContext::is_product(const Tensor& input) const {
   return is_worth_multiplying(pixels) || (moves_by_one() && rounds(pixels));
 }
 
-// Side by side, as rows of a product.
+Tensor ConvolutionContext::pixels_of(const Tensor& input) const {
+  const Tensor image = batched(input);
+  return lies_in_pixels(image) ? image : kernel_view(input);
+}
+
+// Rows of a product.
 Tensor ConvolutionContext::pixels_that_windows_see(const Tensor& image) const {
+  if (moves_by_one()) return image;
   Tensor seen = image;
   for (size_t i = 0; i < kernel_rank(); ++i) {
     const auto dimension = static_cast<int64_t>(2 + i);
@@ -507,6 +524,7 @@ ConvolutionStrips ConvolutionContext::strips(const Tensor& image, const Tensor& 
           .height = image.size(2),
           .width = image.size(3),
           .image_channels = image.size(1),
+          .pixel_stride = pixel_stride(image),
           .expand = std::nullopt,
           .channels = input_channels(),
           .weights = weight.const_data_ptr<float>(),

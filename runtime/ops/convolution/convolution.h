@@ -144,6 +144,8 @@ class ConvolutionContext final : public PackedOp {
   at::Tensor run_depthwise(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
                            size_t& done) const;
   const Panels* panels_for_product() const;
+  // What kernel_view gives, but for pieces of channels: they stay where they lie.
+  at::Tensor pixels_of(const at::Tensor& input) const;
   at::Tensor pixels_that_windows_see(const at::Tensor& image) const;
   // Whether the product is one of bfloat16 numbers (ops/product/bf16_weight.h).
   bool rounds(int64_t pixels) const;

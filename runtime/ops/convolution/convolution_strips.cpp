@@ -55,7 +55,7 @@ class Strips {
   Strips(const ConvolutionStrips& work, int64_t image, Stretch channels)
       : work_(work),
         channels_(channels),
-        image_(work.image + image * work.height * work.width * work.image_channels),
+        image_(work.image + image * work.height * work.width * work.pixel_stride),
         first_result_row_(image * work.result_height) {}
 
   // How many rows of the result are computed at a time.
@@ -93,8 +93,9 @@ class Strips {
     if (work_.expand) expand(top, bottom);
     const int64_t between = floats_between(work_), result_row = first_result_row_ + first;
     const DepthwiseWork depthwise{
-        .image = work_.expand ? rows_of<const float>(expanded_, work_.width, between)
-                              : rows_of(image_ + top * work_.width * work_.channels, work_.width, work_.channels),
+        .image = work_.expand
+                     ? rows_of<const float>(expanded_, work_.width, between)
+                     : rows_of(image_ + top * work_.width * work_.pixel_stride, work_.width, work_.pixel_stride),
         .top = top,
         .bottom = bottom,
         .weights = work_.weights,
@@ -118,10 +119,10 @@ class Strips {
 
   // Those from `top` to `bottom` lie in the scratch memory then; what the strip before has left there is moved.
   void expand(int64_t top, int64_t bottom) {
-    const int64_t line = work_.width * floats_between(work_), image_line = work_.width * work_.image_channels;
+    const int64_t line = work_.width * floats_between(work_), image_line = work_.width * work_.pixel_stride;
     const int64_t kept = std::max<int64_t>(0, held_bottom_ - top);
     if (kept > 0) std::memmove(expanded_, expanded_ + (top - held_top_) * line, sizeof(float) * kept * line);
-    multiply({image_ + (top + kept) * image_line, (bottom - top - kept) * work_.width, work_.image_channels},
+    multiply({image_ + (top + kept) * image_line, (bottom - top - kept) * work_.width, work_.pixel_stride},
              work_.image_channels, *work_.expand, work_.expand->steps,
              {expanded_ + kept * line, floats_between(work_)});
     held_top_ = top;

@@ -17,8 +17,9 @@ struct PixelLayer {
 
 // Between them is an image of `channels`, the depthwise one's.
 struct ConvolutionStrips {
-  const float* image;  // dense, channels-last
+  const float* image;  // channels-last
   int64_t images, height, width, image_channels;
+  int64_t pixel_stride;              // as many channels, or more: of those that it is a piece of
   std::optional<PixelLayer> expand;  // else the image has these channels
   int64_t channels;
   const float* weights;  // [window_height][window_width][channels]

@@ -75,6 +75,7 @@ struct Geometry {
               .height = x.size(2),
               .width = x.size(3),
               .image_channels = channels,
+              .pixel_stride = channels,
               .expand = std::nullopt,
               .channels = channels,
               .weights = windows.const_data_ptr<float>(),
