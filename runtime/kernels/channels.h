@@ -15,11 +15,11 @@ struct ChannelKernels {
   bool (*scales_and_shifts)(const float* weight, const float* bias, const float* mean, const float* variance, float eps,
                             int64_t channels, float* scale, float* shift);
   // y = x * scale + shift, and relu of it if so: pixels with their channels side by side, and one channel of an image.
-  // A pixel of y may have more channels, `pitch` of them, of which these are some.
-  void (*scale_pixels)(const float* x, const float* scale, const float* shift, int64_t pixels, int64_t channels,
-                       bool relu, float* y, int64_t pitch);
+  // A pixel of x and of y may have more channels, `x_pitch` and `pitch` of them, of which these are some.
+  void (*scale_pixels)(const float* x, int64_t x_pitch, const float* scale, const float* shift, int64_t pixels,
+                       int64_t channels, bool relu, float* y, int64_t pitch);
   // The same, rounded to 8-bit numbers as quantize.h has it.
-  void (*scale_pixels_to_bytes)(const float* x, const float* scale, const float* shift, int64_t pixels,
+  void (*scale_pixels_to_bytes)(const float* x, int64_t x_pitch, const float* scale, const float* shift, int64_t pixels,
                                 int64_t channels, bool relu, float inverse_scale, float zero_point, uint8_t* y,
                                 int64_t pitch);
   void (*scale_plane)(const float* x, float scale, float shift, int64_t size, bool relu, float* y);

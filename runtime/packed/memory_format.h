@@ -36,6 +36,19 @@ inline at::MemoryFormat common_format(at::TensorList tensors) {
   return format;
 }
 
+// Whether an image is channels-last, its pixels maybe further apart than they have channels: as those of a piece are.
+inline bool lies_in_pixels(const at::Tensor& image) {
+  if (image.dim() != 4 || image.size(3) == 1 || image.stride(1) != 1 || image.stride(3) < image.size(1)) return false;
+  const int64_t row = image.size(3) * image.stride(3);
+  return (image.size(2) == 1 || image.stride(2) == row) &&
+         (image.size(0) == 1 || image.stride(0) == image.size(2) * row);
+}
+
+// Of an image that lies so, or is dense and channels-last.
+inline int64_t pixel_stride(const at::Tensor& image) {
+  return image.dim() != 4 || image.size(3) == 1 ? image.size(1) : image.stride(3);
+}
+
 // As tensor.contiguous(format); the copy, where there is one, lies where results do.
 inline at::Tensor contiguous_result(const at::Tensor& tensor, at::MemoryFormat format = at::MemoryFormat::Contiguous) {
   if (tensor.is_contiguous(format)) return tensor;

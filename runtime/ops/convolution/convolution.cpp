@@ -43,6 +43,9 @@ using Ints = std::vector<int64_t>;
 
 constexpr const char* op_name = "ipex::convolution_run";
 
+// By which our depthwise kernel moves over a row.
+constexpr int64_t widest_stride = 2;
+
 // The weight of a depthwise convolution as kernels/depthwise.h reads it: [window rows][window columns][channels].
 struct DepthwiseWeight {
   Tensor weight;
@@ -83,17 +86,6 @@ bool is_gate_of(const Tensor& image, const Tensor& gate) {
          gate.is_contiguous() && image.numel() > 0 && is_plain_cpu_float(image) && !wants_gradient(image) &&
          image.is_contiguous(at::MemoryFormat::ChannelsLast) && !at::autocast::is_autocast_enabled(at::kCPU);
 }
-
-// Whether it is channels-last, its pixels maybe further apart than they have channels: as those of a piece are.
-bool lies_in_pixels(const Tensor& image) {
-  if (image.dim() != 4 || image.size(3) == 1 || image.stride(1) != 1 || image.stride(3) < image.size(1)) return false;
-  const int64_t row = image.size(3) * image.stride(3);
-  return (image.size(2) == 1 || image.stride(2) == row) &&
-         (image.size(0) == 1 || image.stride(0) == image.size(2) * row);
-}
-
-// Of a tensor that lies so, or is dense.
-int64_t pixel_stride(const Tensor& image) { return image.size(3) == 1 ? image.size(1) : image.stride(3); }
 
 Tensor gated(const Tensor& image, const Tensor& gate) {
   if (!is_gate_of(image, gate)) return image * gate;
@@ -344,7 +336,7 @@ Tensor ConvolutionContext::run_own_kernel(const Tensor& input, const std::vector
     return with_taps(taps)->run(input, operands, eager_layout);
   }
   if (is_product(input)) return run_product(input, operands, may_accumulate, eager_layout, done);
-  if (gains_by_depthwise_kernel()) return run_depthwise(input, operands, eager_layout, done);
+  if (gains_by_depthwise_kernel() || reads_piece(input)) return run_depthwise(input, operands, eager_layout, done);
   const bool rounds = rounds_windows(input);
   std::optional<Winograd::Form> form;
   if (is_winograds() && !(rounds && isa::is_in_use(isa::Level::AMX))) {  // which multiplies faster than this saves
@@ -506,7 +498,7 @@ bool ConvolutionContext::is_depthwise() const {
 
 bool ConvolutionContext::gains_by_depthwise_kernel() const {
   // oneDNN's kernels take pixel by pixel, and so read memory in order: with few products and channels that is what counts.
-  constexpr int64_t few_products = 9, enough_channels = 96, enough_products_with_gaps = 25, widest_stride = 2;
+  constexpr int64_t few_products = 9, enough_channels = 96, enough_products_with_gaps = 25;
   if (!is_depthwise() || geometry_.stride[1] > widest_stride) return false;
   const int64_t products = weight_sizes()[2] * weight_sizes()[3];
   if (is_all(geometry_.dilation, 1)) {
@@ -515,6 +507,12 @@ bool ConvolutionContext::gains_by_depthwise_kernel() const {
   // Beyond this padding the kernel for windows with gaps declines, and a slow one is left.
   const int64_t most_padding = kernels().depthwise.width == 16 ? 6 : 4;
   return products >= enough_products_with_gaps || geometry_.begin[1] > most_padding;
+}
+
+bool ConvolutionContext::reads_piece(const Tensor& input) const {
+  const Tensor image = batched(input);
+  return is_depthwise() && geometry_.stride[1] <= widest_stride && is_all(geometry_.dilation, 1) &&
+         lies_in_pixels(image) && pixel_stride(image) > image.size(1);
 }
 
 ConvolutionStrips ConvolutionContext::strips(const Tensor& image, const Tensor& weight, const ElementwiseSteps& steps,

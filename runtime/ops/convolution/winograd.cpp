@@ -109,7 +109,7 @@ bool Winograd::convolve(const at::Tensor& image, at::IntArrayRef padding, at::In
   const WinogradConvolution work{.image = image.const_data_ptr<float>(),
                                  .height = image.size(2),
                                  .width = image.size(3),
-                                 .pixel_stride = image.size(3) == 1 ? image.size(1) : image.stride(3),
+                                 .pixel_stride = pixel_stride(image),
                                  .groups = size_.groups,
                                  .channels = size_.channels,
                                  .columns = size_.columns,

@@ -101,7 +101,8 @@ at::Tensor batch_norm(const at::Tensor& x, const BatchNorm& norm) {
   at::parallel_for(0, rows, grain_of(rows, x.numel(), elements_worth_waking), [&](int64_t begin, int64_t end) {
     if (!is_contiguous) {
       const int64_t at = begin * channels;
-      return kernels.scale_pixels(from + at, scale, shift, end - begin, channels, norm.relu, to + at, channels);
+      return kernels.scale_pixels(from + at, channels, scale, shift, end - begin, channels, norm.relu, to + at,
+                                  channels);
     }
     for (int64_t row = begin; row < end; ++row) {
       const int64_t at = row * size, channel = row % channels;

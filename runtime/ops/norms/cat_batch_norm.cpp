@@ -4,8 +4,8 @@
 //     y = ipex::batch_norm(aten::cat(tensors, 1), ..), without the concatenation in between.
 //   ipex::cat_batch_norm.bytes(.., scale, zero_point) -> ipex::quantize(y, scale, zero_point), in the same pass
 //
-// The kernels take float32, where all tensors are contiguous or all channels-last; y is as they are. All else is done in
-// two steps; a profiler shows that, with the reason, under the name of the op.
+// The kernels take float32, where all tensors are contiguous or all channels-last, pieces of channels among them; y is as
+// they are. All else is done in two steps; a profiler shows that, with the reason, under the name of the op.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
@@ -39,30 +39,33 @@ const char* reason_for_two_steps(at::TensorList tensors, at::MemoryFormat format
     if (wants_gradient(tensor)) return "a tensor requires a gradient";
     if (tensor.dim() < 2 || tensor.numel() == 0) return "a tensor is empty, or without channels";
     if (!differ_in_channels_only(tensor, tensors.front())) return "the tensors do not fit together";
-    if (!tensor.is_contiguous(format)) return "a tensor is not dense, or laid out differently";
+    // One channel alone is taken for a plane, below.
+    const bool is_piece = format == at::MemoryFormat::ChannelsLast && tensors.size() > 1 && lies_in_pixels(tensor);
+    if (!is_piece && !tensor.is_contiguous(format)) return "a tensor is not dense, or laid out differently";
   }
   return nullptr;
 }
 
 // The channels of each pixel are side by side. Every tensor writes a part of each pixel of y, so that a few pixels at a
 // time are written whole, while they are near.
-// write(x, first channel, pixels, channels, index in y) does the part of one tensor.
+// write(x, pixel stride, first channel, pixels, channels, index in y) does the part of one tensor.
 template <typename Write>
 void join_pixels(at::TensorList tensors, const at::Tensor& y, Write&& write) {
   constexpr int64_t pixels_at_once = 64;
   const int64_t channels = y.size(1), pixels = y.numel() / channels;
-  at::parallel_for(
-      0, pixels, grain_of(pixels, pixels * channels, elements_worth_waking), [&](int64_t begin, int64_t end) {
-        for (int64_t pixel = begin; pixel < end; pixel += pixels_at_once) {
-          const int64_t count = std::min(pixels_at_once, end - pixel);
-          int64_t channel = 0;
-          for (const at::Tensor& tensor : tensors) {
-            const int64_t width = tensor.size(1);
-            write(tensor.const_data_ptr<float>() + pixel * width, channel, count, width, pixel * channels + channel);
-            channel += width;
-          }
-        }
-      });
+  at::parallel_for(0, pixels, grain_of(pixels, pixels * channels, elements_worth_waking),
+                   [&](int64_t begin, int64_t end) {
+                     for (int64_t pixel = begin; pixel < end; pixel += pixels_at_once) {
+                       const int64_t count = std::min(pixels_at_once, end - pixel);
+                       int64_t channel = 0;
+                       for (const at::Tensor& tensor : tensors) {
+                         const int64_t width = tensor.size(1), stride = pixel_stride(tensor);
+                         write(tensor.const_data_ptr<float>() + pixel * stride, stride, channel, count, width,
+                               pixel * channels + channel);
+                         channel += width;
+                       }
+                     }
+                   });
 }
 
 void join_planes(at::TensorList tensors, const float* scale, const float* shift, bool relu, const at::Tensor& y) {
@@ -115,17 +118,20 @@ at::Tensor joined(at::TensorList tensors, const BatchNorm& norm, const std::opti
   const ChannelKernels& kernels = runtime::kernels().channels;
   if (!rounds) {
     float* to = y.mutable_data_ptr<float>();
-    join_pixels(tensors, y, [&](const float* x, int64_t channel, int64_t pixels, int64_t width, int64_t at) {
-      kernels.scale_pixels(x, scale + channel, shift + channel, pixels, width, norm.relu, to + at, sizes[1]);
-    });
+    join_pixels(tensors, y,
+                [&](const float* x, int64_t stride, int64_t channel, int64_t pixels, int64_t width, int64_t at) {
+                  kernels.scale_pixels(x, stride, scale + channel, shift + channel, pixels, width, norm.relu, to + at,
+                                       sizes[1]);
+                });
     return y;
   }
   const AffineRounding by(*affine);
   auto* to = y.mutable_data_ptr<uint8_t>();
-  join_pixels(tensors, y, [&](const float* x, int64_t channel, int64_t pixels, int64_t width, int64_t at) {
-    kernels.scale_pixels_to_bytes(x, scale + channel, shift + channel, pixels, width, norm.relu, by.inverse_scale,
-                                  by.zero_point, to + at, sizes[1]);
-  });
+  join_pixels(tensors, y,
+              [&](const float* x, int64_t stride, int64_t channel, int64_t pixels, int64_t width, int64_t at) {
+                kernels.scale_pixels_to_bytes(x, stride, scale + channel, shift + channel, pixels, width, norm.relu,
+                                              by.inverse_scale, by.zero_point, to + at, sizes[1]);
+              });
   return y;
 }
 

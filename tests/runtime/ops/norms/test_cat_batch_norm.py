@@ -53,6 +53,18 @@ def test_matches_eager(batch, widths, tail):
     check([torch.randn(batch, width, *tail) for width in widths])
 
 
+@pytest.mark.parametrize("size", [(5, 4), (1, 5), (7, 2)])
+@pytest.mark.parametrize("widths", [(1, 32), (8, 16), (1, 1)])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_reads_pieces_where_they_lie(batch, widths, size):
+    whole = laid_out((batch, 40, *size), torch.channels_last)
+    whole[:, : 39 - widths[0]] = torch.nan  # which nobody reads
+    dense = laid_out((batch, widths[1], *size), torch.channels_last)
+    check([whole[:, 39 - widths[0] : 39], dense])
+    check([dense, whole[:, -widths[0] :]])
+    check([whole[:, -1:]], by_kernel=False)
+
+
 @pytest.mark.parametrize("tail", [(5, 4), (7, 7), (1, 5), (1, 1), (3, 4, 5)])
 @pytest.mark.parametrize("widths", [(1, 32, 7), (8,), (1,), (1, 1), (16, 16)])
 @pytest.mark.parametrize("batch", [1, 3])
