@@ -75,6 +75,7 @@ Pass rewrite_sums();
 Pass separate_arithmetic();
 Pass keep_streams_contiguous();
 Pass keep_channels_last();
+Pass read_images_as_they_lie();
 Pass move_rows();
 Pass join_rearrangements();
 

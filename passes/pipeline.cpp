@@ -109,8 +109,10 @@ const std::vector<Phase>& phases() {
       {{lay_out_elementwise()}},
       // After all that edits the nodes of a layer, its dtype and its math mode included.
       // prepack_grouped_linear as late: its layers have no run op of their own, which passes before would look for.
-      {{fold_computed_padding(), rewrite_pad(), chain_linears(), join_linears(), chain_convolutions(),
-        chain_excitations(), share_embedding_weight(), rewrite_embedding(), prepack_grouped_linear()}},
+      // read_images_as_they_lie after all that looks for conversions, but for fold_computed_padding, which looks through them.
+      {{read_images_as_they_lie(), fold_computed_padding(), rewrite_pad(), chain_linears(), join_linears(),
+        chain_convolutions(), chain_excitations(), share_embedding_weight(), rewrite_embedding(),
+        prepack_grouped_linear()}},
       {{explain_leftovers()}},
   };
   return phases;

@@ -10,6 +10,7 @@
 #include "kernels/depthwise.h"
 #include "kernels/elementwise_program.h"
 #include "kernels/embedding_bag.h"
+#include "kernels/few_channels.h"
 #include "kernels/few_rows.h"
 #include "kernels/group_norm.h"
 #include "kernels/halves.h"
@@ -49,6 +50,7 @@ struct Kernels {
   FewRowsKernels few_rows;
   ManyRowsKernels many_rows;
   DepthwiseKernels depthwise;
+  FewChannelsKernels few_channels;
   ChannelKernels channels;
   GroupNormFormats group_norm;
   SoftmaxKernels softmax;

@@ -12,7 +12,7 @@
 // `padding` has a number per dimension or, where the two ends differ, the beginnings followed by the ends. A 1-d
 // convolution is computed as the 2-d one that aten makes of it, on an image one pixel high.
 // Computes on channels-last activations, where oneDNN's brgemm kernels are fastest; an input in another layout is
-// converted first.
+// converted first, but for an image of few channels, which a kernel of our own reads in any layout.
 #include "ops/convolution/convolution.h"
 
 #include <ATen/ATen.h>
@@ -28,6 +28,7 @@
 #include "memory/weight_memory.h"
 #include "onednn/row_width.h"
 #include "ops/convolution/convolution_strips.h"
+#include "ops/convolution/few_channels.h"
 #include "ops/product/product.h"
 #include "ops/product/tile_product.h"
 #include "packed/dead_operand.h"
@@ -337,6 +338,7 @@ Tensor ConvolutionContext::run_own_kernel(const Tensor& input, const std::vector
   }
   if (is_product(input)) return run_product(input, operands, may_accumulate, eager_layout, done);
   if (gains_by_depthwise_kernel() || reads_piece(input)) return run_depthwise(input, operands, eager_layout, done);
+  if (gains_by_few_channels()) return run_few_channels(input, operands, eager_layout, done);
   const bool rounds = rounds_windows(input);
   std::optional<Winograd::Form> form;
   if (is_winograds() && !(rounds && isa::is_in_use(isa::Level::AMX))) {  // which multiplies faster than this saves
@@ -438,6 +440,25 @@ Tensor ConvolutionContext::run_depthwise(const Tensor& input, const std::vector<
   const Tensor image = pixels_of(input), result = allocate(image), weight = depthwise_weight();
   KernelSteps::Room room;
   convolve(strips(image, weight, steps_.of_call(fused, bias(), output_channels(), room), result));
+  done = fused.count;
+  return user_view(result, input, eager_layout);
+}
+
+bool ConvolutionContext::gains_by_few_channels() const {
+  // oneDNN rounds on tiles.
+  const bool may_round = math_mode_now(math_mode()) == FP32MathMode::BF32 && isa::is_in_use(isa::Level::AMX);
+  return is_for_own_kernels() && FewChannels::gains(geometry_, weight_sizes()) && !may_round;
+}
+
+Tensor ConvolutionContext::run_few_channels(const Tensor& input, const std::vector<Tensor>& operands, bool eager_layout,
+                                            size_t& done) const {
+  const auto& layer = weight().derived<FewChannels>([&] {
+    return std::make_unique<const FewChannels>([&] { return plain_weight(); }, weight_sizes(), stored_forms());
+  });
+  const FusedPostOps fused = fuse_into_result(input, operands, eager_layout, KernelSteps::applies);
+  const Tensor image = batched(input), result = allocate(image);
+  KernelSteps::Room room;
+  layer.convolve(image, geometry_, steps_.of_call(fused, bias(), output_channels(), room), result);
   done = fused.count;
   return user_view(result, input, eager_layout);
 }

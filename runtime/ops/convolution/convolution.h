@@ -8,6 +8,7 @@
 #include "ops/convolution/convolution_strips.h"
 #include "ops/convolution/winograd.h"
 #include "ops/product/bf16_weight.h"
+#include "packed/interleave_channels.h"
 #include "packed/kernel_steps.h"
 #include "packed/memory_format.h"
 #include "packed/packed_op.h"
@@ -91,7 +92,7 @@ class ConvolutionContext final : public PackedOp {
   }
   const char* own_reason_for_aten(const at::Tensor& input, bool eager_layout) const override;
   at::Tensor kernel_view(const at::Tensor& tensor) const override {
-    return contiguous_result(batched(tensor), channels_last_);
+    return channels_last_result(batched(tensor), channels_last_);
   }
   at::Tensor kernel_source(const at::Tensor& input) const override;
   at::Tensor allocate(const at::Tensor& source) const override;
@@ -145,6 +146,10 @@ class ConvolutionContext final : public PackedOp {
   bool reads_piece(const at::Tensor& input) const;
   at::Tensor run_depthwise(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
                            size_t& done) const;
+  // Of an image of few channels, whatever its layout.
+  bool gains_by_few_channels() const;
+  at::Tensor run_few_channels(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
+                              size_t& done) const;
   const Panels* panels_for_product() const;
   // What kernel_view gives, but for pieces of channels: they stay where they lie.
   at::Tensor pixels_of(const at::Tensor& input) const;

@@ -113,7 +113,7 @@ def test_matches_eager(tmp_path, script):
     also = (x.to(memory_format=torch.channels_last), x[:1], x.transpose(2, 3))
     optimized = check_against_eager(Patches(), x, script=script, also=also)
     assert kinds(optimized)["ipex::rearrange"] >= 1  # takes the copy, with the views before it
-    assert kinds(optimized)["ipex::to_channels_last"] == 1
+    assert kinds(optimized)["ipex::to_channels_last"] == 0  # read as it lies
     assert kinds(optimized)["ipex::restore_layout"] == 0
     assert_round_trip(optimized, tmp_path, x)
 
