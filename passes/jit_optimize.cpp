@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "call_stacks.h"
 #include "finalize/keep_scalar_tensors.h"
 #include "finalize/pack_weights.h"
 #include "frontend.h"
@@ -72,6 +73,7 @@ torch::jit::Module jit_optimize(const torch::jit::Module& module, const Options&
   std::vector<FinalName> final;
   for (const auto& method : optimized.get_methods()) {
     const auto graph = method.graph();
+    passes::hold_functions(*graph, method.function());
     passes::name_tensors(*graph);
     const std::vector<OriginalNode> given = passes::nodes_of(*graph, method.name());
     original.insert(original.end(), given.begin(), given.end());

@@ -251,7 +251,7 @@ class _Check:
         ]
         refused = run(self.model, call._replace(arguments=tuple(full))).error
         differs = error is not None or category == "result dtype"
-        return differs and refused is not None and re.search("type|not implemented for", refused) is not None
+        return differs and refused is not None and re.search("type|not implemented for|ZeroDivision", refused) is not None
 
 
 def _shapes(outcome: Outcome) -> list[torch.Size]:
