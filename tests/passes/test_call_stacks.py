@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-# Freed memory is filled, so that reading it shows: of a frozen trace alone, TorchScript dies here in about every third process.
+# Freed memory is filled, so that reading it shows: a frozen trace alone dies here in about every third process.
 PROGRAM = """
 import torch
 import ipex
