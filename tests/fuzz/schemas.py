@@ -24,8 +24,6 @@ NOT_DRAWN = {
 }
 # The process ends with a signal, in eager too: torch 2.11, where results given as out= have another size.
 ENDS_IN_OLD_TORCH = ("min.dim_min", "max.dim_max", "native_layer_norm.out", "adaptive_max_pool2d.out")
-# A negative base has powers where the exponent is whole: fuzz/doubt.py knows that of pow, not of lists.
-LISTS_OF_POWERS = ("_foreach_pow.List", "_foreach_pow_.List", "_foreach_pow.List_out")
 # One of these an op must take.
 TENSORS = ("Tensor", "List[Tensor]")
 
@@ -52,6 +50,4 @@ def _takes_tensors(schema: torch.FunctionSchema) -> bool:
         return False  # for GPUs alone
     if f"{schema.name}.{schema.overload_name}".removeprefix("aten::") in ENDS_IN_OLD_TORCH:
         return torch.__version__ >= (2, 13)
-    if f"{schema.name}.{schema.overload_name}".removeprefix("aten::") in LISTS_OF_POWERS:
-        return False
     return schema.name.startswith("aten::") and any(t in TENSORS for t in types) and "List[t]" not in types
