@@ -121,7 +121,8 @@ class Mover {
     context_.applied(node, "moved before " + describe(permutation));
     Graph* graph = context_.graph.get();
     const torch::jit::WithInsertPoint guard(node);
-    Value* moved = constant ? graph->insertConstant(*constant) : undone(other, dims);
+    const bool is_number = constant && constant->dim() == 0;
+    Value* moved = is_number ? other : constant ? graph->insertConstant(*constant) : undone(other, dims);
     Node* arithmetic = graph->insertNode(graph->createClone(node, [&](Value* v) {
       return v == node->input(i) ? y : v == other ? moved : v;
     }));
@@ -139,9 +140,8 @@ class Mover {
   }
 
   Context& context_;
-  const StrideReaders stride_readers_;  // of the graph as it came
-  std::unordered_set<const Value*>
-      of_linears_;  // what linears compute, with constants and with arithmetic that was moved
+  const StrideReaders stride_readers_;           // of the graph as it came
+  std::unordered_set<const Value*> of_linears_;  // what linears compute, and arithmetic with it
   bool changed_ = false;
 };
 
