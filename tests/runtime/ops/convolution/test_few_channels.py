@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 import ipex
-from support import assert_same, contexts, own_thread_count
+from own_kernel import check, optimized
+from support import assert_same, own_thread_count
 
 
 @pytest.fixture(autouse=True)
@@ -23,19 +24,6 @@ def image(images: int = 2, channels: int = 3, height: int = 21, width: int = 35)
 def layer(channels: int = 3, results: int = 16, window: int | tuple[int, int] = 3, **more: object) -> nn.Conv2d:
     padding = tuple(side // 2 for side in (window if isinstance(window, tuple) else (window, window)))
     return nn.Conv2d(channels, results, window, **{"stride": 2, "padding": padding, **more})
-
-
-def optimized(model: nn.Module, x: Tensor) -> torch.jit.ScriptModule:
-    return ipex.jit_optimize(torch.jit.trace(model.eval(), x, check_trace=False))
-
-
-def check(model: nn.Module, x: Tensor, is_own: bool = True) -> torch.jit.ScriptModule:
-    own, before = optimized(model, x), x.clone()
-    for _ in range(2):
-        assert_same(own(x), model(x))
-    assert torch.equal(x.nan_to_num(), before.nan_to_num())
-    assert sum(context.cached_primitives() for context in contexts(own)) == (0 if is_own else 1)
-    return own
 
 
 @pytest.mark.parametrize("stride", [1, 2, 3, 4, (1, 2), (4, 1)])
