@@ -8,7 +8,8 @@
 //
 // An einsum may sum over several dimensions, and get several from its weight, as where the heads of attention have a
 // dimension of their own.
-// Declines when the matrix is no constant one of float32, bfloat16 or float16, when a bias is no constant vector, when
+// Declines when the matrix is no constant one of float32, bfloat16 or float16, when a bias is no constant vector nor
+// a row, when
 // addmm scales, or when an einsum sums over anything but the last dimensions of %x, or over one that it may have to
 // broadcast.
 #include <ATen/ATen.h>
@@ -24,12 +25,13 @@
 namespace ipex::passes {
 namespace {
 
+using torch::jit::IValue;
 using torch::jit::toIValue;
 
 struct Linear {
   Value* x = nullptr;
   at::Tensor weight;  // [out, in]
-  Value* bias = nullptr;
+  at::Tensor bias;    // [out], undefined where there is none
   // Of an einsum: those of the dimensions that it sums over, the last ones of x, of which it repeats one of one element as
   // often as the sum needs; and those of the dimensions of its result that come from the weight.
   std::vector<int64_t> summed, sizes;
@@ -51,9 +53,12 @@ std::optional<std::string> read_addmm(const Node* node, Linear& linear) {
   const auto matrix = constant_tensor(node->namedInput("mat2"), 2);
   if (!matrix) return no_matrix;
   if (number(node->namedInput("beta")) != 1 || number(node->namedInput("alpha")) != 1) return "it scales a term";
-  linear = {node->namedInput("mat1"), matrix->t(), node->namedInput("self")};
-  const auto bias = constant_tensor(linear.bias, 1);
-  if (!bias || bias->size(0) != matrix->size(1)) return "what it adds is not a constant vector";
+  auto bias = constant_tensor(node->namedInput("self"), 1);
+  if (!bias) bias = constant_tensor(node->namedInput("self"), 2);
+  if (!bias || bias->numel() != matrix->size(1) || bias->size(-1) != matrix->size(1)) {
+    return "what it adds is not a constant vector";
+  }
+  linear = {node->namedInput("mat1"), matrix->t(), bias->view(-1)};
   return std::nullopt;
 }
 
@@ -136,7 +141,7 @@ bool run(Context& context) {
         linear.x = context.graph->insert(einsum_factor, {linear.x, linear.summed, linear.rank});
       }
       Value* weight = context.graph->insertConstant(linear.weight);
-      Value* bias = linear.bias ? linear.bias : context.graph->insertConstant(torch::jit::IValue());
+      Value* bias = context.graph->insertConstant(linear.bias.defined() ? IValue(linear.bias) : IValue());
       Value* result = context.graph->insert(c10::aten::linear, {linear.x, weight, bias});
       if (linear.sizes.size() > 1) result = context.graph->insert(c10::aten::unflatten, {result, -1, linear.sizes});
       replace(node, result->node());

@@ -27,11 +27,15 @@ class Shaken(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = [a.clone() if func in GELUS and isinstance(a, Tensor) else a for a in args]  # one overwrites it
         results = func(*args, **(kwargs or {}))
+        given = [*given, *(kwargs or {}).values()]
         listed = results if isinstance(results, (tuple, list)) else (results,)
-        for declared, result in zip(func._schema.returns, listed):
-            is_view = declared.alias_info is not None and not declared.alias_info.is_write
+        declared = func._schema.returns
+        is_list = len(declared) == 1 and isinstance(results, list)
+        for i, (declaration, result) in enumerate(zip(declared * len(listed) if is_list else declared, listed)):
+            is_view = declaration.alias_info is not None and not declaration.alias_info.is_write
             if isinstance(result, Tensor) and result.is_floating_point() and not is_view:
-                self.shake(func, (*given, *(kwargs or {}).values()), result)
+                is_each = func._schema.name.startswith("aten::_foreach_")  # an op for each tensor of its lists
+                self.shake(func, tuple(a[i] if is_each and isinstance(a, list) else a for a in given), result)
         return results
 
 
@@ -84,7 +88,7 @@ def with_whole_exponents(given: torch.dtype | None = None) -> Shake:
     """An exponent a few roundings beside a whole number is that number: only then a negative base has a power."""
 
     def shake(func: Any, args: tuple[Any, ...], result: Tensor) -> None:
-        is_power = func._schema.name == "aten::pow" and len(args) > 1
+        is_power = func._schema.name in ("aten::pow", "aten::_foreach_pow") and len(args) > 1
         if is_power and isinstance(args[1], Tensor) and args[1].is_floating_point():
             whole = args[1].round()
             is_near = (args[1] - whole).abs() <= 8 * rounding(args[1].dtype, given) * whole.abs()

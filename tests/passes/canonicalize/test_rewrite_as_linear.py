@@ -40,6 +40,7 @@ def einsum(equation: str, factors: str = "%x, %w") -> str:
     "ir",
     [
         spelled("aten::addmm(%b, %x, %w, %one, %one)"),
+        spelled("aten::addmm(%c, %x, %w, %one, %one)"),
         spelled("aten::matmul(%x, %w)"),
         spelled("aten::mm(%x, %w)"),
         einsum("bij,jk->bik"),
@@ -64,6 +65,8 @@ def test_fires(ir):
         (spelled("aten::addmm(%b, %x, %w, %two, %one)"), "it scales a term"),
         (spelled("aten::addmm(%b, %x, %w, %one, %two)"), "it scales a term"),
         (spelled("aten::addmm(%v, %x, %w, %one, %one)"), "not a constant vector"),
+        (spelled("aten::addmm(%w, %x, %w, %one, %one)"), "not a constant vector"),
+        (spelled("aten::addmm(%s, %x, %w, %one, %one)"), "not a constant vector"),
         (spelled("aten::matmul(%x, %v)"), "not a constant matrix"),
         (spelled("aten::matmul(%w, %x)"), "not a constant matrix"),
         (einsum("bij,ik->bjk"), "not a sum over the last dimension"),
@@ -114,6 +117,19 @@ def test_matches_eager(tmp_path, spelling):
     assert kinds(optimized)["ipex::linear_run"] == 1
     assert not [kind for kind in kinds(optimized) if kind.startswith("aten::")]
     assert_round_trip(optimized, tmp_path, x)
+
+
+def test_size_of_a_product_plus_a_row():
+    """TorchScript gives the matrix's size for that of an addmm (torch 2.13), which a linear's is not taken for."""
+
+    class Reshaped(Product):
+        def forward(self, x: Tensor) -> Tensor:
+            y = torch.addmm(self.bias.view(1, 5), x, self.matrix)
+            return y.reshape(y.size(0), 1, 5)
+
+    x = torch.randn(4, 6)
+    optimized = check_against_eager(Reshaped("addmm"), x, also=(torch.randn(7, 6), torch.randn(0, 6)))
+    assert kinds(optimized)["ipex::linear_run"] == 1
 
 
 def test_einsum_spreads_one_element():
