@@ -1,4 +1,5 @@
 #include <ipex/jit_optimize.h>
+#include <ipex/load.h>
 
 #include <ATen/autocast_mode.h>
 
@@ -87,6 +88,7 @@ torch::jit::Module jit_optimize(const torch::jit::Module& module, const Options&
   }
   attach(report, optimized);
   passes::attach(original, final, optimized);
+  cast_as_eager(optimized);
   return optimized;
 }
 

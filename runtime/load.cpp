@@ -1,6 +1,8 @@
 #include <ipex/load.h>
+#include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/serialization/import.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -28,13 +30,30 @@ std::string diagnose(const std::string& path, const std::string& message) {
   return "an error: " + first_line(message) + ". Save the model again with this version";
 }
 
+bool calls_functions(const torch::jit::Block& block) {
+  return std::any_of(block.nodes().begin(), block.nodes().end(), [](const torch::jit::Node* node) {
+    const auto inner = node->blocks();
+    return node->kind() == c10::prim::CallMethod || node->kind() == c10::prim::CallFunction ||
+           std::any_of(inner.begin(), inner.end(), [](const auto* b) { return calls_functions(*b); });
+  });
+}
+
 }  // namespace
+
+void cast_as_eager(const torch::jit::Module& module) {
+  for (const auto& method : module.get_methods()) {
+    auto& function = torch::jit::toGraphFunction(method.function());
+    if (!calls_functions(*function.graph()->block())) function._set_ignore_amp(true);
+  }
+}
 
 torch::jit::Module load(const std::string& path) {
   TORCH_CHECK(std::filesystem::is_regular_file(path), "ipex::load: expected a saved TorchScript model at '", path,
               "', got no such file. Check the path.");
   try {
-    return torch::jit::load(path, at::kCPU);
+    torch::jit::Module module = torch::jit::load(path, at::kCPU);
+    cast_as_eager(module);
+    return module;
   } catch (const std::exception& error) {
     const std::string message = error.what();
     // Our own messages (a newer format, a damaged field) already say what to do.

@@ -28,7 +28,9 @@ torch::jit::Module aot_load(const std::string& path, const AotLoadOptions& optio
                ". Weights that need another layout are packed again at the first call. Save the model for these "
                "instructions and versions.");
   }
-  return runtime::module_in(file);
+  torch::jit::Module module = runtime::module_in(file);
+  cast_as_eager(module);
+  return module;
 }
 
 AotFile aot_describe(const std::string& path) {

@@ -147,6 +147,17 @@ def with_negative_zeros(func: Any, args: tuple[Any, ...], result: Tensor) -> Non
     result.neg_().add_(0.0).neg_()
 
 
+def with_zeros_of_any_sign(seed: int) -> Shake:
+    """A zero has the sign of one that a chain of roundings may end in."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def shake(func: Any, args: tuple[Any, ...], result: Tensor) -> None:
+        signs = torch.randint(0, 2, result.shape, generator=generator).to(result.dtype) * 2 - 1
+        result.copy_(torch.where(result == 0, 0.0 * signs, result))
+
+    return shake
+
+
 def with_short_range(given: torch.dtype | None = None) -> Shake:
     """What is no more than rounding beside the largest element is zero, and what may overflow on the way infinite."""
 

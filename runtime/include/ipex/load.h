@@ -12,4 +12,10 @@ namespace ipex {
 // TorchScript, or written by a newer ipex.
 IPEX_API torch::jit::Module load(const std::string& path);
 
+// Lets autocast give a model the dtypes that eager has. TorchScript writes casts of its own into a graph whose dtypes it
+// doesn't know: sums are float32 then, and what reads them may get two dtypes. jit_optimize and load do this; call it
+// after torch::jit::load where an optimised model runs under autocast. Methods that call others stay as they are:
+// what they call has the casts.
+IPEX_API void cast_as_eager(const torch::jit::Module& module);
+
 }  // namespace ipex
