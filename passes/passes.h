@@ -55,6 +55,7 @@ Pass fuse_batch_norm();
 Pass fuse_cat_batch_norm();
 Pass fuse_elementwise();
 Pass fuse_gate();
+Pass fuse_grid_mask();
 Pass fuse_cached_attention();
 Pass rewrite_cat();
 Pass rewrite_embedding();

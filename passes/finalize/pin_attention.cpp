@@ -32,6 +32,12 @@ bool run(Context& context) {
       changed = true;
     });
   }
+  for_each(context.graph, "ipex::attention_in_a_grid", [&](Node* node) {
+    const torch::jit::WithInsertPoint guard(node);
+    node->replaceInput(node->inputs().size() - 1, context.graph->insertConstant(static_cast<int64_t>(*mode)));
+    context.applied(node, to_string(*mode));
+    changed = true;
+  });
   return changed;
 }
 

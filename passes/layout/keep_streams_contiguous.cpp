@@ -1,4 +1,4 @@
-// keep_streams_contiguous: what is transposed on its way to layer_norms is made contiguous once.
+// keep_streams_contiguous: what is transposed on its way to norms of rows is made contiguous once.
 //
 //   before   %f = aten::flatten(%image, 2, -1)
 //            %t = aten::transpose(%f, 1, 2)

@@ -326,6 +326,7 @@ std::vector<Op> rows() {
   table.packed("joined_linears", of_a_chain).without(floating);
   table.packed("grouped_linear", of_a_group).also(float32_only);
   table.ops("ipex::attention ipex::attention.in_mode", fresh, float32_only | reads_any_layout);
+  table.ops("ipex::attention_in_a_grid ipex::shape_of_sum", fresh);
   table.ops("ipex::rms_norm", fresh, float32_only);
   table.ops("ipex::attention_of_bytes ipex::scaled_dot_product_attention_of_bytes", fresh, rounds);
   table.ops("ipex::attention_of_bytes.bytes ipex::scaled_dot_product_attention_of_bytes.bytes", fresh);

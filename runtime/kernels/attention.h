@@ -43,6 +43,8 @@ struct AttentionKernels {
   using AttendHalves = bool (*)(const AttentionHead&, const uint16_t* key, const uint16_t* value, int64_t first,
                                 int64_t last, float* scratch);
   AttendHalves attend_bfloat16, attend_float16;
+  // The mask of a query whose keys lie in a grid: `sums`[x, y] = `rows`[x] + `columns`[y]. Writes up to a register more.
+  void (*add_sides)(const float* rows, int64_t row_count, const float* columns, int64_t column_count, float* sums);
 };
 
 }  // namespace ipex::runtime

@@ -30,7 +30,10 @@ def attention(p: Program, v: Value) -> Value | None:
     result = p.fresh("a")
     if p.choose.chance(30):
         bias = p.buffer(f"torch.randn([{tokens}, {tokens}])")
-        extra = p.choose.pick(("", ", is_causal=True", f", attn_mask={bias}", ", scale=0.3"))
+        extra = p.choose.pick(("", ", is_causal=True", f", attn_mask={bias}", ", scale=0.3", "grid"))
+        if extra == "grid":
+            before = (v.shape[0], 2) if heads else v.shape[:-2]
+            extra = f", attn_mask={sum_of_sides(p, query, (*before, tokens, width // (heads or 1)))}"
         p.line(f"{result} = F.scaled_dot_product_attention({query}, {key}, {value}{extra})")
     else:
         before = (v.shape[0], 2) if heads else v.shape[:-2]
@@ -50,6 +53,17 @@ def joined_with_the_batch(p: Program, v: Value, tokens: int, width: int) -> list
     return pieces
 
 
+def sum_of_sides(p: Program, query: str, shape: tuple[int, ...]) -> str:
+    """Return a mask of keys in a grid, whose height and width add numbers of their own, as SAM has it."""
+    *before, tokens, width = shape
+    height = next(size for size in (3, 2, 1) if tokens % size == 0)
+    rows, columns = (f"F.linear({query}, {p.parameter((count, width), width)})" for count in (height, tokens // height))
+    sides = [f"{rows}[..., :, None]", f"{columns}[..., None, :]"]
+    if p.choose.chance(30):
+        sides.reverse()
+    return f"({sides[0]} + {sides[1]}).{p.choose.pick(('view', 'reshape'))}({[*before, tokens, tokens]})"
+
+
 def spelled_out(p: Program, result: str, names: list[str], shape: tuple[int, ...], width: int) -> None:
     query, key, value = names
     tokens = shape[-1]
@@ -67,12 +81,14 @@ def spelled_out(p: Program, result: str, names: list[str], shape: tuple[int, ...
         windows = p.buffer(f"torch.randn([{shape[0]}, *{[1] * (len(shape) - 3)}, {tokens}, {tokens}])")
         p.line(f"{result} = {result}.view([1, *{list(shape)}]) + {windows}.unsqueeze(0)")
         p.line(f"{result} = {result}.view({p.choose.pick((list(shape), [-1, *shape[1:]]))})")
-    mask = p.choose.pick(("none", "added", "bool", "in place"))
+    mask = p.choose.pick(("none", "added", "bool", "in place", "grid"))
     if mask == "added":
         p.line(f"{result} = {result} + {p.buffer(f'torch.randn([1, {tokens}]).round() * 1e4')}")
     elif mask == "bool":
         fill = p.choose.pick(("float('-inf')", "-1e9"))
         p.line(f"{result} = {result}.masked_fill({p.buffer(f'torch.randn([{tokens}]) > 0')}, {fill})")
+    elif mask == "grid":
+        p.line(f"{result} = {result} + {sum_of_sides(p, query, (*shape[:-1], width))}")
     elif mask == "in place":
         p.line(f"{result} += {p.buffer(f'torch.randn([{tokens}, {tokens}])')}")
     p.line(f"{result} = {p.choose.pick((f'F.softmax({result}, dim=-1)', f'{result}.softmax(-1)'))}")

@@ -9,6 +9,7 @@
 //   matmul, bmm                  query @ key_transposed, and (where it comes last) the product with value
 //   baddbmm                      input from operands, beta and alpha from numbers
 //   mul, div, add                a tensor from operands; mul_number and div_number take a number
+//   add_sides                    a tensor of the mask's shape from operands, and two whose sum, in that shape, is the mask
 //   masked_fill                  a mask from operands, the value from numbers; masked_fill_tensor: from operands
 //   where                        a mask from operands, the value elsewhere as for masked_fill; and where_tensor
 //   to                           a dtype from numbers; type_as takes that of the step with this number
@@ -83,6 +84,10 @@ at::Tensor compute_step(const std::string& step, const at::Tensor& scores, Argum
   if (step == "div_number") return at::div(scores, arguments.number());
   if (step == "div_number_") return at::Tensor(scores).div_(arguments.number());
   if (step == "add") return at::add(scores, arguments.operand());
+  if (step == "add_sides") {
+    const at::Tensor shape = arguments.operand(), rows = arguments.operand();
+    return at::add(scores, sum_of_sides(rows, arguments.operand(), shape.sizes()));
+  }
   if (step == "add_") return at::Tensor(scores).add_(arguments.operand());
   if (step == "masked_fill") return at::masked_fill(scores, arguments.operand(), arguments.number());
   if (step == "masked_fill_") return at::Tensor(scores).masked_fill_(arguments.operand(), arguments.number());
@@ -274,6 +279,7 @@ class Fused {
                                       .key = key_,
                                       .value = value_,
                                       .masks = masks_,
+                                      .grid = grid_,
                                       .scale = static_cast<float>(scale_),
                                       .head_scales = head_scales_,
                                       .rounds = rounds,
@@ -305,6 +311,10 @@ class Fused {
       const auto factor = one_number(operand);
       if (!factor) return scale_heads(operand, step.starts_with("div"), step.ends_with('_'));
       return scale(step.starts_with("mul") ? *factor : 1 / *factor);
+    }
+    if (step == "add_sides") {
+      const at::Tensor shape = arguments.operand(), rows = arguments.operand();
+      return add_sides(rows, arguments.operand(), shape.sizes());
     }
     if (step.starts_with("add")) return add(arguments.operand(), step.ends_with('_'));
     if (step.starts_with("masked_fill") || step.starts_with("where")) {
@@ -375,7 +385,7 @@ class Fused {
   }
 
   const char* scale(double factor) {
-    if (!masks_.empty()) return "its mask is scaled";
+    if (!masks_.empty() || grid_) return "its mask is scaled";
     scale_ *= factor;
     return std::abs(scale_) * largest_head_scale_ < 1e6 ? nullptr : "its scale is very large";
   }
@@ -404,6 +414,17 @@ class Fused {
     return base.expand(at::infer_size(base.sizes(), other.sizes()));
   }
 
+  const char* add_sides(const at::Tensor& rows, const at::Tensor& columns, at::IntArrayRef shape) {
+    std::vector<int64_t> scores = split_;
+    scores.insert(scores.end(), {query_.size(2), key_.size(2)});
+    const bool has_room = masks_.size() < most_masks && !grid_ && !vanishes_ && !affines_;
+    const auto grid = has_room ? grid_mask(rows, columns, shape, scores) : std::nullopt;
+    if (!grid) return add(sum_of_sides(rows, columns, shape), /*is_in_place=*/false);
+    promote(rows, /*is_in_place=*/false);
+    grid_ = grid;
+    return nullptr;
+  }
+
   const char* add(const at::Tensor& addend, bool is_in_place) {
     if (!has_float_rows(addend) || addend.dim() == 0) return "its mask is no CPU tensor of float32 or 16 bits";
     if (wants_gradient(addend)) return "its mask requires a gradient";
@@ -411,7 +432,7 @@ class Fused {
     if (vanishes_) return "a masked score may still count";
     promote(addend, is_in_place);
     const at::Tensor small = shrunk(addend).to(at::kFloat);
-    if (masks_.size() < most_masks) {
+    if (masks_.size() + (grid_ ? 1 : 0) < most_masks) {
       masks_.push_back({small, split_});
     } else if (masks_.back().split == split_) {
       masks_.back().values = at::add(masks_.back().values, small);
@@ -433,7 +454,8 @@ class Fused {
     if (std::isfinite(number) && std::abs(number) > largest_of(scores_dtype_)) return "a number is very large";
     if (!(number <= swallows_scores)) {
       vanishes_ = true;
-      if (!masks_.empty() || !(number + largest_score() < vanishes_in_exp)) return "a masked score may still count";
+      if (!masks_.empty() || grid_ || !(number + largest_score() < vanishes_in_exp))
+        return "a masked score may still count";
       number = -std::numeric_limits<double>::infinity();
     }
     for (const HeadMask& mask : masks_) {
@@ -469,6 +491,7 @@ class Fused {
   std::vector<int64_t> split_;  // those of the scores, after views
   at::Tensor query_, key_, value_;
   std::vector<HeadMask> masks_;
+  std::optional<GridMask> grid_;
   double scale_ = 1;
   at::Tensor head_scales_;  // of [batch, heads, 1, 1], or broadcast to it; undefined for none
   double largest_head_scale_ = 1;

@@ -56,6 +56,59 @@ class ExpandedMask {
   at::Tensor values_;
 };
 
+// A head of 16 bits. `floats` has all but the places of its numbers.
+struct HalvesHead {
+  AttentionHead floats;
+  const uint16_t *query, *key, *value;
+  uint16_t* result;
+};
+
+// The part of a kernel's description that has the masks.
+template <typename Head>
+Head& masked(Head& head) {
+  return head;
+}
+AttentionHead& masked(HalvesHead& head) { return head.floats; }
+AttentionHead& masked(TileAttentionHead& head) { return head.shape; }
+
+// A grid's mask for some queries of a head at a time.
+class SumsOfGrid {
+ public:
+  SumsOfGrid(const GridMask& grid, int64_t queries_at_once) : grid_(grid), queries_at_once_(queries_at_once) {}
+
+  // Floats that `attend` needs.
+  int64_t size() const {
+    constexpr int64_t most_of_a_register = 16;
+    return queries_at_once_ * keys() + most_of_a_register;
+  }
+
+  // As kernel.attend.
+  template <typename Kernels, typename Head>
+  bool attend(const Kernels& kernel, Head head, int64_t index, int64_t first, int64_t last, float* scratch,
+              float* sums) const {
+    const int64_t rows = grid_.rows.size(2), columns = grid_.columns.size(2), queries = grid_.rows.size(1);
+    for (int64_t end; first < last; first = end) {
+      end = std::min(last, first + queries_at_once_);
+      for (int64_t i = first; i < end; ++i) {
+        const int64_t row = index * queries + i;
+        kernels().attention.add_sides(grid_.rows.const_data_ptr<float>() + row * rows, rows,
+                                      grid_.columns.const_data_ptr<float>() + row * columns, columns,
+                                      sums + (i - first) * keys());
+      }
+      masked(head).mask = sums - first * keys();
+      masked(head).mask_stride = keys();
+      if (!kernel.attend(head, first, end, scratch)) return false;
+    }
+    return true;
+  }
+
+ private:
+  int64_t keys() const { return grid_.rows.size(2) * grid_.columns.size(2); }
+
+  const GridMask& grid_;
+  int64_t queries_at_once_;
+};
+
 // All heads: `describe` gives the kernel's description of one.
 template <typename Kernels, typename Describe>
 bool attend_all(const Kernels& kernel, const AttentionHeads& attention, const Describe& describe) {
@@ -63,7 +116,8 @@ bool attend_all(const Kernels& kernel, const AttentionHeads& attention, const De
   const int64_t queries = query.size(2), keys = attention.key.size(2);
   // A thread takes some blocks of queries, one head after the other. It packs the keys of each head that it meets.
   const int64_t count = query.size(0) * query.size(1), threads = thread_count();
-  const int64_t most_blocks = at::divup(queries, kernel.queries_at_once(keys));
+  const int64_t at_once = kernel.queries_at_once(keys), most_blocks = at::divup(queries, at_once);
+  const auto grid = attention.grid ? std::optional(SumsOfGrid(*attention.grid, at_once)) : std::nullopt;
   constexpr int64_t least_queries = 16;  // of a block: fewer are not worth packing keys for
   // As few as give all threads the same, or else many small ones.
   const int64_t blocks_of_equal_shares = threads / std::gcd(threads, count);
@@ -81,28 +135,24 @@ bool attend_all(const Kernels& kernel, const AttentionHeads& attention, const De
   std::atomic<bool> finite = true;
   at::parallel_for(0, pieces, grain_of(pieces, pieces * products_of_a_block, products_worth_waking),
                    [&](int64_t first, int64_t last) {
-                     const at::Tensor memory = scratch(sizeof(float) * kernel.scratch_size(describe(0)));
+                     const int64_t own = kernel.scratch_size(describe(0));
+                     const at::Tensor memory = scratch(sizeof(float) * (own + (grid ? grid->size() : 0)));
                      auto* floats = static_cast<float*>(memory.data_ptr());
                      for (int64_t i = first; i < last && finite; ++i) {
                        const auto head = describe(i / blocks);
                        const bool is_new = i == first || i % blocks == 0;
-                       const int64_t block = i % blocks;
+                       const int64_t block = i % blocks, from = queries * block / blocks,
+                                     to = queries * (block + 1) / blocks;
                        if (joins_heads) joined->write(i / heads, i % heads);
-                       if ((is_new && !kernel.prepare(head, floats)) ||
-                           !kernel.attend(head, queries * block / blocks, queries * (block + 1) / blocks, floats)) {
-                         finite = false;
-                       }
+                       const bool is_prepared = !is_new || kernel.prepare(head, floats);
+                       const bool is_done =
+                           is_prepared && (grid ? grid->attend(kernel, head, i / blocks, from, to, floats, floats + own)
+                                                : kernel.attend(head, from, to, floats));
+                       if (!is_done) finite = false;
                      }
                    });
   return finite;
 }
-
-// A head of 16 bits. `floats` has all but the places of its numbers.
-struct HalvesHead {
-  AttentionHead floats;
-  const uint16_t *query, *key, *value;
-  uint16_t* result;
-};
 
 // Kernels of floats, for heads of 16 bits: keys and values of a head are widened before its queries, and these some at a
 // time. Few queries read keys and values as they lie. Products, weights and sums are floats; the result is rounded once.
@@ -199,7 +249,7 @@ class HeadsOfCall {
  public:
   HeadsOfCall(const AttentionHeads& attention, const at::Tensor& result)
       : attention_(attention), result_(result), heads_(attention.query.size(1)) {
-    TORCH_INTERNAL_ASSERT(attention.masks.size() <= most_masks);
+    TORCH_INTERNAL_ASSERT(attention.masks.size() + (attention.grid ? 1 : 0) <= most_masks);
     const at::Tensor& query = attention.query;
     for (const HeadMask& mask : attention.masks) added_.emplace_back(mask, query.size(2), attention.key.size(2));
     if (attention.head_scales.defined()) scales_ = attention.head_scales.expand({query.size(0), heads_, 1, 1});
@@ -218,10 +268,13 @@ class HeadsOfCall {
     head.value_width = attention_.value.size(3);
     head.scale = attention_.scale;
     if (scales_.defined()) head.scale *= *head_of<float>(scales_, index / heads_, index % heads_);
-    head.mask = added_.empty() ? nullptr : added_[0].of(index);
-    head.mask_stride = added_.empty() ? 0 : added_[0].row_stride();
-    head.second_mask = added_.size() < 2 ? nullptr : added_[1].of(index);
-    head.second_mask_stride = added_.size() < 2 ? 0 : added_[1].row_stride();
+    const size_t second = attention_.grid ? 0 : 1;                                         // a grid is the first
+    head.mask = attention_.grid  ? attention_.grid->rows.template const_data_ptr<float>()  // not null: there is one
+                : added_.empty() ? nullptr
+                                 : added_[0].of(index);
+    head.mask_stride = attention_.grid || added_.empty() ? 0 : added_[0].row_stride();
+    head.second_mask = added_.size() <= second ? nullptr : added_[second].of(index);
+    head.second_mask_stride = added_.size() <= second ? 0 : added_[second].row_stride();
     head.is_causal = attention_.is_causal;
     head.result_stride = result_.stride(2);
     return head;
@@ -315,6 +368,24 @@ bool attend_bytes(const HeadsOfCall& heads, const AttentionAffines& affines) {
   });
 }
 
+// One side as [heads of all batches, queries, numbers], if it does not differ along `other`, which it may be expanded to.
+std::optional<at::Tensor> side_of(at::Tensor side, int64_t other, at::IntArrayRef scores) {
+  if (side.dim() < 3) return std::nullopt;
+  if (side.size(other) > 1 && side.stride(other) == 0) side = side.narrow(other, 0, 1);
+  const int64_t queries = scores.end()[-2], rows = c10::multiply_integers(scores.slice(0, scores.size() - 1));
+  if (side.size(other) != 1 || side.numel() % rows != 0) return std::nullopt;
+  return contiguous_result(side.reshape({rows / queries, queries, side.numel() / rows}));
+}
+
+std::optional<GridMask> grid_of(const at::Tensor& rows, const at::Tensor& columns, at::IntArrayRef scores) {
+  const bool fit = rows.dim() == columns.dim() && rows.dim() > 2 &&
+                   rows.sizes().slice(0, rows.dim() - 2) == columns.sizes().slice(0, rows.dim() - 2);
+  const auto of_rows = fit ? side_of(rows, -1, scores) : std::nullopt;
+  const auto of_columns = of_rows ? side_of(columns, -2, scores) : std::nullopt;
+  if (!of_columns || of_rows->size(2) * of_columns->size(2) != scores.back()) return std::nullopt;
+  return GridMask{*of_rows, *of_columns};
+}
+
 }  // namespace
 
 void check_bytes(const char* where, at::TensorList inputs) {
@@ -338,6 +409,20 @@ const char* reason_against_bytes(const at::Tensor& query, const at::Tensor& key)
     return "its sums are too long for 32 bits";
   }
   return nullptr;
+}
+
+std::optional<GridMask> grid_mask(const at::Tensor& a, const at::Tensor& b, at::IntArrayRef shape,
+                                  at::IntArrayRef scores) {
+  for (const at::Tensor* side : {&a, &b}) {
+    if (side->scalar_type() != at::kFloat || !is_plain_cpu(*side) || wants_gradient(*side)) return std::nullopt;
+  }
+  if (shape != scores || scores.size() < 3 || c10::multiply_integers(scores) == 0) return std::nullopt;
+  auto grid = grid_of(a, b, scores);
+  return grid ? grid : grid_of(b, a, scores);
+}
+
+at::Tensor sum_of_sides(const at::Tensor& a, const at::Tensor& b, at::IntArrayRef shape) {
+  return at::add(a, b).reshape(shape);
 }
 
 at::Tensor shrunk(at::Tensor mask) {

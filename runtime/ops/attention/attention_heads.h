@@ -18,6 +18,18 @@ struct HeadMask {
   std::vector<int64_t> split;
 };
 
+// The same where keys lie in a grid: to the score of the key at [x, y] a query adds rows[x] + columns[y]. Contiguous float32,
+// [heads of all batches, queries, x] and [.., y]. The sums of some queries at a time are held, never all.
+struct GridMask {
+  at::Tensor rows, columns;
+};
+
+// The mask that is a + b, [.., x, 1] and [.., 1, y] or expanded from these, in the shape of the scores. None where it is no
+// such mask of float32, or autograd looks: then `sum_of_sides` is what is added.
+std::optional<GridMask> grid_mask(const at::Tensor& a, const at::Tensor& b, at::IntArrayRef shape,
+                                  at::IntArrayRef scores);
+at::Tensor sum_of_sides(const at::Tensor& a, const at::Tensor& b, at::IntArrayRef shape);
+
 // How 8-bit numbers stand for query, key and value. Of a result that stays float32: none.
 struct AttentionAffines {
   Affine query, key, value;
@@ -35,7 +47,8 @@ void check_bytes(const char* where, at::TensorList inputs);
 // [batch, heads, length, width], the last one dense. A head of key and value may serve some heads of the query.
 struct AttentionHeads {
   at::Tensor query, key, value;
-  std::vector<HeadMask> masks;  // at most `most_masks`
+  std::vector<HeadMask> masks;  // at most `most_masks`, of which a grid is one
+  std::optional<GridMask> grid = std::nullopt;
   float scale;
   bool is_causal = false;
   at::Tensor head_scales = {};  // beside `scale`, broadcast to [batch, heads, 1, 1]; undefined for none

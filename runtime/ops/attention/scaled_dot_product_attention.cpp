@@ -2,6 +2,10 @@
 //
 //   ipex::scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa) -> Tensor
 //   ipex::scaled_dot_product_attention_of_bytes(.., enable_gqa, scales) -> Tensor     of uint8 numbers, see attention.cpp
+//   ipex::attention_in_a_grid(query, key, value, shape, rows, columns, dropout_p, ..) -> Tensor
+//
+// The last has a mask that is rows + columns, in the shape of the tensor `shape`. Where keys lie in a grid (GridMask), it is
+// never in memory.
 //
 // The result is laid out as aten's. All that our kernels don't take is aten's; a profiler shows the reason.
 #include "ops/attention/scaled_dot_product_attention.h"
@@ -93,7 +97,8 @@ Tensor dense(const Tensor& rows) { return rows.stride(3) == 1 ? rows : rows.cont
 // By our kernels, or undefined and a reason.
 Tensor compute_fused(const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask, double dropout_p,
                      bool is_causal, std::optional<double> scale, bool enable_gqa, bool rounds,
-                     const std::optional<AttentionAffines>& affines, const JoinedHeads* joined, const char*& reason) {
+                     const std::optional<AttentionAffines>& affines, const JoinedHeads* joined, const char*& reason,
+                     const std::optional<GridMask>& grid = std::nullopt) {
   reason = reason_for_aten(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa, affines.has_value());
   if (reason) return {};
   const double factor = scale.value_or(1 / std::sqrt(static_cast<double>(query.size(-1))));
@@ -112,7 +117,8 @@ Tensor compute_fused(const Tensor& query, const Tensor& key, const Tensor& value
   const AttentionHeads attention{.query = dense(heads),
                                  .key = dense(as_batch(key)),
                                  .value = dense(as_batch(value)),
-                                 .masks = added(mask, heads),
+                                 .masks = grid ? std::vector<HeadMask>() : added(mask, heads),
+                                 .grid = grid,
                                  .scale = static_cast<float>(factor),
                                  .is_causal = is_causal,
                                  .rounds = rounds,
@@ -174,7 +180,33 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
   return attention_in_mode(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa, std::nullopt, nullptr);
 }
 
+Tensor attention_in_a_grid(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& shape,
+                           const Tensor& rows, const Tensor& columns, double dropout_p, bool is_causal,
+                           std::optional<double> scale, bool enable_gqa, std::optional<int64_t> math_mode) {
+  const char* reason = "its mask is no sum of rows and columns of a grid of keys";
+  std::vector<int64_t> scores = query.sizes().vec();
+  if (!scores.empty() && key.dim() > 1) scores.back() = key.size(-2);
+  if (const auto grid = grid_mask(rows, columns, shape.sizes(), scores)) {
+    const Mask like_mask = at::zeros({}, rows.options()).expand(shape.sizes());
+    const Tensor result = compute_fused(query, key, value, like_mask, dropout_p, is_causal, scale, enable_gqa,
+                                        rounds_in("ipex::attention_in_a_grid", math_mode),
+                                        /*affines=*/std::nullopt, /*joined=*/nullptr, reason, grid);
+    if (result.defined()) return result;
+  }
+  RECORD_FUNCTION(c10::str("ipex::attention_in_a_grid of a mask in memory: ", reason), {});
+  const Tensor mask = sum_of_sides(rows, columns, shape.sizes());
+  return attention_in_mode(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa, math_mode, nullptr);
+}
+
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
+  m.def(
+      "attention_in_a_grid(Tensor query, Tensor key, Tensor value, Tensor shape, Tensor rows, Tensor columns, "
+      "float dropout_p, bool is_causal, float? scale, bool enable_gqa, int? math_mode=None) -> Tensor",
+      attention_in_a_grid);
+  // A tensor of no memory, with the shape of a + b.
+  m.def("shape_of_sum(Tensor a, Tensor b) -> Tensor", [](const Tensor& a, const Tensor& b) {
+    return at::zeros({}, a.options()).expand(at::infer_size(a.sizes(), b.sizes()));
+  });
   m.def(
       "scaled_dot_product_attention_of_bytes(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, "
       "float dropout_p, bool is_causal, float? scale, bool enable_gqa, float[] scales) -> Tensor",

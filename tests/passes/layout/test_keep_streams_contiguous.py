@@ -16,6 +16,7 @@ CONSTANTS = (
 )
 TRANSPOSED = "%t : Tensor = aten::transpose(%x, %one, %two)"
 NORM = "%y : Tensor = aten::layer_norm({}, %shape, %none, %none, %eps, %false)"
+RMS_NORM = "%y : Tensor = ipex::rms_norm({}, %b, %eps, %none, %none)"
 ADD_NORM = "%y : Tensor, %sum : Tensor = ipex::add_layer_norm(%t, %b, %shape, %none, %none, %eps, %true, %false)"
 
 
@@ -24,8 +25,10 @@ def ir(*lines: str, returns: str = "%y") -> str:
 
 
 @pytest.mark.parametrize("moved", [TRANSPOSED, "%t : Tensor = aten::permute(%x, %shape)"])
-def test_fires_before_a_norm(moved):
-    assert assert_rewrites(NAME, ir(moved, NORM.format("%t"))).count("aten::contiguous") == 1
+@pytest.mark.parametrize("norm", [NORM, f"{RMS_NORM}\n%z : Tensor = aten::linear(%y, %b, %none)"])
+def test_fires_before_a_norm(moved, norm):
+    result = assert_rewrites(NAME, ir(moved, *norm.format("%t").splitlines(), returns="%z" if "%z" in norm else "%y"))
+    assert result.count("aten::contiguous") == 1
 
 
 def test_fires_where_a_sum_goes_on_as_a_stream():
@@ -78,12 +81,23 @@ def test_leaves_what_is_not_normalised_alone():
     assert_unchanged(NAME, ir(TRANSPOSED, "%y : Tensor = aten::softmax(%t, %one, %none)"), reason=None)
 
 
+class SpelledNorm(nn.Module):
+    """As transformers spells it: the result lies as what it is computed of."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(width) + 0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
+
+
 class Block(nn.Module):
     """Norm, mix, add; norm, linear, add."""
 
-    def __init__(self, width: int, tokens: int) -> None:
+    def __init__(self, width: int, tokens: int, norm: type[nn.Module]) -> None:
         super().__init__()
-        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.first, self.second = norm(width), norm(width)
         self.mix, self.linear = nn.Linear(tokens, tokens), nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -94,11 +108,11 @@ class Block(nn.Module):
 class Patches(nn.Module):
     """A transformer without a class token: its stream lies transposed in eager."""
 
-    def __init__(self, *, returns_stream: bool = False) -> None:
+    def __init__(self, *, returns_stream: bool = False, norm: type[nn.Module] = nn.LayerNorm) -> None:
         super().__init__()
         self.embed, self.position = nn.Conv2d(3, 24, 4, stride=4), nn.Parameter(torch.randn(1, 16, 24))
-        self.blocks = nn.Sequential(Block(24, 16), Block(24, 16), Block(24, 16))
-        self.norm, self.head = nn.LayerNorm(24), nn.Linear(24, 5)
+        self.blocks = nn.Sequential(*(Block(24, 16, norm) for _ in range(3)))
+        self.norm, self.head = norm(24), nn.Linear(24, 5)
         self.returns_stream = returns_stream
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -118,9 +132,12 @@ def test_matches_eager(tmp_path, script):
     assert_round_trip(optimized, tmp_path, x)
 
 
-def test_no_norm_of_the_stream_is_left_to_aten():
+@pytest.mark.parametrize("norm", [nn.LayerNorm, SpelledNorm])
+def test_no_norm_of_the_stream_is_left_to_aten(norm):
     x = torch.randn(2, 3, 16, 16)
-    assert why_aten(lambda: check_against_eager(Patches(), x)(x)) is None
+    optimized = check_against_eager(Patches(norm=norm), x)
+    assert kinds(optimized)["ipex::rms_norm"] == (7 if norm is SpelledNorm else 0)
+    assert why_aten(lambda: optimized(x)) is None
 
 
 def test_a_stream_that_is_returned_has_eagers_strides():
