@@ -135,5 +135,6 @@ def copies_of(optimized: torch.jit.ScriptModule, x: Tensor) -> int:
 def test_keys_and_values_are_not_copied():
     x = torch.randn(5, 6, 16)
     traced = torch.jit.trace(Windows().eval(), x)
-    assert copies_of(ipex.jit_optimize(traced), x) == 1  # the query, for the tables
-    assert copies_of(ipex.jit_optimize(traced, disable=[NAME]), x) > 1
+    # The query, for the tables; and the widths, which einsum leaves permuted.
+    assert copies_of(ipex.jit_optimize(traced), x) == 2
+    assert copies_of(ipex.jit_optimize(traced, disable=[NAME]), x) > 2
