@@ -133,7 +133,7 @@ def expanded(f: nn.Module, x: Tensor, r: Tensor) -> Any:
 def smaller(f: nn.Module, x: Tensor, r: Tensor) -> Any:
     a = f(r)
     channels = a.mean(dim=-1, keepdim=True)
-    return F.relu(f(x) + a.mean()), F.relu(f(x) + a.sum().view(1)), F.relu(f(x) + channels), F.relu(f(x) + a[0] * 2)
+    return F.relu(f(x) + a.mean()), F.relu(f(x) + a.amax().view(1)), F.relu(f(x) + channels), F.relu(f(x) + a[0] * 2)
 
 
 def then_something_for_aten(f: nn.Module, x: Tensor, r: Tensor) -> Any:
