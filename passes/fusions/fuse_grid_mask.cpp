@@ -49,16 +49,16 @@ bool is_read_once(const Value* value) {
 }
 
 // The sum that a mask is, in another shape. Null where it is none.
-Node* sum_of(const Value* mask) {
-  const Node* view = mask->node();
+Node* sum_of(Value* mask) {
+  Node* view = mask->node();
   if (!only_reshapes(view)) return nullptr;
   while (only_reshapes(view)) view = view->input(0)->node();
   const bool is_sum =
       add.is_of(view) && number(view->input(2)) == 1 && is_broadcast(view->input(0)) && is_broadcast(view->input(1));
-  return is_sum ? const_cast<Node*>(view) : nullptr;
+  return is_sum ? view : nullptr;
 }
 
-const char* reason_against(const Node* sum, const Value* mask, const Node* attention) {
+const char* reason_against(Node* sum, const Value* mask, const Node* attention) {
   const Value* value = mask;
   for (const Node* node = mask->node();; node = value->node()) {
     if (node->owningBlock() != attention->owningBlock()) return "its mask is computed in another block";
@@ -66,7 +66,7 @@ const char* reason_against(const Node* sum, const Value* mask, const Node* atten
     if (node == sum) break;
     value = node->input(0);
   }
-  const std::vector<Value*> sides{const_cast<Value*>(sum->input(0)), const_cast<Value*>(sum->input(1))};
+  const std::vector<Value*> sides{sum->input(0), sum->input(1)};
   for (const Node* node = sum->next(); node != attention; node = node->next()) {
     if (may_write_to(node, sides)) return "something is overwritten before its mask is read";
   }
