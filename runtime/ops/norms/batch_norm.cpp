@@ -12,6 +12,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -49,8 +50,23 @@ at::Tensor in_aten(const char* reason, const at::Tensor& x, const BatchNorm& nor
   return norm.relu ? at::relu(y) : y;
 }
 
+// x itself. The gradient that it gets is laid out as x is: one of aten's before it needs that.
+class GradientLaidOut : public torch::autograd::Function<GradientLaidOut> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x) {
+    context->saved_data["format"] = static_cast<int64_t>(*format_of(x));
+    return x.view_as(x);
+  }
+
+  static torch::autograd::tensor_list backward(torch::autograd::AutogradContext* context,
+                                               torch::autograd::tensor_list gradients) {
+    return {gradients[0].contiguous(static_cast<at::MemoryFormat>(context->saved_data["format"].toInt()))};
+  }
+};
+
 // The same out of ops whose gradients are right in every layout.
-at::Tensor differentiable(const at::Tensor& x, const BatchNorm& norm) {
+at::Tensor differentiable(const at::Tensor& given, const BatchNorm& norm) {
+  const at::Tensor x = GradientLaidOut::apply(given);
   const auto is_there = [](const OptionalTensor& tensor) { return tensor && tensor->defined(); };
   std::vector<int64_t> along_channels(x.dim(), 1);
   along_channels[1] = -1;
