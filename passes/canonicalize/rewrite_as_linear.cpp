@@ -8,10 +8,9 @@
 //
 // An einsum may sum over several dimensions, and get several from its weight, as where the heads of attention have a
 // dimension of their own.
-// Declines when the matrix is no constant one of float32, bfloat16 or float16, when a bias is no constant vector nor
-// a row, when
-// addmm scales, or when an einsum sums over anything but the last dimensions of %x, or over one that it may have to
-// broadcast.
+// Declines when the matrix is no constant one of float32, bfloat16 or float16, when a bias is no constant vector or
+// row, when addmm scales, or when an einsum sums over anything but the last dimensions of %x, or over one that it may have
+// to broadcast.
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/ir/constants.h>
 

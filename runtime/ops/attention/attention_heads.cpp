@@ -370,7 +370,6 @@ bool attend_bytes(const HeadsOfCall& heads, const AttentionAffines& affines) {
 
 // One side as [heads of all batches, queries, numbers], if it does not differ along `other`, which it may be expanded to.
 std::optional<at::Tensor> side_of(at::Tensor side, int64_t other, at::IntArrayRef scores) {
-  if (side.dim() < 3) return std::nullopt;
   if (side.size(other) > 1 && side.stride(other) == 0) side = side.narrow(other, 0, 1);
   const int64_t queries = scores.end()[-2], rows = c10::multiply_integers(scores.slice(0, scores.size() - 1));
   if (side.size(other) != 1 || side.numel() % rows != 0) return std::nullopt;

@@ -187,8 +187,7 @@ Tensor attention_in_a_grid(const Tensor& query, const Tensor& key, const Tensor&
   std::vector<int64_t> scores = query.sizes().vec();
   if (!scores.empty() && key.dim() > 1) scores.back() = key.size(-2);
   if (const auto grid = grid_mask(rows, columns, shape.sizes(), scores)) {
-    const Mask like_mask = at::zeros({}, rows.options()).expand(shape.sizes());
-    const Tensor result = compute_fused(query, key, value, like_mask, dropout_p, is_causal, scale, enable_gqa,
+    const Tensor result = compute_fused(query, key, value, shape, dropout_p, is_causal, scale, enable_gqa,
                                         rounds_in("ipex::attention_in_a_grid", math_mode),
                                         /*affines=*/std::nullopt, /*joined=*/nullptr, reason, grid);
     if (result.defined()) return result;
