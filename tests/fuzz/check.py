@@ -40,6 +40,12 @@ TORCHSCRIPT_BUGS = (
 # Images without a batch whose rows are as many as their channels: docs/decisions/0050-sums-of-convolutions.md
 REFUSED_ON_PURPOSE = "Give it a batch."
 
+# Eager's max_pool3d of an image without a batch, which lies as a 4-d channels-last one: elsewhere it lies otherwise.
+REFUSED_LAYOUT = "Unsupported memory format"
+
+# TorchScript drops these: it does not see that they write what is in their lists.
+LOST_WRITE = re.compile(r"_foreach_\w+_\(")
+
 
 def _names_dtypes(error: str | None) -> bool:
     return re.search("dtype|scalar type|must have the type|type .*should be the same", error or "") is not None
@@ -142,6 +148,8 @@ class _Check:
                 continue
             if self._gives_nothing_in_its_dtype(index, actual) or REFUSED_ON_PURPOSE in (actual.error or ""):
                 continue
+            if found[0] == "does not raise" and REFUSED_LAYOUT in (self.expected[index].error or ""):
+                continue
             if self._is_as_traced(index, actual, noise):
                 self.differs = True
                 continue
@@ -152,6 +160,8 @@ class _Check:
                 self.differs = True
                 if (self.expected[index].error is None) != (stock.error is None):
                     continue  # no module of TorchScript's computes what eager does: there is no truth
+                if LOST_WRITE.search(self.case.source):
+                    continue  # nor here
                 if of_stock[0] == found[0] and found[0].endswith("requires_grad"):
                     continue  # it loses track of them, of one or of another
                 if of_stock[0] == "result shape" and _shapes(actual) == _shapes(stock):
@@ -311,7 +321,7 @@ class _Noise:
         # The dtype that the module was given: then its roundings are not those of eager.
         self.given = getattr(torch, case.dtype) if case.dtype else None
         # What is next to zero decides between two numbers that are not.
-        self.chooses_by_sign = "torch.where(" in case.source
+        self.chooses_by_sign = "torch.where(" in case.source or ".masked_fill(" in case.source
         # Inference mode computes the same, and hides from a dispatch mode what composite ops are made of.
         self.model, self.call = model, call._replace(mode="no_grad") if call.mode == "inference" else call
         self.evaluated: dict[str, dict[str, Tensor]] = {}
@@ -334,7 +344,7 @@ class _Noise:
         if name.startswith("gradient"):
             found.append(self._named(name, "contiguous", self._under, doubt.ContiguousInputs()))
         if self.chooses_by_sign:
-            found += self._by_cancellation(name)
+            found += [*self._by_cancellation(name), self._with_short_range(name)]
         torch.set_flush_denormal(True)
         try:
             found.append(self._named(name, "flushed", self._with_tensors, _disturbance(self.disturbances)))
@@ -359,9 +369,12 @@ class _Noise:
     def with_other_zeros(self, name: str) -> list[Tensor]:
         shakes: list[doubt.Shake] = [doubt.with_positive_zeros, doubt.with_negative_zeros]
         shakes += [doubt.with_zeros_of_any_sign(seed) for seed in range(self.disturbances)]
-        shakes += [doubt.with_short_range(self.given), doubt.with_whole_exponents(self.given)]
+        shakes.append(doubt.with_whole_exponents(self.given))
         found = [self._named(name, f"zeros {i}", self._under, doubt.Shaken(shake)) for i, shake in enumerate(shakes)]
-        found += self._by_cancellation(name)
+        found += [*self._by_cancellation(name), self._with_short_range(name)]
+        # In exact arithmetic more is zero than where what goes into a sum is rounded.
+        of_float32 = doubt.Shaken(doubt.with_short_range(eps=torch.finfo(torch.float32).eps))
+        found.append(self._named(name, "exact zeros", self._exactly_under, of_float32))
         found.append(self._named(name, "whole factors", self._under, doubt.WholeFactors()))
         return [t for t in found if t is not None]
 
@@ -369,6 +382,9 @@ class _Noise:
         seeds = range(self.disturbances)
         shakes = [doubt.Shaken(doubt.by_cancellation(seed, self.given)) for seed in seeds]
         return [self._named(name, f"cancellation {seed}", self._under, shake) for seed, shake in zip(seeds, shakes)]
+
+    def _with_short_range(self, name: str) -> Tensor | None:
+        return self._named(name, "short range", self._under, doubt.Shaken(doubt.with_short_range(self.given)))
 
     def layout_is_open(self) -> bool:
         found: list[str] = []
@@ -395,6 +411,10 @@ class _Noise:
     def _under(self, mode: TorchDispatchMode | TorchFunctionMode) -> Outcome:
         with mode:
             return run(copy.deepcopy(self.model), self.call)
+
+    def _exactly_under(self, mode: TorchDispatchMode) -> Outcome:
+        with mode:
+            return self._with_tensors(_widen)
 
 
 def _disturbance(seed: int, given: torch.dtype | None = None) -> Callable[[Tensor], Tensor]:

@@ -133,10 +133,11 @@ def by_tiles(seed: int) -> Shake:
 
 
 def with_positive_zeros(func: Any, args: tuple[Any, ...], result: Tensor) -> None:
-    """No op gives -0, and gelu has its limits at the infinities."""
+    """No op gives -0. gelu has its limits at the infinities, and is below zero left of it, however little."""
     if func in GELUS:
         result[args[0] == torch.inf] = torch.inf
         result[args[0] == -torch.inf] = 0
+        result[(result == 0) & (args[0] < 0) & args[0].isfinite()] = -torch.finfo(result.dtype).tiny
     result.add_(0.0)
 
 
@@ -158,15 +159,16 @@ def with_zeros_of_any_sign(seed: int) -> Shake:
     return shake
 
 
-def with_short_range(given: torch.dtype | None = None) -> Shake:
-    """What is no more than rounding beside the largest element is zero, and what may overflow on the way infinite."""
+def with_short_range(given: torch.dtype | None = None, eps: float | None = None) -> Shake:
+    """What is no more than rounding beside the largest element is zero, and what may overflow on the way infinite.
+    `eps` is half a rounding, if not the result's own."""
 
     def shake(func: Any, args: tuple[Any, ...], result: Tensor) -> None:
         if result.numel():
             size = result.nan_to_num(0, 0, 0).abs().max()
             if func in NORMS:  # a group of equal elements is zero but for the roundings of these, over the root of eps
                 size = max(size, args[0].nan_to_num(0, 0, 0).abs().max() * args[-1] ** -0.5)
-            result[result.abs() <= 8 * rounding(result.dtype, given) * size] = 0
+            result[result.abs() <= 8 * (eps or rounding(result.dtype, given)) * size] = 0
             result[result.abs() >= torch.finfo(result.dtype).max / 64] *= torch.inf
 
     return shake

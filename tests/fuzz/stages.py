@@ -45,8 +45,10 @@ def round_trip(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
 
 
 def frozen(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
-    """What ipex starts from: the module frozen, without the ops whose results nobody reads, nothing else optimised."""
+    """What ipex starts from: the module frozen, its constants computed, without the ops whose results nobody reads,
+    nothing else optimised."""
     copy = torch.jit.freeze(module, optimize_numerics=False) if hasattr(module, "training") else round_trip(module)
+    torch._C._jit_pass_constant_propagation(copy.graph)
     torch._C._jit_pass_dce(copy.graph)
     return copy
 

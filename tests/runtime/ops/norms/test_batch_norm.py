@@ -110,6 +110,15 @@ def test_a_gradient_of_another_layout():
     assert_same(actual[0].contiguous(), truth[0])
 
 
+def test_the_gradient_is_laid_out_as_the_input():
+    # aten's of the batch_norm before is wrong for a batch of one that has a stride of 1, if its gradient lies otherwise.
+    x, p = torch.empty_strided((1, 8, 5, 4), (1, 1, 32, 8)).normal_().requires_grad_(), parameters(8)
+    gradient = torch.randn(1, 8, 5, 4)
+    actual = torch.autograd.grad(ours(eager(x, p, relu=False), p, relu=False), x, gradient)
+    scale = (p[0] * torch.rsqrt(p[3] + EPS)).view(1, 8, 1, 1)
+    assert_same(actual[0].contiguous(), gradient * scale * scale)
+
+
 def test_the_inputs_stay_as_they_are():
     x, p = torch.randn(2, 4, 3, 3), parameters(4)
     before = [t.clone() for t in (x, *p)]
