@@ -111,7 +111,7 @@ def test_a_gradient_of_another_layout():
 
 
 def test_the_gradient_is_laid_out_as_the_input():
-    # aten's of the batch_norm before is wrong for a batch of one that has a stride of 1, if its gradient lies otherwise.
+    # aten's of the batch_norm before is wrong for a batch of one with a stride of 1, if its gradient lies otherwise.
     x, p = torch.empty_strided((1, 8, 5, 4), (1, 1, 32, 8)).normal_().requires_grad_(), parameters(8)
     gradient = torch.randn(1, 8, 5, 4)
     actual = torch.autograd.grad(ours(eager(x, p, relu=False), p, relu=False), x, gradient)
