@@ -47,9 +47,11 @@ std::optional<Panels> panels_of(const memory::desc& desc, const at::Tensor& byte
     if (!is_one_below_the_other || strides[1] != padded[0] * block[1]) return std::nullopt;
     return Panels{data, block[1], strides[1]};
   }
-  if (desc.get_ndims() == 4 && desc.get_inner_idxs() == dims{0} && padded[2] == 1 && padded[3] == 1 &&
-      strides[1] == block[0] && strides[0] == padded[1] * block[0]) {
-    return Panels{data, block[0], strides[0]};
+  if (desc.get_ndims() == 4 && desc.get_inner_idxs() == dims{0} && padded[2] == 1 && strides[1] == block[0]) {
+    // Tap after tap.
+    const int64_t tap = padded[1] * block[0], channels = desc.get_dims()[1];
+    const bool are_dense = padded[3] == 1 || (strides[3] == tap && padded[1] == channels);
+    if (are_dense && strides[0] == padded[3] * tap) return Panels{data, block[0], strides[0]};
   }
   return std::nullopt;
 }

@@ -1,0 +1,117 @@
+"""Convolutions of sequences are products of windows, by the kernels for linears: no primitive is made."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ipex
+import own_kernel
+from own_kernel import optimized
+from support import assert_same, check_against_eager, contexts
+
+
+@pytest.fixture(autouse=True)
+def _no_gradients():
+    with torch.no_grad():
+        yield
+
+
+def check(model: nn.Module, x: Tensor, is_own: bool = True) -> None:
+    if ipex.isa.has_avx512():
+        own_kernel.check(model, x, is_own)
+    else:  # oneDNN convolves most, as it is as fast
+        check_against_eager(model, x)
+
+
+def sequence(sequences: int = 1, channels: int = 24, length: int = 60) -> Tensor:
+    return torch.randn(sequences, channels, length)
+
+
+def layer(channels: int = 24, results: int = 32, taps: int = 3, **more: object) -> nn.Conv1d:
+    return nn.Conv1d(channels, results, taps, **more)
+
+
+@pytest.mark.parametrize("padding", [0, 1, 4])
+@pytest.mark.parametrize("stride", [1, 2, 5])
+@pytest.mark.parametrize("taps", [2, 3, 8])
+def test_windows(taps, stride, padding):
+    check(layer(taps=taps, stride=stride, padding=min(padding, taps - 1)), sequence())
+
+
+@pytest.mark.parametrize("channels", [16, 17, 40])
+@pytest.mark.parametrize("results", [16, 24, 31])
+def test_channels(channels, results):
+    check(layer(channels, results, bias=results % 2 == 0), sequence(channels=channels))
+
+
+@pytest.mark.parametrize("length", [2, 3, 4, 9, 49, 1000])
+def test_lengths(length):
+    check(layer(padding=1, stride=2), sequence(length=length))
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.SiLU, nn.GELU, nn.Hardswish, nn.LeakyReLU])
+def test_activations(activation):
+    check(nn.Sequential(layer(), activation(), layer(32, stride=2, padding=1), activation()), sequence())
+
+
+class Residual(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = layer(padding=1), layer(padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.first(x) + self.second(x)) * 0.5
+
+
+@pytest.mark.parametrize("sequences", [1, 3])
+def test_operands(sequences):
+    check(Residual(), sequence(sequences))
+
+
+@pytest.mark.parametrize(
+    ("length", "stride", "taps", "is_own"), [(60, 2, 3, False), (60, 3, 3, True), (96, 2, 3, True)]
+)
+def test_sequences_whose_windows_are_not_in_step(length, stride, taps, is_own):
+    check(nn.Sequential(layer(taps=taps, stride=stride), nn.ReLU()), sequence(4, length=length), is_own=is_own)
+
+
+@pytest.mark.parametrize("lies", ["channels last", "sliced", "without a batch"])
+def test_layouts(lies):
+    x = sequence()
+    x = {"channels last": x.mT.contiguous().mT, "sliced": sequence(length=70)[..., 3:63], "without a batch": x[0]}[lies]
+    for padding in (0, 2):
+        check(layer(padding=padding), x)
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_special_values(value):
+    x, model = sequence(), layer(padding=1)
+    x[0, 3, 0], x[0, 5, 31] = value, value
+    check(model, x)
+    model = layer()
+    model.weight[2, 3, 0] = value
+    check(model, x)
+
+
+def test_what_is_left_to_onednn():
+    for more in ({"dilation": 2}, {"groups": 2}):
+        check(layer(**more), sequence(), is_own=False)
+
+
+def test_bfloat16_products_are_onednns():
+    x, model = sequence(channels=64, length=400), layer(64, 64)
+    own = ipex.jit_optimize(torch.jit.trace(model.eval(), x), fp32_math_mode=ipex.FP32MathMode.BF32)
+    assert_same(own(x), model(x), tolerance=2e-2)
+
+
+def test_other_lengths_make_no_primitive():
+    model = layer(padding=1)
+    own = optimized(model, sequence())
+    for length in (5, 30, 60, 64):
+        x = sequence(length=length)
+        assert_same(own(x), model(x))
+    assert not ipex.isa.has_avx512() or sum(context.cached_primitives() for context in contexts(own)) == 0
