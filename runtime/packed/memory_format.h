@@ -9,17 +9,44 @@
 
 namespace ipex::runtime {
 
+// The memory of a plain tensor, whose gradient nobody wants, in other sizes.
+inline at::Tensor view_of_memory(const at::Tensor& tensor, at::IntArrayRef sizes, at::IntArrayRef strides) {
+  const at::Tensor view = at::detail::make_tensor<c10::TensorImpl>(
+      c10::TensorImpl::VIEW, c10::Storage(tensor.storage()), tensor.key_set(), tensor.dtype());
+  view.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, tensor.storage_offset());
+  return view;
+}
+
+// The tensor with a dimension of one before this one, or without that. As aten's, without the way through its dispatcher,
+// which takes as long as a small convolution.
+inline at::Tensor with_one_more(const at::Tensor& tensor, int64_t dimension) {
+  if (!is_plain_cpu(tensor) || wants_gradient(tensor)) return tensor.unsqueeze(dimension);
+  at::DimVector sizes(tensor.sizes()), strides(tensor.strides());
+  const int64_t stride = dimension < tensor.dim() ? sizes[dimension] * strides[dimension] : 1;
+  sizes.insert(sizes.begin() + dimension, 1);
+  strides.insert(strides.begin() + dimension, stride);
+  return view_of_memory(tensor, sizes, strides);
+}
+
+inline at::Tensor with_one_less(const at::Tensor& tensor, int64_t dimension) {
+  if (!is_plain_cpu(tensor) || wants_gradient(tensor)) return tensor.squeeze(dimension);
+  at::DimVector sizes(tensor.sizes()), strides(tensor.strides());
+  sizes.erase(sizes.begin() + dimension);
+  strides.erase(strides.begin() + dimension);
+  return view_of_memory(tensor, sizes, strides);
+}
+
 // The image, of `spatial_rank` dimensions, with a batch of one where it has no batch, and of one row where it is 1-d: the
 // shape in which aten computes convolutions and decides about memory formats.
 inline at::Tensor as_batched_image(const at::Tensor& image, int64_t spatial_rank) {
-  const at::Tensor batched = image.dim() == spatial_rank + 2 ? image : image.unsqueeze(0);
-  return spatial_rank == 1 ? batched.unsqueeze(2) : batched;
+  const at::Tensor batched = image.dim() == spatial_rank + 2 ? image : with_one_more(image, 0);
+  return spatial_rank == 1 ? with_one_more(batched, 2) : batched;
 }
 
 // The way back, to an image that looks like `original`.
 inline at::Tensor as_original_image(const at::Tensor& batched, const at::Tensor& original, int64_t spatial_rank) {
-  const at::Tensor image = spatial_rank == 1 ? batched.squeeze(2) : batched;
-  return original.dim() == spatial_rank + 2 ? image : image.squeeze(0);
+  const at::Tensor image = spatial_rank == 1 ? with_one_less(batched, 2) : batched;
+  return original.dim() == spatial_rank + 2 ? image : with_one_less(image, 0);
 }
 
 inline at::MemoryFormat channels_last_of(int64_t spatial_rank) {

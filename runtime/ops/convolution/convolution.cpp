@@ -338,7 +338,9 @@ Tensor ConvolutionContext::run_own_kernel(const Tensor& input, const std::vector
     return with_taps(taps)->run(input, operands, eager_layout);
   }
   if (is_product(input)) return run_product(input, operands, may_accumulate, eager_layout, done);
-  if (const Panels* panels = panels_for_runs(input)) return run_runs(*panels, input, operands, eager_layout, done);
+  if (const WeightTiles tiles = tiles_for_runs(input); tiles.are_used) {
+    return run_runs(tiles, input, operands, eager_layout, done);
+  }
   if (gains_by_depthwise_kernel() || reads_piece(input)) return run_depthwise(input, operands, eager_layout, done);
   if (gains_by_few_channels()) return run_few_channels(input, operands, eager_layout, done);
   const bool rounds = rounds_windows(input);
@@ -446,25 +448,23 @@ Tensor ConvolutionContext::run_depthwise(const Tensor& input, const std::vector<
   return user_view(result, input, eager_layout);
 }
 
-const Panels* ConvolutionContext::panels_for_runs(const Tensor& input) const {
+WeightTiles ConvolutionContext::tiles_for_runs(const Tensor& input) const {
   const bool may_round = math_mode_now(math_mode()) == FP32MathMode::BF32;
-  if (!is_for_own_kernels() || may_round || !sees_runs(geometry_, weight_sizes()) ||
-      !gains_by_runs(geometry_, batched(input).sizes(), weight_sizes()) || !blocked_weight()) {
-    return nullptr;
-  }
+  if (!is_for_own_kernels() || may_round || !sees_runs(geometry_, weight_sizes()) || !blocked_weight()) return {};
   const std::optional<Panels>& panels = blocked_weight()->panels();
-  return panels && can_multiply(*panels) ? &*panels : nullptr;
+  if (!panels || !can_multiply(*panels)) return {};
+  const int64_t windows = windows_at_once(geometry_, batched(input).sizes(), weight_sizes());
+  return tiles_for(windows, weight(), *panels, weight_sizes()[3] * input_channels(), output_channels());
 }
 
-Tensor ConvolutionContext::run_runs(const Panels& panels, const Tensor& input, const std::vector<Tensor>& operands,
+Tensor ConvolutionContext::run_runs(const WeightTiles& tiles, const Tensor& input, const std::vector<Tensor>& operands,
                                     bool eager_layout, size_t& done) const {
   const FusedPostOps fused = fuse_into_result(input, operands, eager_layout, KernelSteps::applies);
   const Tensor image = batched(input), result = allocate(image);
   KernelSteps::Room room;
   const ElementwiseSteps steps = steps_.of_call(fused, bias(), output_channels(), room);
-  const int64_t taps = weight_sizes()[3], windows = result.numel() / output_channels();
-  const WeightTiles tiles = tiles_for(windows, weight(), panels, taps * input_channels(), output_channels());
-  multiply_windows(with_padding_written_out(image, geometry_), taps, geometry_.stride[1], panels, tiles, steps, result);
+  multiply_windows(with_padding_written_out(image, geometry_), weight_sizes()[3], geometry_.stride[1],
+                   *blocked_weight()->panels(), tiles, steps, result);
   done = fused.count;
   return user_view(result, input, eager_layout);
 }

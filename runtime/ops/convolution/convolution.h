@@ -141,9 +141,9 @@ class ConvolutionContext final : public PackedOp {
                          bool eager_layout, size_t& done, const at::Tensor& gate = {}) const;
   bool reads_gated(const at::Tensor& image, bool eager_layout) const;
   bool is_product(const at::Tensor& input) const;
-  // Windows of a sequence. Null where that does not gain.
-  const Panels* panels_for_runs(const at::Tensor& input) const;
-  at::Tensor run_runs(const Panels& panels, const at::Tensor& input, const std::vector<at::Tensor>& operands,
+  // Windows of a sequence. None are used where that does not gain.
+  WeightTiles tiles_for_runs(const at::Tensor& input) const;
+  at::Tensor run_runs(const WeightTiles& tiles, const at::Tensor& input, const std::vector<at::Tensor>& operands,
                       bool eager_layout, size_t& done) const;
   bool gains_by_depthwise_kernel() const;
   // Whether it would be copied for oneDNN's, which costs more than they save.

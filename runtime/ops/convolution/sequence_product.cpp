@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "kernels/kernels.h"
 #include "memory/result_memory.h"
 #include "packed/copy_elements.h"
 
@@ -40,13 +39,9 @@ bool sees_runs(const ConvolutionGeometry& geometry, at::IntArrayRef weight) {
          weight[3] > 1;
 }
 
-bool gains_by_runs(const ConvolutionGeometry& geometry, at::IntArrayRef image, at::IntArrayRef weight) {
-  // oneDNN convolves at two thirds of the speed of products with AVX-512. With AVX2 both are alike, but that less is done
-  // before the first sum.
-  constexpr int64_t few_windows = 64, few_results = 32, windows_worth_a_product = 32;
+int64_t windows_at_once(const ConvolutionGeometry& geometry, at::IntArrayRef image, at::IntArrayRef weight) {
   const int64_t windows = geometry.result_sizes(image, weight)[3], length = image[3] + geometry.begin[1] + geometry.end[1];
-  if (!are_in_step(image[0], length, windows, geometry.stride[1]) && windows < windows_worth_a_product) return false;
-  return kernels().few_rows.width == 16 || windows <= few_windows || weight[0] <= few_results;
+  return are_in_step(image[0], length, windows, geometry.stride[1]) ? image[0] * windows : windows;
 }
 
 at::Tensor with_padding_written_out(const at::Tensor& image, const ConvolutionGeometry& geometry) {
