@@ -82,7 +82,8 @@ def test_sequences_whose_windows_are_not_in_step(length, stride, taps, is_own):
 @pytest.mark.parametrize("lies", ["channels last", "sliced", "without a batch"])
 def test_layouts(lies):
     x = sequence()
-    x = {"channels last": x.mT.contiguous().mT, "sliced": sequence(length=610)[..., 3:603], "without a batch": x[0]}[lies]
+    sliced = sequence(length=610)[..., 3:603]
+    x = {"channels last": x.mT.contiguous().mT, "sliced": sliced, "without a batch": x[0]}[lies]
     for padding in (0, 2):
         check(layer(padding=padding), x)
 
