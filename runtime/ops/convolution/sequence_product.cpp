@@ -14,7 +14,8 @@ namespace {
 // Steps of a result of which the first rows are left out.
 class LaterSteps {
  public:
-  LaterSteps(const ElementwiseSteps& steps, int64_t rows) : steps_(steps), each_(steps.first, steps.first + steps.count) {
+  LaterSteps(const ElementwiseSteps& steps, int64_t rows)
+      : steps_(steps), each_(steps.first, steps.first + steps.count) {
     for (ElementwiseStep& step : each_) {
       if (step.operand && step.spread == OperandSpread::full) step.operand += rows * steps.columns;
     }
@@ -40,7 +41,8 @@ bool sees_runs(const ConvolutionGeometry& geometry, at::IntArrayRef weight) {
 }
 
 int64_t windows_at_once(const ConvolutionGeometry& geometry, at::IntArrayRef image, at::IntArrayRef weight) {
-  const int64_t windows = geometry.result_sizes(image, weight)[3], length = image[3] + geometry.begin[1] + geometry.end[1];
+  const int64_t windows = geometry.result_sizes(image, weight)[3],
+                length = image[3] + geometry.begin[1] + geometry.end[1];
   return are_in_step(image[0], length, windows, geometry.stride[1]) ? image[0] * windows : windows;
 }
 
