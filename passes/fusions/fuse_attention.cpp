@@ -25,6 +25,7 @@
 #include "constants.h"
 #include "graph_walk.h"
 #include "passes.h"
+#include "stride_readers.h"
 
 namespace ipex::passes {
 namespace {
@@ -412,11 +413,17 @@ bool takes_any_layout(const Value* result) {
   return copies == 1;
 }
 
-void rewrite(const Attention& attention) {
+// The same of a product with the weights turned, which the kernel writes as pixels lie channels-last.
+bool takes_pixels(const StrideReaders& readers, const Value* result) {
+  return !readers.see(result) && !readers.normalize(result);
+}
+
+void rewrite(const Attention& attention, const StrideReaders& readers) {
   const Node* first = attention.steps.front().node;
   Node* last = attention.steps.back().node;
   Graph* graph = last->owningGraph();
   const torch::jit::WithInsertPoint guard(last);
+  const bool is_free = attention.turn ? takes_pixels(readers, last->output()) : takes_any_layout(last->output());
   c10::List<std::string> names;
   std::vector<Value*> operands, numbers;
   const auto add_number = [&](const Number& number) {
@@ -452,8 +459,7 @@ void rewrite(const Attention& attention) {
   Node* fused = graph->insertNode(graph->create(
       Symbol::fromQualString("ipex::attention"),
       {unscaled(key - 1), unscaled(key), last->input(attention.turn ? 0 : 1), graph->insertConstant(names),
-       list(c10::TensorType::get(), operands), list(c10::FloatType::get(), numbers),
-       graph->insertConstant(attention.turn || !takes_any_layout(last->output()))}));
+       list(c10::TensorType::get(), operands), list(c10::FloatType::get(), numbers), graph->insertConstant(!is_free)}));
   replace(last, fused);
   if (attention.turn) attention.turn->destroy();
   if (attention.spread) attention.spread->destroy();
@@ -466,6 +472,7 @@ void rewrite(const Attention& attention) {
 
 bool run(Context& context) {
   bool changed = false;
+  const StrideReaders readers(context.graph);
   for_each_node(context.graph->block(), [&](Node* node) {
     if (!op_of(node)) return;
     const std::string kind = kind_of(node);
@@ -474,7 +481,7 @@ bool run(Context& context) {
     if (!attention) return;
     if (const auto reason = reason_against(*attention)) return context.declined(node, *reason);
     context.applied(node, "became ipex::attention");
-    rewrite(*attention);
+    rewrite(*attention, readers);
     changed = true;
   });
   return changed;

@@ -334,6 +334,28 @@ def test_channels_before_pixels(tmp_path, heads, turn):
     assert_round_trip(optimized, tmp_path, x)
 
 
+class BetweenConvolutions(nn.Module):
+    """Nobody sees how the result lies."""
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.attention = ImageAttention(heads, "counted")
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.attention(x)[0].mean((2, 3))
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+def test_pixels_between_convolutions_are_not_turned(tmp_path, heads):
+    x = torch.randn(2, 12, 5, 7)
+    also = (x.to(memory_format=torch.channels_last), torch.randn(1, 12, 1, 6), torch.full((1, 12, 2, 3), torch.nan))
+    optimized = check_against_eager(BetweenConvolutions(heads), x, also=also)
+    eager_layout = list(optimized.graph.findNode("ipex::attention").inputs())[-1]
+    assert eager_layout.toIValue() is False
+    assert "copy_transposed" not in ops_of(optimized, x.to(memory_format=torch.channels_last))
+    assert_round_trip(optimized, tmp_path, x)
+
+
 class OddlyTurned(nn.Module):
     """Weights whose other dimensions are swapped."""
 
