@@ -10,7 +10,7 @@
 //                                 [%scale, %mask], [-1], %eager_layout)
 //
 // Any number of steps, in any order, in place or not: mul, div, add, masked_fill, where, casts; views, which make images of
-// windows, so that each window gets its mask; bmm and baddbmm as well as matmul; a query that is multiplied by a number.
+// windows, so that each window gets its mask; bmm and baddbmm as well as matmul; a query or a key that is multiplied by a number.
 // They are data: the op does what they say, the fast way where that gives the same (runtime/ops/attention/attention.cpp).
 // Attention of images has its channels before its pixels: %v @ %p^T, with the steps [.., "softmax", "turned_matmul"]. Where an
 // einsum multiplied the probabilities (rewrite_einsum), the last step is "spread_matmul".
@@ -54,6 +54,7 @@ struct Attention {
   Node* scaled = nullptr;   // what multiplies the query or the key by `factor`, if that becomes a step too
   bool scales_key = false;
   Number factor{};
+  Node* scaled_turned = nullptr;  // what transposes that on the way to the product
   Node* turn = nullptr;    // what transposes the probabilities, where the product with the value is %v @ %p^T
   Node* spread = nullptr;  // what an einsum does to the probabilities, and
   Node* value = nullptr;   // to the value, where it reads their sizes
@@ -159,6 +160,9 @@ class Reader {
     const Node* first = attention.steps.front().node;
     if (!attention.unknown.empty()) return;
     Value* scaled = first->input(query_of(first) + (scales_key ? 1 : 0));
+    Node* turned = scaled->node();
+    const bool is_turned = kind_of(turned) == "aten::transpose" && scaled->uses().size() == 1;
+    if (is_turned) scaled = turned->input(0);
     Node* maker = scaled->node();
     if (kind_of(maker) != "aten::mul" || scaled->uses().size() != 1) return;
     const auto constant = number(maker->input(1));
@@ -172,6 +176,7 @@ class Reader {
     attention.scaled = maker;
     attention.scales_key = scales_key;
     attention.factor = *factor;
+    if (is_turned) attention.scaled_turned = turned;
   }
 
   // type_as names the step that has given the dtype.
@@ -448,6 +453,7 @@ void rewrite(const Attention& attention, const StrideReaders& readers) {
     value->replaceInput(1, value->input(0));
     value->replaceInput(3, graph->insertConstant(std::vector<int64_t>{summed, summed}));
   }
+  if (attention.scaled_turned) attention.scaled_turned->replaceInput(0, attention.scaled->input(0));
   const size_t key = query_of(first) + 1;
   const auto unscaled = [&](size_t input) {
     const bool is_scaled = attention.scaled && first->input(input) == attention.scaled->output();

@@ -35,6 +35,10 @@ LINES = (
 
 
 SCALED_QUERY = f"%e : Tensor = aten::mul(%q, %scale)\n{LINES[0].replace('%q', '%e')}"
+TURNED_SCALED_QUERY = (
+    "%e : Tensor = aten::mul(%q, %scale)\n%f : Tensor = aten::transpose(%e, %last, %two)\n"
+    + LINES[0].replace("%q", "%f")
+)
 TURNED = "%t : Tensor = aten::transpose(%p, %last, %two)\n%y : Tensor = aten::matmul(%v, %t)"
 VIEWED_SCORES = "\n".join(
     (
@@ -69,6 +73,7 @@ def attention_ir(old: str = "", new: str = "", returns: str = "%y") -> str:
         ("add(%d, %mask, %one)", "where(%mask, %d, %mask)", '"matmul", "div_number", "where_tensor"'),
         ("\n".join(LINES[1:4]), LINES[3].replace("%m", "%s"), '"matmul"'),
         (LINES[0], SCALED_QUERY, '"scale_query", "matmul", "div_number", "add"'),
+        (LINES[0], TURNED_SCALED_QUERY, '"scale_query", "matmul", "div_number", "add"'),
         (LINES[2], VIEWED_SCORES, '"matmul", "div_number", "view", "add"'),
         (LINES[2], OVERWRITES_WHAT_IS_ITS_OWN, '"matmul", "div_number", "add"'),
     ],
@@ -332,6 +337,28 @@ def test_channels_before_pixels(tmp_path, heads, turn):
     assert kinds(optimized)["ipex::attention"] == 1
     assert "in aten" not in ops_of(optimized, x)
     assert_round_trip(optimized, tmp_path, x)
+
+
+class ScaledBefore(nn.Module):
+    """Multiplied by a number before it is transposed, as in EfficientViT and DaViT."""
+
+    def __init__(self, scales: str) -> None:
+        super().__init__()
+        self.scales = scales
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        factor = 8**-0.5
+        turned = q.transpose(2, 3)
+        by_query, by_key = (q * factor).transpose(2, 3), (k.transpose(2, 3) * factor).transpose(2, 3)
+        scores = by_query @ k if self.scales == "query" else turned @ by_key
+        return scores.softmax(-1) @ v
+
+
+@pytest.mark.parametrize("scales", ["query", "key"])
+def test_what_is_scaled_may_be_transposed(scales):
+    q, k, v = torch.randn(2, 3, 8, 5), torch.randn(2, 3, 8, 7), torch.randn(2, 3, 7, 6)
+    optimized = check_against_eager(ScaledBefore(scales), q, k, v, also=((q * 1e30, k, v), (q * torch.nan, k, v)))
+    assert kinds(optimized)["aten::mul"] == 0
 
 
 class BetweenConvolutions(nn.Module):
