@@ -35,10 +35,9 @@ LINES = (
 
 
 SCALED_QUERY = f"%e : Tensor = aten::mul(%q, %scale)\n{LINES[0].replace('%q', '%e')}"
-TURNED_SCALED_QUERY = (
-    "%e : Tensor = aten::mul(%q, %scale)\n%f : Tensor = aten::transpose(%e, %last, %two)\n"
-    + LINES[0].replace("%q", "%f")
-)
+TURNED_SCALED_QUERY = "%e : Tensor = aten::mul(%q, %scale)\n%f : Tensor = aten::transpose(%e, %last, %two)\n" + LINES[
+    0
+].replace("%q", "%f")
 TURNED = "%t : Tensor = aten::transpose(%p, %last, %two)\n%y : Tensor = aten::matmul(%v, %t)"
 VIEWED_SCORES = "\n".join(
     (
