@@ -55,10 +55,10 @@ struct Attention {
   bool scales_key = false;
   Number factor{};
   Node* scaled_turned = nullptr;  // what transposes that on the way to the product
-  Node* turn = nullptr;    // what transposes the probabilities, where the product with the value is %v @ %p^T
-  Node* spread = nullptr;  // what an einsum does to the probabilities, and
-  Node* value = nullptr;   // to the value, where it reads their sizes
-  std::string unknown;     // the op that none of them is, if the chain ends there
+  Node* turn = nullptr;           // what transposes the probabilities, where the product with the value is %v @ %p^T
+  Node* spread = nullptr;         // what an einsum does to the probabilities, and
+  Node* value = nullptr;          // to the value, where it reads their sizes
+  std::string unknown;            // the op that none of them is, if the chain ends there
 };
 
 // The two dimensions that a node swaps, if they may be the last two.
