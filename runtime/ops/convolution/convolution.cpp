@@ -449,8 +449,9 @@ Tensor ConvolutionContext::run_depthwise(const Tensor& input, const std::vector<
 }
 
 WeightTiles ConvolutionContext::tiles_for_runs(const Tensor& input) const {
+  if (!sees_runs(geometry_, weight_sizes()) || !is_for_own_kernels()) return {};
   const bool may_round = math_mode_now(math_mode()) == FP32MathMode::BF32;
-  if (!is_for_own_kernels() || may_round || !sees_runs(geometry_, weight_sizes()) || !blocked_weight()) return {};
+  if (may_round || !blocked_weight()) return {};
   const std::optional<Panels>& panels = blocked_weight()->panels();
   if (!panels || !can_multiply(*panels)) return {};
   const int64_t windows = windows_at_once(geometry_, batched(input).sizes(), weight_sizes());
