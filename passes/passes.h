@@ -58,6 +58,7 @@ Pass fuse_gate();
 Pass fuse_grid_mask();
 Pass fuse_cached_attention();
 Pass rewrite_cat();
+Pass rewrite_addmm();
 Pass rewrite_embedding();
 Pass rewrite_convolution();
 Pass rewrite_fills();

@@ -102,8 +102,8 @@ const std::vector<Phase>& phases() {
       {{move_rows(), join_rearrangements()}},
       // After the last fold_casts, which stops where anything is overwritten.
       // Ops of one kind that our kernels compute for some calls: every pass before knows them by one name.
-      {{restore_in_place(), rewrite_pooling(), rewrite_upsample(), rewrite_sums(), rewrite_cat(), rewrite_fills(),
-        rewrite_roll(), rewrite_attention(), rewrite_layer_norm(), rewrite_convolution()}},
+      {{restore_in_place(), rewrite_pooling(), rewrite_upsample(), rewrite_sums(), rewrite_cat(), rewrite_addmm(),
+        rewrite_fills(), rewrite_roll(), rewrite_attention(), rewrite_layer_norm(), rewrite_convolution()}},
       {{pin_attention(), fuse_cached_attention()}},
       // carry_bytes knows our own max_pool2d, which takes 8-bit numbers.
       {{pad_bytes(), carry_bytes(), read_bytes()}},

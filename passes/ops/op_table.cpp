@@ -347,6 +347,7 @@ std::vector<Op> rows() {
       "ipex::layer_norm.bytes ipex::layer_norm_to_rows.bytes ipex::layer_norm_of_rows.bytes "
       "ipex::cat_batch_norm.bytes ipex::elementwise.bytes",
       fresh);
+  table.ops("ipex::addmm", fresh).weight(2).left(no_prepacked_form);
   table.ops("ipex::cat", fresh, chooses | joins | any_layout);
   table.ops("ipex::roll", fresh);
   table.ops("ipex::new_full", fresh, keeps_dtype | hides_strides);

@@ -25,7 +25,9 @@ class Shaken(TorchDispatchMode):
         self.shake = shake
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = [a.clone() if func in GELUS and isinstance(a, Tensor) else a for a in args]  # one overwrites it
+        name = func._schema.name  # what it overwrites may be asked for
+        is_overwritten = func in GELUS or name.removesuffix("_").removeprefix("aten::") in DIVISORS
+        given = [a.clone() if is_overwritten and isinstance(a, Tensor) else a for a in args]
         results = func(*args, **(kwargs or {}))
         given = [*given, *(kwargs or {}).values()]
         listed = results if isinstance(results, (tuple, list)) else (results,)
@@ -80,6 +82,24 @@ def past_steps(factor: float) -> Shake:
         mode = {"rounding_mode": args[2]} if func in ROUNDED_DIVISIONS else {}
         if (name in STEPS or mode) and func._overloadname != "decimals" and args[0].is_floating_point():
             result.copy_(func(args[0] * (1 + factor * torch.finfo(args[0].dtype).eps), *args[1:2], **mode))
+
+    return shake
+
+
+DIVISORS = {"div": 1, "fmod": 1, "remainder": 1, "floor_divide": 1, "reciprocal": 0, "rsqrt": 0, "sqrt": 0}
+DIVISORS |= {"log": 0, "log2": 0, "log10": 0}
+
+
+def at_poles(given: torch.dtype | None = None) -> Shake:
+    """A divisor that is no more than rounding beside the largest is zero."""
+
+    def shake(func: Any, args: tuple[Any, ...], result: Tensor) -> None:
+        where = DIVISORS.get(func._schema.name.removeprefix("aten::").removesuffix("_"))
+        divisor = None if where is None else args[where]
+        if isinstance(divisor, Tensor) and divisor.is_floating_point() and divisor.numel():
+            size = divisor.nan_to_num(0, 0, 0).abs().max()
+            near = divisor.abs() <= 8 * rounding(divisor.dtype, given) * size
+            result.masked_fill_(near.expand(result.shape), torch.nan)
 
     return shake
 

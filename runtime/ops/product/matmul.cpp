@@ -279,6 +279,11 @@ Tensor baddbmm_term(const Tensor& term, const Tensor& factor) {
   return term;
 }
 
+// aten's, under a name that TorchScript does not split into a product and a sum.
+Tensor addmm(const Tensor& term, const Tensor& x, const Tensor& w, const at::Scalar& beta, const at::Scalar& alpha) {
+  return at::addmm(term, x, w, beta, alpha);
+}
+
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define_context<MatmulContext>(m, "MatmulContext");
   m.def("matmul_prepack(str[] post_ops, int? math_mode) -> __torch__.torch.classes.ipex.MatmulContext", matmul_prepack);
@@ -286,6 +291,7 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
       "matmul_run(Tensor a, __torch__.torch.classes.ipex.MatmulContext context, Tensor[] operands, "
       "bool eager_layout, Tensor b, bool of_batches=False) -> Tensor",
       matmul_run);
+  m.def("addmm(Tensor term, Tensor x, Tensor w, Scalar beta, Scalar alpha) -> Tensor", addmm);
   m.def("baddbmm_term(Tensor(a) term, Tensor factor) -> Tensor(a)", baddbmm_term);
 }
 
