@@ -53,11 +53,23 @@ bool decides_dtype(const Use& use, const Value* constant, bool is_tensor) {
 }  // namespace
 
 ScalarTensors::ScalarTensors(const torch::jit::Module& module) {
-  for (const c10::IValue& attribute : module.attributes(/*recurse=*/true)) {
-    if (!attribute.isTensor()) continue;
-    const at::Tensor& tensor = attribute.toTensor();
+  // torch.tensor(2.) in a trace is a constant that is moved to its device. Arithmetic reads numbers themselves.
+  static const OpName moves[] = {OpName("aten::to"), OpName("aten::detach")};
+  const auto take = [&](const at::Tensor& tensor) {
     const bool has_memory = tensor.defined() && tensor.has_storage();
     if (has_memory && tensor.dim() == 0) storages_.insert(tensor.storage().unsafeGetStorageImpl());
+  };
+  for (const auto& submodule : module.modules()) {
+    for (const auto& method : submodule.get_methods()) {
+      for_each_node(method.graph()->block(), [&](Node* node) {
+        if (!is_of_any(moves, node)) return;
+        const auto constant = torch::jit::toIValue(node->input(0));
+        if (constant && constant->isTensor()) take(constant->toTensor());
+      });
+    }
+  }
+  for (const c10::IValue& attribute : module.attributes(/*recurse=*/true)) {
+    if (attribute.isTensor()) take(attribute.toTensor());
   }
 }
 

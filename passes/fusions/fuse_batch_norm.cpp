@@ -2,9 +2,10 @@
 //
 //   before   %n = aten::batch_norm(%x, %weight, %bias, %mean, %var, %training=0, ..)
 //            %y = aten::relu(%n)
-//   after    %y = ipex::batch_norm(%x, %weight, %bias, %mean, %var, %eps, %relu=1)
+//   after    %y = ipex::batch_norm(%x, %weight, %bias, %mean, %var, %eps, %relu=1, %post_ops=[])
 //
-// So in DenseNet, where it follows a concatenation. Without a relu it is still faster than aten's.
+// So in DenseNet, where it follows a concatenation. Without a relu it is still faster than aten's, and the fusions append
+// other activations to its post-ops.
 // Declines when training is on or no constant, and when the statistics are no constants: then somebody may train them.
 // Runs after fold_batch_norm, which costs nothing at run time.
 #include <torch/csrc/jit/ir/constants.h>
@@ -28,7 +29,7 @@ Spelling batch_norm(bool relu) {
       .declines_unless("training", is_false, "it is not in eval mode")
       .declines_unless("mean", is_constant, "its running_mean is not a constant")
       .declines_unless("var", is_constant, "its running_var is not a constant")
-      .becomes("ipex::batch_norm", {"x", "weight", "bias", "mean", "var", "eps"}, {relu});
+      .becomes("ipex::batch_norm", {"x", "weight", "bias", "mean", "var", "eps"}, {relu, c10::List<std::string>()});
 }
 
 bool run(Context& context) {

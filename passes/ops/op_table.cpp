@@ -332,9 +332,9 @@ std::vector<Op> rows() {
   table.ops("ipex::attention_of_bytes.bytes ipex::scaled_dot_product_attention_of_bytes.bytes", fresh);
   table.ops("ipex::add_layer_norm ipex::add_layer_norm_to_rows ipex::add_layer_norm_of_rows", fresh,
             float32_only | hides_strides | rounds);
-  table.ops("ipex::batch_norm", fresh, keeps_dtype | any_layout);
   table.ops("ipex::cat_batch_norm", fresh, any_layout | rounds);
-  table.ops("ipex::group_norm ipex::native_group_norm", fresh, keeps_dtype | any_layout | trait::takes_post_ops);
+  table.ops("ipex::batch_norm ipex::group_norm ipex::native_group_norm", fresh,
+            keeps_dtype | any_layout | trait::takes_post_ops);
   table.ops("ipex::instance_norm", fresh, keeps_dtype | contiguous_in_eager | trait::takes_post_ops);
   table.ops("ipex::masked_fill_like", fresh, keeps_dtype).left(not_taken);
   table.ops("ipex::add_like ipex::sub_like ipex::mul_like ipex::div_like", fresh, keeps_dtype | any_layout)

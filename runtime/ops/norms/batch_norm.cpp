@@ -1,7 +1,8 @@
-// batch_norm in eval mode, and the relu that follows it, in one pass over memory.
+// batch_norm in eval mode, and the activation that follows it, in one pass over memory.
 //
-//   ipex::batch_norm(x, weight, bias, running_mean, running_var, eps, relu) -> y
-//     y = x * scale + shift for each channel, dimension 1, as aten computes it; then relu, if so.
+//   ipex::batch_norm(x, weight, bias, running_mean, running_var, eps, relu, post_ops) -> y
+//     y = x * scale + shift for each channel, dimension 1, as aten computes it; then relu, if so; then the post-ops, those
+//     of packed/post_ops.inc that have no operand.
 //
 // The kernels take float32, contiguous or channels-last, and keep the layout. All else is left to aten; a profiler shows
 // it, with the reason, under the name of the op. Not so an input that requires a gradient: aten's own is wrong where the
@@ -30,6 +31,11 @@ std::optional<at::MemoryFormat> format_of(const at::Tensor& x) {
   if (x.is_contiguous()) return at::MemoryFormat::Contiguous;
   const auto format = x.dim() == 5 ? at::MemoryFormat::ChannelsLast3d : at::MemoryFormat::ChannelsLast;
   return (x.dim() == 4 || x.dim() == 5) && x.is_contiguous(format) ? std::optional(format) : std::nullopt;
+}
+
+// Whether channels lie one after another. A single pixel of each is a row of channels.
+bool has_planes(const at::Tensor& x) {
+  return *format_of(x) == at::MemoryFormat::Contiguous && x.numel() > x.size(0) * x.size(1);
 }
 
 const char* reason_for_aten(const at::Tensor& x, const BatchNorm& norm) {
@@ -77,6 +83,37 @@ at::Tensor differentiable(const at::Tensor& given, const BatchNorm& norm) {
   return norm.relu ? at::relu(y) : y;
 }
 
+// Work on rows, with a part of them for each thread.
+template <typename Work>
+void over_rows(int64_t rows, int64_t elements, Work&& work) {
+  constexpr int64_t elements_worth_waking = 16384;
+  at::parallel_for(0, rows, grain_of(rows, elements, elements_worth_waking), work);
+}
+
+// y = x * scale + shift, and the steps, on the kernels that apply a group_norm.
+void scale_in_steps(const at::Tensor& x, const float* scale, const float* shift, const ElementwiseSteps& steps,
+                    const at::Tensor& y) {
+  const int64_t channels = x.size(1), size = x.numel() / (x.size(0) * channels);
+  const GroupNormKernels& kernels = runtime::kernels().group_norm.floats;
+  const std::vector<float> around(static_cast<size_t>(channels), 0);
+  const auto* from = x.const_data_ptr<float>();
+  auto* to = y.mutable_data_ptr<float>();
+  if (has_planes(x)) {
+    over_rows(x.size(0) * channels, x.numel(), [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const int64_t at = row * size, channel = row % channels;
+        kernels.normalize_run(from + at, size, size, 0, {around.data(), scale + channel, shift + channel}, steps,
+                              to + at);
+      }
+    });
+    return;
+  }
+  over_rows(x.numel() / channels, x.numel(), [&](int64_t begin, int64_t end) {
+    const int64_t at = begin * channels;
+    kernels.normalize_pixels(from + at, end - begin, channels, channels, {around.data(), scale, shift}, steps, to + at);
+  });
+}
+
 }  // namespace
 
 const char* BatchNorm::reason_for_aten(int64_t channels) const {
@@ -101,20 +138,23 @@ at::Tensor BatchNorm::scales_and_shifts() const {
   return ordinary ? result : at::Tensor();
 }
 
-at::Tensor batch_norm(const at::Tensor& x, const BatchNorm& norm) {
-  if (const char* reason = reason_for_aten(x, norm)) return in_aten(reason, x, norm);
-  if (wants_gradient(x)) return differentiable(x, norm);
+at::Tensor batch_norm(const at::Tensor& x, const BatchNorm& norm, const Activations& activations) {
+  if (const char* reason = reason_for_aten(x, norm)) return activations.with_all(in_aten(reason, x, norm));
+  if (wants_gradient(x)) return activations.with_all(differentiable(x, norm));
   const at::Tensor scales = norm.scales_and_shifts();
-  if (!scales.defined()) return in_aten("a parameter is very large", x, norm);
+  if (!scales.defined()) return activations.with_all(in_aten("a parameter is very large", x, norm));
   const int64_t channels = x.size(1), size = x.numel() / (x.size(0) * channels);
   const at::Tensor y = empty_result(x.sizes(), x.options().memory_format(*format_of(x)));
   const float *scale = scales.const_data_ptr<float>(), *shift = scale + channels, *from = x.const_data_ptr<float>();
+  if (!norm.relu && !activations.empty()) {
+    KernelSteps::Room room;
+    scale_in_steps(x, scale, shift, activations.steps(channels, room), y);
+    return activations.with_rest(y);
+  }
   float* to = y.mutable_data_ptr<float>();
-  const bool is_contiguous = *format_of(x) == at::MemoryFormat::Contiguous && size > 1;
-  const int64_t rows = x.numel() / (is_contiguous ? size : channels);
+  const bool is_contiguous = has_planes(x);
   const ChannelKernels& kernels = runtime::kernels().channels;
-  constexpr int64_t elements_worth_waking = 16384;
-  at::parallel_for(0, rows, grain_of(rows, x.numel(), elements_worth_waking), [&](int64_t begin, int64_t end) {
+  over_rows(x.numel() / (is_contiguous ? size : channels), x.numel(), [&](int64_t begin, int64_t end) {
     if (!is_contiguous) {
       const int64_t at = begin * channels;
       return kernels.scale_pixels(from + at, channels, scale, shift, end - begin, channels, norm.relu, to + at,
@@ -125,16 +165,17 @@ at::Tensor batch_norm(const at::Tensor& x, const BatchNorm& norm) {
       kernels.scale_plane(from + at, scale[channel], shift[channel], size, norm.relu, to + at);
     }
   });
-  return y;
+  return activations.with_all(y);
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   m.def(
       "batch_norm(Tensor x, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, float eps, "
-      "bool relu) -> Tensor",
+      "bool relu, str[] post_ops) -> Tensor",
       [](const at::Tensor& x, const OptionalTensor& weight, const OptionalTensor& bias, const OptionalTensor& mean,
-         const OptionalTensor& variance, double eps,
-         bool relu) { return batch_norm(x, {weight, bias, mean, variance, eps, relu}); });
+         const OptionalTensor& variance, double eps, bool relu, const std::vector<std::string>& texts) {
+        return batch_norm(x, {weight, bias, mean, variance, eps, relu}, {"ipex::batch_norm", texts});
+      });
 }
 
 }  // namespace ipex::runtime

@@ -1,9 +1,11 @@
-// batch_norm in eval mode, and the relu that follows it if so: what the ops that compute it have in common.
+// batch_norm in eval mode, and what follows it if so: what the ops that compute it have in common.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <optional>
+
+#include "ops/norms/activations.h"
 
 namespace ipex::runtime {
 
@@ -22,6 +24,6 @@ struct BatchNorm {
 };
 
 // ipex::batch_norm.
-at::Tensor batch_norm(const at::Tensor& x, const BatchNorm& norm);
+at::Tensor batch_norm(const at::Tensor& x, const BatchNorm& norm, const Activations& activations);
 
 }  // namespace ipex::runtime

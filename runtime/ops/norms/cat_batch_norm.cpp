@@ -93,7 +93,7 @@ at::Tensor joined(at::TensorList tensors, const BatchNorm& norm, const std::opti
   const auto rounded = [&](const at::Tensor& y) { return affine ? quantize(y, *affine) : y; };
   const auto in_two_steps = [&](const char* reason, at::TensorList all, const BatchNorm& by) {
     RECORD_FUNCTION(c10::str("ipex::cat_batch_norm in two steps: ", reason), {});
-    return rounded(batch_norm(at::cat(all, 1), by));
+    return rounded(batch_norm(at::cat(all, 1), by, {"ipex::cat_batch_norm", {}}));
   };
   const at::MemoryFormat joined = common_format(tensors);
   if (const char* reason = reason_for_two_steps(tensors, joined)) return in_two_steps(reason, tensors, norm);

@@ -7,8 +7,7 @@
 //   ipex::instance_norm(x, weight, bias, eps, post_ops, eager_layout) -> y
 //     each channel is a group, as in aten where the statistics are the input's. aten's result is always contiguous. In a
 //     stretch that runs channels-last (passes/layout) eager_layout is false, and y keeps the layout of x.
-//
-// post_ops are those of packed/post_ops.inc that have no operand.
+//   post_ops: activations.h.
 //
 // The kernels take float32, bfloat16 and float16, contiguous and channels-last. Statistics are taken around a number near
 // each group's mean and added up in double, so that the layout makes no difference to the digits. (aten adds squares of
@@ -26,8 +25,8 @@
 
 #include "kernels/kernels.h"
 #include "memory/result_memory.h"
+#include "ops/norms/activations.h"
 #include "packed/call_conditions.h"
-#include "packed/kernel_steps.h"
 #include "packed/memory_format.h"
 #include "threads/grain.h"
 
@@ -289,33 +288,21 @@ class Call {
   std::atomic<bool> finite_{true};
 };
 
-at::Tensor applied(const PostOps& post_ops, at::Tensor y) {
-  for (const PostOp& op : post_ops) y = op.apply(y, at::Tensor());
-  return y;
-}
-
 // `name` is the op's, and `in_aten(x)` what aten makes of a contiguous input.
 template <typename InAten>
 at::Tensor normalized(const char* name, const at::Tensor& x, at::MemoryFormat format, const GroupNorm& norm,
                       const std::vector<std::string>& texts, InAten&& in_aten) {
-  const PostOps post_ops = parse_post_ops(name, texts);
-  TORCH_CHECK(operand_count(post_ops) == 0, name, ": expected post-ops without operands, got ", texts, ".");
+  const Activations activations(name, texts);
   const char* reason = norm.reason_for_aten(x);
   if (!reason) {
-    const KernelSteps steps(post_ops);
     KernelSteps::Room room;
-    const auto rest = std::find_if_not(post_ops.begin(), post_ops.end(), KernelSteps::applies);
-    FusedPostOps fused;
-    fused.count = rest - post_ops.begin();
     const at::Tensor dense = contiguous_result(x, format),
                      y = empty_result(x.sizes(), x.options().memory_format(format));
-    if (Call(dense, y, norm, steps.of_call(fused, at::Tensor(), x.size(1), room)).run()) {
-      return applied({rest, post_ops.end()}, y);
-    }
+    if (Call(dense, y, norm, activations.steps(x.size(1), room)).run()) return activations.with_rest(y);
     reason = "a group is not finite";
   }
   RECORD_FUNCTION(c10::str(name, " in aten: ", reason), {});
-  return applied(post_ops, in_aten(x.contiguous()).contiguous(format));
+  return activations.with_all(in_aten(x.contiguous()).contiguous(format));
 }
 
 at::Tensor group_norm(const at::Tensor& x, int64_t groups, const OptionalTensor& weight, const OptionalTensor& bias,
@@ -335,7 +322,7 @@ at::Tensor native_group_norm(const at::Tensor& x, const OptionalTensor& weight, 
   if (is_as_it_says) return group_norm(x, groups, weight, bias, eps, post_ops, /*eager_layout=*/true);
   RECORD_FUNCTION("ipex::native_group_norm in aten: the sizes are not those of its input", {});
   const at::Tensor y = std::get<0>(at::native_group_norm(x, weight, bias, batch, channels, pixels, groups, eps));
-  return applied(parse_post_ops("ipex::native_group_norm", post_ops), y);
+  return Activations("ipex::native_group_norm", post_ops).with_all(y);
 }
 
 at::Tensor instance_norm(const at::Tensor& x, const OptionalTensor& weight, const OptionalTensor& bias, double eps,

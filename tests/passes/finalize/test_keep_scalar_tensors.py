@@ -116,3 +116,19 @@ def test_a_tensor_of_a_trace_that_comes_first_is_one(given):
             return torch.tensor(2, dtype=torch.float64) - x + x
 
     check_against_eager(Model(), torch.arange(1, 5).to(given), script=False)
+
+
+class AddsTensor(nn.Module):
+    """A tensor that is written down in forward, beside a number."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x.sum() + torch.tensor(2, dtype=torch.float64), x.sum() + 3.0
+
+
+@pytest.mark.filterwarnings("ignore:torch.tensor results are registered as constants")
+def test_a_tensor_that_a_trace_makes_stays_one(tmp_path):
+    x = torch.randn(2, 3)
+    optimized = check_against_eager(AddsTensor(), x, script=False)
+    for _ in range(3):
+        assert [y.dtype for y in optimized(x)] == [torch.float64, torch.float32]
+    assert_round_trip(optimized, tmp_path, x)

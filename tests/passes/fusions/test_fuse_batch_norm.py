@@ -83,3 +83,42 @@ def test_stays_in_a_stretch():
     model = nn.Sequential(nn.Conv2d(6, 8, 3), nn.MaxPool2d(2), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 4, 1))
     optimized = check_against_eager(model, torch.randn(2, 6, 9, 9))
     assert kinds(optimized)["ipex::to_channels_last"] == kinds(optimized)["ipex::restore_layout"] == 1
+
+
+class PreActivated(nn.Module):
+    """An activation that is no relu, behind norms that nothing folds: of an image, and of channels that are joined."""
+
+    def __init__(self, act: nn.Module) -> None:
+        super().__init__()
+        self.act = act
+        self.conv, self.first, self.second = nn.Conv2d(6, 5, 1), nn.BatchNorm2d(6), nn.BatchNorm2d(11)
+        for norm in (self.first, self.second):
+            nn.init.normal_(norm.running_mean)
+            nn.init.uniform_(norm.running_var, 0.5, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.act(self.second(torch.cat((x, self.conv(self.act(self.first(x)))), 1)))
+
+
+@pytest.mark.parametrize("act", [nn.SiLU(inplace=True), nn.GELU(), nn.Hardswish(inplace=True), nn.Softplus(), nn.ELU()])
+def test_takes_any_activation(tmp_path, act):
+    x = torch.randn(2, 6, 7, 5)
+    strange = x.clone()
+    strange[0, :, 1] = torch.tensor([torch.nan, 1e30, -1e30, 0.0, -0.0])
+    also = (x.to(memory_format=torch.channels_last), strange, x[:, :, ::2], x[:, :, :1, :1], x[:1], x[:0])
+    optimized = check_against_eager(PreActivated(act), x, also=also)
+    left = kinds(optimized)
+    assert left["ipex::batch_norm"] + left["ipex::cat_batch_norm"] == 2
+    assert not [kind for kind in left if kind.removesuffix("_") == "aten::" + type(act).__name__.lower()]
+    assert_round_trip(optimized, tmp_path, x)
+
+
+def test_an_activation_has_the_dtype_and_the_gradient_of_eager():
+    model, x = PreActivated(nn.SiLU()).eval(), torch.randn(2, 6, 7, 5)
+    optimized = check_against_eager(model, x)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        assert optimized(x).dtype == model(x).dtype
+    given = [x.clone().requires_grad_() for _ in range(2)]
+    for module, argument in zip((model, optimized), given):
+        module(argument).sum().backward()
+    torch.testing.assert_close(given[1].grad, given[0].grad)

@@ -9,13 +9,14 @@ NAME = "fuse_cat_batch_norm"
 CONSTANTS = (
     "%one : int = prim::Constant[value=1]()",
     "%two : int = prim::Constant[value=2]()",
+    "%none : str[] = prim::Constant[value=annotate(List[str], [])]()",
     "%true : bool = prim::Constant[value=1]()",
     "%eps : float = prim::Constant[value=1e-05]()",
     "%w : Float(8, strides=[1], requires_grad=0, device=cpu) = prim::Constant[value=<Tensor>]()",
 )
 LIST = "%l : Tensor[] = prim::ListConstruct(%a, %b)"
 CAT = "%c : Tensor = aten::cat(%l, %one)"
-NORM = "%y : Tensor = ipex::batch_norm(%c, %w, %w, %w, %w, %eps, %true)"
+NORM = "%y : Tensor = ipex::batch_norm(%c, %w, %w, %w, %w, %eps, %true, %none)"
 
 
 def ir(*lines: str, inputs: str = "%a : Tensor, %b : Tensor", returns: str = "%y") -> str:
@@ -47,6 +48,11 @@ def test_declines_a_list_that_may_grow(place):
 
 def test_declines_a_list_of_unknown_origin():
     assert_unchanged(NAME, ir(CAT, NORM, inputs="%l : Tensor[]"), reason="its list may have other readers")
+
+
+def test_leaves_another_activation_to_the_batch_norm():
+    silu = "%z : Tensor = aten::silu(%y)"
+    assert_unchanged(NAME, ir(LIST, CAT, NORM, silu, returns="%z"), reason="no relu follows")
 
 
 def test_declines_what_is_overwritten_in_between():
