@@ -43,7 +43,9 @@ const char* reason_for_aten(const Tensor& query, const Tensor& key, const Tensor
     if (tensor->dim() < 3 || tensor->dim() != query.dim()) return "its inputs are no heads of one rank";
     if (tensor->numel() == 0) return "an input is empty";
   }
-  const bool shares = enable_gqa && query.dim() == 4;
+  // One head of keys for all queries is the same without enable_gqa: aten broadcasts it.
+  const bool is_one_head = query.dim() == 4 && key.size(1) == 1 && value.size(1) == 1;
+  const bool shares = is_one_head || (enable_gqa && query.dim() == 4);
   const int64_t before_heads = query.dim() - (shares ? 3 : 2);
   const bool heads_fit = shares ? query.size(1) % key.size(1) == 0 : !enable_gqa;
   if (!heads_fit || query.size(-1) != key.size(-1) || key.size(-2) != value.size(-2) ||

@@ -197,7 +197,7 @@ def test_what_aten_computes():
     check(*(t[0, 0] for t in inputs()), reason="no heads of one rank")
     check(query, key[0], value[0], reason="no heads of one rank")
     check(query[:0], key[:0], value[:0], reason="empty")
-    check(query, key[:, :1], value[:, :1], reason="do not fit")
+    check(query, key[:, :1], value, reason="do not fit")
     with torch.autocast("cpu", torch.bfloat16):
         check(query, key, value, reason="autocast")
 
@@ -263,6 +263,14 @@ def test_heads_that_are_shared():
     query, key, value = inputs(count=6)
     for count in (1, 2, 3, 6):
         check(query, key[:, :count], value[:, :count], gqa=True)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_one_head_of_keys_that_is_broadcast(causal):
+    query, key, value = inputs(count=6)
+    check(query, key[:, :1], value[:, :1], causal=causal)
+    check(query.transpose(1, 2).contiguous().transpose(1, 2), key[:, :1], value[:, :1], causal=causal)
+    check_16_bits(in_dtype([query, key[:, :1], value[:, :1]], torch.bfloat16), causal=causal)
 
 
 def test_scale():
