@@ -22,6 +22,7 @@ Pass rewrite_activation_spellings();
 Pass move_activations();
 Pass move_arithmetic();
 Pass unbind_before_reshape();
+Pass split_sums();
 
 // prepack
 Pass prepack_convolution();

@@ -51,6 +51,8 @@ const std::vector<Phase>& phases() {
           simplify_views(),
           // Sizes are numbers and shared values by then, and dropout, which may stand between a view and its reader, is gone.
           unbind_before_reshape(),
+          // Sizes are shared values by then, and products have one name.
+          split_sums(),
           remove_idle_slices(),
           remove_idle_conversions(),
           rewrite_as_linear(),

@@ -45,6 +45,11 @@ std::optional<int64_t> length_of(const Value* list) {
   return sizes ? std::optional(std::ssize(*sizes)) : std::nullopt;
 }
 
+bool is_reshape(const Node* node) {
+  static const OpName reshape("aten::reshape"), view("aten::view.");
+  return reshape.is_of(node) || view.is_of(node);
+}
+
 bool is_size(const Value* value) {
   if (const auto known = constant_integer(value)) return *known >= 0;
   const Node* node = value->node();

@@ -14,6 +14,9 @@ std::optional<std::vector<Value*>> sizes_in(Value* list);
 // How many numbers the list has: a constant, or one that the graph makes and nobody changes. None for others.
 std::optional<int64_t> length_of(const Value* list);
 
+// Whether it gives its first input in the sizes of the second, a list.
+bool is_reshape(const Node* node);
+
 // Whether the number can't be negative: a size, or a product or quotient of these.
 bool is_size(const Value* value);
 

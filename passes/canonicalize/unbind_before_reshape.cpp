@@ -26,11 +26,6 @@ namespace {
 
 using Sizes = std::vector<Value*>;
 
-bool is_reshape(const Node* node) {
-  static const OpName reshape("aten::reshape"), view("aten::view.");
-  return reshape.is_of(node) || view.is_of(node);
-}
-
 struct Heads {
   Node* unpack;
   Value* permuted;
