@@ -53,6 +53,7 @@ bool is_reshape(const Node* node) {
 bool is_size(const Value* value) {
   if (const auto known = constant_integer(value)) return *known >= 0;
   const Node* node = value->node();
+  if (node->kind() == c10::prim::ListUnpack) node = node->input()->node();
   if (node->kind() == c10::aten::size) return true;
   const bool is_of_sizes = node->kind() == c10::aten::mul || node->kind() == c10::aten::floordiv;
   return is_of_sizes && node->inputs().size() == 2 && is_size(node->input(0)) && is_size(node->input(1));

@@ -2,13 +2,13 @@
 //
 //   before   %p = aten::reshape(%x, [%n, 2, %c, %h, %w])    %y = aten::sum(%p, [1])
 //            %m = aten::mul(%p, %gates)                     %z = aten::sum(%m, [1])
-//   after    %l = aten::chunk(%x, 2, 1)    %a, %b = prim::ListUnpack(%l)
+//   after    %l = aten::split(%x, %c, 1)    %a, %b = prim::ListUnpack(%l)
 //            %y = aten::add(%a, %b)
 //            %z = aten::add(aten::mul(%a, aten::select(%gates, 1, 0)), aten::mul(%b, aten::select(%gates, 1, 1)))
 //
 // and with %p = aten::stack([%a, %b], 1) the same, without a copy. So in ResNeSt and in selective kernels, whose attention
 // weighs the two. Five dimensions have no channels-last layout for convolutions around them; the two images have, and what is
-// done with them is one pass over memory.
+// done with them is one pass over memory. (An image of one pixel is spread over the other, where aten refuses to stack them.)
 // Only for what is known to be a 2-d convolution's. Declines where somebody sees the strides, as aten's sums are contiguous,
 // and where something is overwritten.
 #include <torch/csrc/jit/ir/constants.h>
@@ -69,14 +69,19 @@ std::vector<Value*> stacked(Value* value) {
   return are_two ? images.vec() : std::vector<Value*>();
 }
 
-// What `value` is the halves of. Null for none.
-Value* image_in_halves(const Value* value) {
+struct Images {
+  std::vector<Value*> all;         // one in halves, or two; none
+  Value* width_of_half = nullptr;  // in channels
+};
+
+// What `value` is the halves of.
+Images image_in_halves(const Value* value) {
   const auto sizes = halves(value);
-  if (!sizes) return nullptr;
+  if (!sizes) return {};
   Value* x = value->node()->input(0);
-  const bool keeps_others =
-      is_size_of((*sizes)[0], x, 0) && is_size_of((*sizes)[3], x, 2) && is_size_of((*sizes)[4], x, 3);
-  return keeps_others && is_image(x) ? x : nullptr;
+  const bool keeps_others = is_size_of((*sizes)[0], x, 0) && is_size_of((*sizes)[3], x, 2) &&
+                            is_size_of((*sizes)[4], x, 3) && is_size((*sizes)[2]);
+  return keeps_others && is_image(x) ? Images{{x}, (*sizes)[2]} : Images();
 }
 
 bool sums_parts_alone(const Node* sum) {
@@ -86,8 +91,8 @@ bool sums_parts_alone(const Node* sum) {
 }
 
 struct Sum {
-  std::vector<Value*> images;  // one in halves, or two
-  Value* gates = nullptr;      // null: none
+  Images images;
+  Value* gates = nullptr;  // null: none
 };
 
 bool are_gates(const Value* value) {
@@ -95,30 +100,30 @@ bool are_gates(const Value* value) {
   return halves(softmax.is_of(value->node()) ? value->node()->input(0) : value).has_value();
 }
 
-std::vector<Value*> images_in(Value* summed) {
-  if (Value* whole = image_in_halves(summed)) return {whole};
-  return stacked(summed);
+Images images_in(Value* summed) {
+  Images found = image_in_halves(summed);
+  return found.all.empty() ? Images{stacked(summed)} : found;
 }
 
 std::optional<Sum> read(Node* node) {
   static const OpName mul("aten::mul.Tensor");
   if (!sums_parts_alone(node)) return std::nullopt;
   Value* summed = node->input(0);
-  if (auto images = images_in(summed); !images.empty()) return Sum{std::move(images), nullptr};
+  if (auto images = images_in(summed); !images.all.empty()) return Sum{std::move(images), nullptr};
   Node* product = summed->node();
   if (!mul.is_of(product) || summed->uses().size() != 1) return std::nullopt;
   for (const size_t i : {0, 1}) {
     auto images = images_in(product->input(i));
-    if (!images.empty() && are_gates(product->input(1 - i))) return Sum{std::move(images), product->input(1 - i)};
+    if (!images.all.empty() && are_gates(product->input(1 - i))) return Sum{std::move(images), product->input(1 - i)};
   }
   return std::nullopt;
 }
 
 // The sum of the two, each times its gates.
 Value* added(Graph& graph, const Sum& sum) {
-  std::vector<Value*> terms = sum.images;
-  if (terms.size() == 1) {
-    Value* list = graph.insert(c10::aten::chunk, {terms[0], parts, channels});
+  std::vector<Value*> terms = sum.images.all;
+  if (sum.images.width_of_half) {
+    Value* list = graph.insert(c10::aten::split, {terms[0], sum.images.width_of_half, channels});
     terms = graph.insertNode(graph.createListUnpack(list, parts))->outputs().vec();
   }
   for (int64_t i = 0; sum.gates && i < parts; ++i) {
@@ -144,7 +149,8 @@ bool run(Context& context) {
       continue;
     }
     const auto is_overwritten = [&](const Value* value) { return is_shared || overwritten->contain(value); };
-    if (std::any_of(sum.images.begin(), sum.images.end(), is_overwritten) || (sum.gates && is_overwritten(sum.gates))) {
+    if (std::any_of(sum.images.all.begin(), sum.images.all.end(), is_overwritten) ||
+        (sum.gates && is_overwritten(sum.gates))) {
       context.declined(node, "something is overwritten");
       continue;
     }
