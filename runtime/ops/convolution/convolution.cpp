@@ -227,8 +227,7 @@ Tensor ConvolutionContext::reference(const Tensor& input, const Tensor& weight, 
     return reference(input.to(at::kFloat), weight.to(at::kFloat), wide).to(narrow);
   }
   if (is_brgemm_at_fault(input)) return out_of_the_corner(input, weight, bias);
-  // aten refuses an image of no pixels, but takes what it is padded to.
-  if (geometry_.begin == geometry_.end && (input.numel() > 0 || geometry_.transposed)) {
+  if (geometry_.begin == geometry_.end) {
     return anchor_in_aten(input, weight, bias, geometry_.begin, geometry_.stride);
   }
   return anchor_in_aten(padded(input), weight, bias, no_padding(), geometry_.stride);

@@ -94,11 +94,6 @@ def test_matches_eager(tmp_path, conv, widths, shape):
     assert_round_trip(optimized, tmp_path, x)
 
 
-def test_an_image_of_no_pixels_matches_eager():
-    model, no_pixels = Padded(nn.Conv2d(3, 8, 1), [1, 1, 1, 1]), torch.randn(2, 3, 0, 4)
-    check_against_eager(model, torch.randn(1, 3, 4, 4), also=(no_pixels,))
-
-
 def test_channels_last_matches_eager():
     x = torch.randn(2, 3, 9, 8).to(memory_format=torch.channels_last)
     check_against_eager(Padded(nn.Conv2d(3, 8, 3), [0, 1, 0, 1]), x, also=(x[:, :, :, :2], x[:, :, :3, :3]))
