@@ -146,12 +146,20 @@ std::optional<std::string> Spelling::reason_against_readers(const Match& match) 
   return std::nullopt;
 }
 
+// As a sum that is normalised and is the bias as well: what takes the place of both can't be given it.
+bool Spelling::reads_itself(const Match& match) const {
+  return std::any_of(match.values.begin(), match.values.end(), [&](const auto& named) {
+    return !line_computing(named.first) && contains(match.nodes, named.second->node());
+  });
+}
+
 std::optional<std::string> Spelling::reason_against(const Match& match) const {
   const Node* last = match.last();
   for (const Node* node : match.nodes) {
     if (node->owningBlock() != last->owningBlock()) return "an if or a loop stands in between";
   }
   if (const auto reason = reason_against_readers(match)) return reason;
+  if (reads_itself(match)) return "one of its inputs is computed within";
   for (const Node* node = match.nodes.front(); node != last->next(); node = node->next()) {
     const bool own = contains(match.nodes, node);
     if (own && is_in_place(node) && !overwrites_unseen(node, match.nodes)) {

@@ -45,6 +45,11 @@ def test_declines_a_sum_that_is_read_before():
     assert_unchanged(NAME, ir, reason="before the end")
 
 
+def test_declines_a_sum_that_is_the_bias():
+    norm = NORM.replace("%w, %w", "%w, %s")
+    assert_unchanged(NAME, graph_ir(INPUTS, *CONSTANTS, ADD, norm, returns="%y"), reason="computed within")
+
+
 def test_declines_another_alpha():
     ir = graph_ir(INPUTS, *CONSTANTS, ADD.replace("%one", "%two"), NORM, returns="%y")
     assert_unchanged(NAME, ir, reason="alpha is not 1")
