@@ -418,6 +418,15 @@ bool takes_any_layout(const Value* result) {
   return copies == 1;
 }
 
+// The same where what reads it moves its dimensions, and nobody behind that sees strides: heads of channels, which the kernel
+// writes as a model that swaps channels and positions reads them.
+bool is_moved_unseen(const StrideReaders& readers, const Value* result) {
+  const auto& uses = result->uses();
+  return !readers.see(result) && std::all_of(uses.begin(), uses.end(), [](const Use& use) {
+    return asks_for_sizes(use.user) || has_trait(use.user, trait::moves_dimensions);
+  });
+}
+
 // The same of a product with the weights turned, which the kernel writes as pixels lie channels-last.
 bool takes_pixels(const StrideReaders& readers, const Value* result) {
   return !readers.see(result) && !readers.normalize(result);
@@ -428,7 +437,8 @@ void rewrite(const Attention& attention, const StrideReaders& readers) {
   Node* last = attention.steps.back().node;
   Graph* graph = last->owningGraph();
   const torch::jit::WithInsertPoint guard(last);
-  const bool is_free = attention.turn ? takes_pixels(readers, last->output()) : takes_any_layout(last->output());
+  const bool is_free = attention.turn ? takes_pixels(readers, last->output())
+                                      : takes_any_layout(last->output()) || is_moved_unseen(readers, last->output());
   c10::List<std::string> names;
   std::vector<Value*> operands, numbers;
   const auto add_number = [&](const Number& number) {

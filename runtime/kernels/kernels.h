@@ -26,6 +26,7 @@
 #include "kernels/tile_attention.h"
 #include "kernels/tile_product.h"
 #include "kernels/transpose.h"
+#include "kernels/turned_attention.h"
 #include "kernels/updates.h"
 #include "kernels/winograd.h"
 
@@ -47,6 +48,7 @@ struct Kernels {
   EmbeddingBagKernels embedding_bag;
   NormKernels norms;
   AttentionKernels attention;
+  TurnedAttentionKernels turned_attention;
   FewRowsKernels few_rows;
   ManyRowsKernels many_rows;
   DepthwiseKernels depthwise;

@@ -223,17 +223,16 @@ double largest_magnitude(const at::Tensor& numbers) {
 // What the fused kernel is told: softmax(query @ key^T * scale + masks) @ value.
 class Fused {
  public:
-  // With a dense last dimension. Three are a batch of single heads; of more than four, all before the heads are one batch.
+  // Three dimensions are a batch of single heads; of more than four, all before the heads are one batch.
   Fused(const at::Tensor& query, const at::Tensor& key_transposed, const at::Tensor& value, bool stands_for_floats,
         const std::optional<AttentionAffines>& affines)
       : affines_(affines),
         dtype_(affines || stands_for_floats ? at::kFloat : query.scalar_type()),
         batch_(query.sizes().slice(0, query.dim() - 2).vec()),
         split_(batch_),
-        query_(kernel_view(query)),
-        value_(kernel_view(value)) {
-    key_ = kernel_view(key_transposed.transpose(-2, -1));
-  }
+        query_(in_four_dimensions(query)),
+        key_(in_four_dimensions(key_transposed.transpose(-2, -1))),
+        value_(in_four_dimensions(value)) {}
 
   static const char* reason_against(const at::Tensor& query, const at::Tensor& key_transposed, const at::Tensor& value,
                                     bool is_bytes) {
@@ -268,23 +267,22 @@ class Fused {
 
   // Undefined where a number is not finite, or a query sees no key.
   at::Tensor run(bool eager_layout, bool rounds) const {
-    // With one head, one row, or heads one wide, the layout that the reader wants and eager's are the same memory.
-    const bool is_both = query_.size(1) == 1 || query_.size(2) == 1 || value_.size(3) == 1;
-    const int64_t batch = query_.size(0), heads = query_.size(1), queries = query_.size(2), width = value_.size(3);
-    const auto dtype = !affines_ ? query_.scalar_type() : affines_->result ? at::kByte : at::kFloat;
-    const at::Tensor result = eager_layout || is_both
-                                  ? empty_result({batch, heads, queries, width}, dtype)
-                                  : empty_result({batch, queries, heads, width}, dtype).transpose(1, 2);
-    const AttentionHeads heads_of_all{.query = query_,
-                                      .key = key_,
-                                      .value = value_,
-                                      .masks = masks_,
-                                      .grid = grid_,
-                                      .scale = static_cast<float>(scale_),
-                                      .head_scales = head_scales_,
-                                      .rounds = rounds,
-                                      .affines = affines_};
-    if (!attend(heads_of_all, result)) return {};
+    AttentionHeads heads{.query = query_,
+                         .key = key_,
+                         .value = value_,
+                         .masks = masks_,
+                         .grid = grid_,
+                         .scale = static_cast<float>(scale_),
+                         .head_scales = head_scales_,
+                         .rounds = rounds,
+                         .affines = affines_};
+    const bool is_turned = lie_turned(heads);
+    for (at::Tensor* part : {&heads.query, &heads.key, &heads.value}) {
+      if (!is_turned && part->stride(-1) != 1) *part = contiguous_result(*part);
+    }
+    at::Tensor result = is_turned ? turned_result() : result_in_rows(eager_layout);
+    if (!attend(heads, result)) return {};
+    if (is_turned && eager_layout) result = contiguous_result(result);
     if (batch_.size() == 2) return result;
     return batch_.size() == 1 ? result.squeeze(1)
                               : result.unflatten(0, at::IntArrayRef(batch_).slice(0, batch_.size() - 1));
@@ -334,9 +332,23 @@ class Fused {
     return step == "matmul" || step == "bmm" ? nullptr : "a step is unknown";
   }
 
-  static at::Tensor kernel_view(const at::Tensor& tensor) {
-    const at::Tensor dense = tensor.stride(-1) == 1 ? tensor : contiguous_result(tensor);
-    return dense.dim() == 3 ? dense.unsqueeze(1) : dense.flatten(0, dense.dim() - 4);
+  at::Tensor result_in_rows(bool eager_layout) const {
+    // With one head, one row, or heads one wide, the layout that the reader wants and eager's are the same memory.
+    const bool is_both = query_.size(1) == 1 || query_.size(2) == 1 || value_.size(3) == 1;
+    const int64_t batch = query_.size(0), heads = query_.size(1), queries = query_.size(2), width = value_.size(3);
+    const auto dtype = !affines_ ? query_.scalar_type() : affines_->result ? at::kByte : at::kFloat;
+    return eager_layout || is_both ? empty_result({batch, heads, queries, width}, dtype)
+                                   : empty_result({batch, queries, heads, width}, dtype).transpose(1, 2);
+  }
+
+  // As heads of channels come out of a product: all of a position, one head after the other.
+  at::Tensor turned_result() const {
+    return empty_result({query_.size(0), value_.size(3), query_.size(1), query_.size(2)}, at::kFloat)
+        .permute({0, 2, 3, 1});
+  }
+
+  static at::Tensor in_four_dimensions(const at::Tensor& tensor) {
+    return tensor.dim() == 3 ? tensor.unsqueeze(1) : tensor.flatten(0, tensor.dim() - 4);
   }
 
   static std::optional<double> one_number(const at::Tensor& tensor) {

@@ -248,7 +248,10 @@ class HalvesAttention {
 class HeadsOfCall {
  public:
   HeadsOfCall(const AttentionHeads& attention, const at::Tensor& result)
-      : attention_(attention), result_(result), heads_(attention.query.size(1)) {
+      : attention_(attention),
+        result_(result),
+        heads_(attention.query.size(1)),
+        stepped_(lie_turned(attention) ? 3 : 2) {
     TORCH_INTERNAL_ASSERT(attention.masks.size() + (attention.grid ? 1 : 0) <= most_masks);
     const at::Tensor& query = attention.query;
     for (const HeadMask& mask : attention.masks) added_.emplace_back(mask, query.size(2), attention.key.size(2));
@@ -259,9 +262,9 @@ class HeadsOfCall {
   template <typename Head>
   Head head(int64_t index) const {
     Head head{};
-    head.query_stride = attention_.query.stride(2);
-    head.key_stride = attention_.key.stride(2);
-    head.value_stride = attention_.value.stride(2);
+    head.query_stride = attention_.query.stride(stepped_);
+    head.key_stride = attention_.key.stride(stepped_);
+    head.value_stride = attention_.value.stride(stepped_);
     head.queries = attention_.query.size(2);
     head.keys = attention_.key.size(2);
     head.width = attention_.query.size(3);
@@ -276,7 +279,7 @@ class HeadsOfCall {
     head.second_mask = added_.size() <= second ? nullptr : added_[second].of(index);
     head.second_mask_stride = added_.size() <= second ? 0 : added_[second].row_stride();
     head.is_causal = attention_.is_causal;
-    head.result_stride = result_.stride(2);
+    head.result_stride = result_.stride(stepped_);
     return head;
   }
 
@@ -312,11 +315,13 @@ class HeadsOfCall {
   const AttentionHeads& attention_;
   const at::Tensor& result_;
   int64_t heads_;
+  int64_t stepped_;  // the dimension of a head whose elements are a stride apart
   std::vector<ExpandedMask> added_;
   at::Tensor scales_;
 };
 
-bool attend_floats(const HeadsOfCall& heads, const AttentionKernels& kernel) {
+template <typename Kernels>
+bool attend_floats(const HeadsOfCall& heads, const Kernels& kernel) {
   return heads.attend_all(kernel, [&](int64_t i) {
     auto head = heads.head<AttentionHead>(i);
     head.query = heads.query<float>(i);
@@ -431,8 +436,16 @@ at::Tensor shrunk(at::Tensor mask) {
   return mask;
 }
 
+bool lie_turned(const AttentionHeads& attention) {
+  const auto lies_turned = [](const at::Tensor& x) { return x.stride(2) == 1 && x.stride(3) > 1 && x.size(3) > 1; };
+  return attention.query.scalar_type() == at::kFloat && !attention.rounds && !attention.affines &&
+         !attention.is_causal && lies_turned(attention.query) && lies_turned(attention.key) &&
+         lies_turned(attention.value);
+}
+
 bool attend(const AttentionHeads& attention, const at::Tensor& result) {
   const HeadsOfCall heads(attention, result);
+  if (lie_turned(attention)) return attend_floats(heads, kernels().turned_attention);
   if (attention.affines) return attend_bytes(heads, *attention.affines);
   const at::ScalarType dtype = attention.query.scalar_type();
   const bool is_of_pairs = dtype == at::kBFloat16 || (dtype == at::kFloat && attention.rounds);

@@ -44,7 +44,7 @@ AttentionAffines attention_affines(const char* where, const std::vector<double>&
 void check_bytes(const char* where, at::TensorList inputs);
 
 // softmax(query @ key^T * scale + masks) @ value. Float32, bfloat16, float16, or uint8 with affines; four dimensions
-// [batch, heads, length, width], the last one dense. A head of key and value may serve some heads of the query.
+// [batch, heads, length, width], the last one dense, or all of them `lie_turned`. A head of key and value may serve some heads of the query.
 struct AttentionHeads {
   at::Tensor query, key, value;
   std::vector<HeadMask> masks;  // at most `most_masks`, of which a grid is one
@@ -62,7 +62,10 @@ constexpr size_t most_masks = 2;
 // Why these sizes can't be computed with in 8 bits. Null where they can.
 const char* reason_against_bytes(const at::Tensor& query, const at::Tensor& key);
 
-// Writes [batch, heads, length, width of a value] into `result`, whose last dimension is dense. False where aten has to
+// Whether the length is dense and not the width, in heads that a kernel reads so (kernels/turned_attention.h).
+bool lie_turned(const AttentionHeads& attention);
+
+// Writes [batch, heads, length, width of a value] into `result`, which lies as the heads do. False where aten has to
 // compute it: a number is not finite or very large, or a query sees no key.
 [[nodiscard]] bool attend(const AttentionHeads& attention, const at::Tensor& result);
 

@@ -249,6 +249,27 @@ def test_merging_heads_takes_any_layout(script):
     assert eager_layout.toIValue() is False
 
 
+class Channels(nn.Module):
+    """Attention over channels, whose heads are put together position by position."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(24, 72), nn.Linear(24, 24)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, positions, channels = x.shape
+        q, k, v = self.qkv(x).reshape(batch, positions, 3, 3, 8).permute(2, 0, 3, 4, 1).unbind(0)
+        y = (q @ k.transpose(-2, -1)).softmax(dim=-1) @ v
+        return self.out(y.permute(0, 3, 1, 2).reshape(batch, positions, channels))
+
+
+@pytest.mark.parametrize("script", [False, True])
+def test_heads_of_channels_stay_as_they_lie(script):
+    optimized = check_against_eager(Channels(), torch.randn(2, 40, 24) / 8, script=script)
+    eager_layout = list(optimized.graph.findNode("ipex::attention").inputs())[-1]
+    assert eager_layout.toIValue() is False
+
+
 class Windows(nn.Module):
     """Windows of an image with a bias for each head, and a mask for each window."""
 
