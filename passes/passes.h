@@ -57,6 +57,7 @@ Pass fuse_cat_batch_norm();
 Pass fuse_elementwise();
 Pass fuse_gate();
 Pass fuse_grid_mask();
+Pass fuse_image_weights();
 Pass fuse_cached_attention();
 Pass rewrite_cat();
 Pass rewrite_addmm();

@@ -63,6 +63,7 @@ const std::vector<Phase>& phases() {
           // After dropout is gone, which may stand inside a spelling; before the fusions, which know the ops only.
           rewrite_activation_spellings(),
           // Knows linears and activations by one name each.
+          fuse_image_weights(),
           move_activations(),
           move_arithmetic(),
           rewrite_channel_mixing(),

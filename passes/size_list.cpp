@@ -50,6 +50,20 @@ bool is_reshape(const Node* node) {
   return reshape.is_of(node) || view.is_of(node);
 }
 
+bool is_size_of(const Value* size, const Value* x, size_t dimension) {
+  static const OpName of_dimension("aten::size.int"), of_all("aten::size");
+  const Node* node = size->node();
+  const auto is_dimension = [&](const Value* number) {
+    return constant_integer(number) == static_cast<int64_t>(dimension);
+  };
+  if (of_dimension.is_of(node)) return node->input(0) == x && is_dimension(node->input(1));
+  const bool unpacks = node->kind() == c10::prim::ListUnpack;
+  if (unpacks ? size->offset() != dimension : node->kind() != c10::aten::__getitem__ || !is_dimension(node->input(1)))
+    return false;
+  const Node* list = node->input(0)->node();
+  return of_all.is_of(list) && list->inputs().size() == 1 && list->input(0) == x;
+}
+
 bool is_size(const Value* value) {
   if (const auto known = constant_integer(value)) return *known >= 0;
   const Node* node = value->node();

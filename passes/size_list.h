@@ -17,6 +17,9 @@ std::optional<int64_t> length_of(const Value* list);
 // Whether it gives its first input in the sizes of the second, a list.
 bool is_reshape(const Node* node);
 
+// Whether the number is the size of this dimension of `x`, counted from the first.
+bool is_size_of(const Value* size, const Value* x, size_t dimension);
+
 // Whether the number can't be negative: a size, or a product or quotient of these.
 bool is_size(const Value* value);
 

@@ -29,16 +29,6 @@ using torch::jit::toIValue;
 
 constexpr int64_t parts = 2, channels = 1;
 
-bool is_size_of(const Value* size, const Value* x, size_t dim) {
-  static const OpName of_dimension("aten::size.int"), of_all("aten::size");
-  const Node* node = size->node();
-  if (node->kind() == c10::prim::ListUnpack) {
-    return size->offset() == dim && of_all.is_of(node->input()->node()) && node->input()->node()->input(0) == x;
-  }
-  return of_dimension.is_of(node) && node->input(0) == x &&
-         constant_integer(node->input(1)) == static_cast<int64_t>(dim);
-}
-
 // Whether it is a 2-d convolution's, batch_norm and activations after it included.
 bool is_image(const Value* x) {
   static const OpName of_images("aten::conv2d"), of_any_rank("aten::_convolution"), batch_norm("aten::batch_norm");

@@ -186,7 +186,8 @@ Root Stretches::root_of_any(Node* node) const {
 
 // The root that the tensors which a node reads, in lists too, have in common.
 Root Stretches::common_root(Node* node) const {
-  return common_root(node->inputs(), node->owningBlock(), is_unseen(node));
+  const auto images = has_trait(node, trait::one_image) ? node->inputs().slice(0, 1) : node->inputs();
+  return common_root(images, node->owningBlock(), is_unseen(node));
 }
 
 // Contiguous constants have any. Different ones do where nobody sees the strides.

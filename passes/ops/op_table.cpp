@@ -310,6 +310,7 @@ std::vector<Op> rows() {
   table.packed("convolution", with_operands);
   table.ops("ipex::padded_convolution_run ipex::gated_convolution_run", fresh, floating);
   table.ops("ipex::unpacked_convolution", fresh);
+  table.ops("ipex::image_weights_convolution", fresh, any_layout | one_image);
   table.packed("linear", with_operands).also(hides_strides);
   table.packed("dynamic_linear", with_operands).also(float32_only);
   table.packed("weight_only_linear", with_operands).also(float32_only);

@@ -93,6 +93,8 @@ inline constexpr Traits takes_sizes_of_second = 1 << 25;
 inline constexpr Traits makes_context = 1 << 17;
 // As fast on channels-last inputs as on contiguous ones. So are ops of any layout, and those that go element by element.
 inline constexpr Traits reads_any_layout = 1 << 26;
+// What it reads beside its first input are no images.
+inline constexpr Traits one_image = 1 << 28;
 // The result is of bools whatever the inputs are.
 inline constexpr Traits gives_bools = 1 << 27;
 }  // namespace trait

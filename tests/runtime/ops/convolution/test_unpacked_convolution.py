@@ -33,6 +33,46 @@ def test_matches_eager(channels, window, stride, padding):
             assert why_aten(lambda: ours(x, w, b, stride, padding)) is None  # noqa: B023
 
 
+@pytest.mark.parametrize("images", [1, 3])
+@pytest.mark.parametrize("groups", [1, 2, 5])
+@pytest.mark.parametrize("size", [(1, 1), (7, 9), (30, 31)])
+def test_windows_of_one_pixel(images, groups, size):
+    x, w, bias = torch.randn(images, 10, *size), torch.randn(20, 10 // groups, 1, 1), torch.randn(20)
+    for image in (x, torch.randn(images, 10, size[1], size[0]).transpose(2, 3), x[:, :, ::2]):
+        for b in (None, bias):
+            expected = F.conv2d(image, w, b, groups=groups)
+            assert_same(ours(image, w, b, padding=0, groups=groups), expected, 2e-6)
+            assert why_aten(lambda: ours(image, w, b, padding=0, groups=groups)) is None  # noqa: B023
+
+
+def test_channels_last_images():
+    for channels, images in ((7, 1), (16, 3)):
+        x = torch.randn(images, channels, 9, 8).to(memory_format=torch.channels_last)
+        taps, w, bias = torch.randn(channels, 1, 3, 3), torch.randn(12, channels, 1, 1), torch.randn(12)
+        assert_same(ours(x, taps), F.conv2d(x, taps, padding=1, groups=channels), 1e-6)
+        assert_same(ours(x, w, padding=0, groups=1), F.conv2d(x, w), 2e-6)
+        assert_same(ours(x, w, bias, padding=0, groups=1), F.conv2d(x, w, bias), 2e-6)
+        assert why_aten(lambda: (ours(x, taps), ours(x, w, padding=0, groups=1))) is None  # noqa: B023
+
+
+def of_images(x: Tensor, w: Tensor, permutes: bool, images: int, channels: int, groups: int) -> Tensor:
+    sizes = [1, x.size(0) * x.size(1), *x.shape[2:]]
+    pair = [[1, 1], [0, 0], [1, 1]]
+    return torch.ops.ipex.image_weights_convolution(x, sizes, w, None, *pair, groups, True, permutes, images, channels)
+
+
+@pytest.mark.parametrize("permutes", [False, True])
+@pytest.mark.parametrize("images", [1, 3])
+def test_weights_of_images(images, permutes):
+    x, w = torch.randn(images, 6, 5, 4), torch.randn(images * 8, 6, 1, 1)
+    expected = torch.cat([F.conv2d(x[i : i + 1], w[8 * i : 8 * i + 8]) for i in range(images)])
+    assert_same(of_images(x, w, permutes, images, 8, images), expected, 1e-6)
+    last = x.to(memory_format=torch.channels_last)
+    y = of_images(last, w, permutes, images, 8, images)
+    torch.testing.assert_close(y, expected)
+    assert y.is_contiguous(memory_format=torch.channels_last if images == 1 else torch.contiguous_format)
+
+
 def test_a_single_pixel_has_eagers_strides():
     x, w = torch.randn(1, 6, 3, 3), torch.randn(6, 1, 3, 3)
     assert_same(ours(x, w, padding=0), F.conv2d(x, w, groups=6), 1e-6)
@@ -58,11 +98,12 @@ def test_what_is_left_to_aten():
     assert why(x.double(), w.double()) == "an input is no plain CPU tensor of float32"
     assert why(b=torch.randn(6, requires_grad=True)) == "an input requires a gradient"
     assert why(w=torch.randn(12, 1, 3, 3)) == "it is not depthwise"
+    assert why(w=torch.randn(6, 6, 1, 1), groups=1, stride=2) == "it is not depthwise"
     assert why(w=torch.randn(6, 6, 3, 3), groups=1) == "it is not depthwise"
     assert why(dilation=2) == "its windows have gaps, or its image is cut"
     assert why(x[:0]) == "an input is empty"
-    assert why(x.to(memory_format=torch.channels_last)) == "an input is channels-last"
-    assert why(w=w.to(memory_format=torch.channels_last)) in (None, "an input is channels-last")
+    last = torch.randn(6, 6, 3, 3).to(memory_format=torch.channels_last)
+    assert why(w=last, groups=1) == "its weight is channels-last"
     assert why(torch.randn(1, 6, 200, 200)) == "its image is large"
     line, taps = torch.randn(1, 6, 8), torch.randn(6, 1, 3)
     y = torch.ops.ipex.unpacked_convolution(line, taps, None, [1], [1], [1], 6, True)
