@@ -173,6 +173,10 @@ class _Check:
             stock = self._stock(loaded="loaded" in stage)[index]
             of_stock = difference(stock, self.expected[index], noise)
             note = ""
+            # Where a write is lost, eager's ops get other numbers than TorchScript's: only by chance the two end alike.
+            if LOST_WRITE.search(self.case.source) and self._is_close_to_disturbed(actual, stock, index):
+                self.differs = True
+                continue
             if of_stock is not None:
                 self.differs = True
                 if (self.expected[index].error is None) != (stock.error is None):
