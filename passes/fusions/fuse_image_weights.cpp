@@ -4,7 +4,7 @@
 //            %c = aten::conv2d(%i, %weights, .., %groups)
 //            %p = aten::permute(%c, [1, 0, 2, 3])            (or not)
 //            %y = aten::view(%p, [%n, %channels, aten::size(%c, 2), aten::size(%c, 3)])
-//   after    %y = ipex::image_weights_convolution(%x, [1, %all_channels, %h, %w], %weights, .., %groups, .., %permutes, %n, %channels)
+//   after    %y = ipex::image_weights_convolution(%x, [1, %all_channels, %h, %w], %weights, .., %groups, .., %views, %permutes, %n, %channels)
 //
 // So spell networks whose weights are mixed for each image (conditional and dynamic convolutions) what no convolution
 // takes: images are groups of channels. A reshape says nothing about layouts, and made every one of them contiguous; the op sees that
@@ -106,6 +106,7 @@ void rewrite(const Found& found, bool of_batches) {
     inputs.emplace_back(found.convolution->namedInput(name));
   }
   inputs.emplace_back(of_batches);
+  inputs.emplace_back(found.gathers->kind() == c10::aten::view);
   inputs.emplace_back(found.permutes != nullptr);
   Node* list = found.spreads->input(1)->node();
   inputs.emplace_back(list->input(0));

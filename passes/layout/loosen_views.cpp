@@ -20,6 +20,15 @@ Node* loosened(Node* view) {
   return reshape;
 }
 
+// The same of an op that begins with a view.
+void loosen_first_view(Node* node) {
+  static const OpName image_weights("ipex::image_weights_convolution");
+  if (!image_weights.is_of(node)) return;
+  const torch::jit::WithInsertPoint guard(node);
+  const auto views = node->schema().argumentIndexWithName("views");
+  node->replaceInput(static_cast<size_t>(*views), node->owningGraph()->insertConstant(false));
+}
+
 // Whether what this reader gives has strides that don't depend on those of the value. A residual of a packed op may
 // decide them.
 bool gives_strides_of_its_own(const Use& use) {
@@ -39,6 +48,7 @@ void loosen_views(const std::vector<Value*>& values) {
     left.pop_back();
     for (const Use& use : std::vector<Use>(value->uses())) {
       if (reads_only_sizes(use) || gives_strides_of_its_own(use)) continue;
+      loosen_first_view(use.user);
       std::vector<Value*> results = passed_on(use);
       if (results.empty()) results = (is_view_by_sizes(use.user) ? loosened(use.user) : use.user)->outputs().vec();
       for (Value* result : results) {

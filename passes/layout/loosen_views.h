@@ -2,6 +2,8 @@
 //
 //   before   %v = aten::view(%y, %sizes)
 //   after    %v = aten::reshape(%y, %sizes)
+//
+// and of an op that begins with such a view (fuse_image_weights) its argument.
 #pragma once
 
 #include "pass.h"

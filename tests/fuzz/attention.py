@@ -42,6 +42,27 @@ def attention(p: Program, v: Value) -> Value | None:
     return p.let(f"{result}{back}", v.shape)
 
 
+@other(3)
+def attention_over_channels(p: Program, v: Value) -> Value | None:
+    """Two heads whose rows are channels, as in XCiT and DaViT."""
+    if len(v.shape) != 3 or v.dtype != "float32" or math.prod(v.shape) > 1500 or v.shape[2] % 2 or 0 in v.shape:
+        return None
+    width = v.shape[2]
+    order = p.choose.pick(("2, 0, 3, 4, 1", "2, 0, 3, 1, 4"))  # channels by positions, or turned so by each reader
+    turned = "" if order.endswith("1") else ".transpose(-1, -2)"
+    names, result = [p.fresh("q") for _ in range(3)], p.fresh("a")
+    linear = f"F.linear({v.name}, {p.parameter((3 * width, width), width)})"
+    heads = f"{linear}.reshape({v.name}.size(0), {v.name}.size(1), 3, 2, {width // 2}).permute({order})"
+    p.line(f"{', '.join(names)} = {heads}.unbind(0)")
+    for name in names[:2]:
+        p.line(f"{name} = " + (f"F.normalize({name}{turned}, dim=-1)" if p.choose.chance(50) else f"{name}{turned}"))
+    p.line(f"{result} = {names[0]} @ {names[1]}.transpose(-2, -1)")
+    scale = p.choose.pick(("", f" * {p.parameter((2, 1, 1))}", " * 0.2"))
+    p.line(f"{result} = ({result}{scale}).softmax(dim=-1) @ {names[2]}{turned}")
+    back = p.choose.pick((".permute(0, 3, 1, 2)", ".transpose(-1, -2).transpose(1, 2)"))
+    return p.let(f"{result}{back}.reshape({v.name}.shape)", v.shape)
+
+
 def joined_with_the_batch(p: Program, v: Value, tokens: int, width: int) -> list[str]:
     """Return two heads of query, key and value that one linear gives, as SAM takes them apart."""
     heads, pieces = p.fresh("q"), [p.fresh("q") for _ in range(3)]

@@ -83,6 +83,27 @@ def convolution(p: Program, v: Value) -> Value | None:
     return p.let(f"{function}.conv{d}d({name}, {weight}, {biases}, {how})", shape)
 
 
+@anchor(6)
+def weights_of_images(p: Program, v: Value) -> Value | None:
+    """A convolution with a weight for each image, a mixture of two, spelled as groups of one image, as in CondConv."""
+    if len(v.shape) != 4 or v.dtype != "float32" or 0 in v.shape:
+        return None
+    channels, *space = v.shape[1:]
+    window, stride = p.choose.pick((1, 3)), p.choose.weighted([(4, 1), (1, 2)])
+    is_depthwise = p.choose.chance(40)
+    out, depth = (channels, 1) if is_depthwise else (p.choose.pick(CHANNELS), channels)
+    batch, image = f"{v.name}.size(0)", p.fresh("v")
+    router = f"torch.sigmoid(F.linear({v.name}.mean((2, 3)), {p.parameter((2, channels), channels)}))"
+    experts = p.parameter((2, out * depth * window**2), depth * window**2)
+    weights = f"({router} @ {experts}).view({batch} * {out}, {depth}, {window}, {window})"
+    sizes = f"1, {batch} * {v.name}.size(1), {v.name}.size(2), {v.name}.size(3)"
+    how = f"None, {stride}, {window // 2}, 1, {batch} * {channels if is_depthwise else 1}"
+    p.line(f"{image} = F.conv2d({v.name}.{p.choose.pick(('reshape', 'view'))}({sizes}), {weights}, {how})")
+    moved = f"{image}.permute(1, 0, 2, 3)" if p.choose.chance(50) else image
+    shape = (v.shape[0], out, *((s - 1) // stride + 1 for s in space))
+    return p.let(f"{moved}.reshape({batch}, {out}, {image}.size(2), {image}.size(3))", shape)
+
+
 @anchor(10)
 def branches(p: Program, v: Value) -> Value | None:
     """Convolutions of one image that are added up, with a batch_norm of it and itself, as in RepVGG."""

@@ -2,9 +2,10 @@
 //
 //   ipex::unpacked_convolution(x, weight, bias, stride, padding, dilation, groups, of_batches) -> Tensor
 //     aten::conv2d, or with `of_batches` aten::_convolution, which takes no image without a batch
-//   ipex::image_weights_convolution(x, sizes, weight, bias, .., of_batches, permutes, images, channels) -> Tensor
-//     with a weight for each image: of x.reshape(sizes), the groups of one image; with `permutes` these become images,
-//     and the result is reshaped to [images, channels, ..]. Of one image it lies as x does, else contiguous
+//   ipex::image_weights_convolution(x, sizes, weight, bias, .., of_batches, views, permutes, images, channels) -> Tensor
+//     with a weight for each image: of x.reshape(sizes), or with `views` x.view(sizes), the groups of one image; with
+//     `permutes` these become images, and the result is reshaped to [images, channels, ..]. Of one image it lies as x does,
+//     else contiguous
 //
 // The kernel of depthwise convolutions asks little of a weight: it is put into order in each call. A contiguous image is made
 // channels-last for it, and the result contiguous again, as eager gives it. Windows of one pixel are a product of the weight
@@ -178,12 +179,12 @@ Tensor unpacked_convolution(const Tensor& x, const Tensor& weight, const Optiona
 
 Tensor image_weights_convolution(const Tensor& x, IntArrayRef sizes, const Tensor& weight, const OptionalTensor& bias,
                                  IntArrayRef stride, IntArrayRef padding, IntArrayRef dilation, int64_t groups,
-                                 bool of_batches, bool permutes, int64_t images, int64_t channels) {
+                                 bool of_batches, bool views, bool permutes, int64_t images, int64_t channels) {
   const auto convolved = [&](const Tensor& image) {
     return unpacked_convolution(image, weight, bias, stride, padding, dilation, groups, of_batches);
   };
   if (x.sizes() == sizes && images == 1 && channels == weight.size(0)) return convolved(x);
-  Tensor result = convolved(x.reshape(sizes));
+  Tensor result = convolved(views ? x.view(sizes) : x.reshape(sizes));
   if (permutes) result = result.permute({1, 0, 2, 3});
   return result.reshape({images, channels, result.size(2), result.size(3)});
 }
@@ -191,7 +192,8 @@ Tensor image_weights_convolution(const Tensor& x, IntArrayRef sizes, const Tenso
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   m.def(
       "image_weights_convolution(Tensor x, int[] sizes, Tensor weight, Tensor? bias, int[] stride, int[] padding, "
-      "int[] dilation, int groups, bool of_batches, bool permutes, int images, int channels) -> Tensor",
+      "int[] dilation, int groups, bool of_batches, bool views, bool permutes, int images, int channels) "
+      "-> Tensor",
       image_weights_convolution);
   m.def(
       "unpacked_convolution(Tensor x, Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] dilation, "

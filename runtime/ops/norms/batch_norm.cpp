@@ -83,36 +83,39 @@ at::Tensor differentiable(const at::Tensor& given, const BatchNorm& norm) {
   return norm.relu ? at::relu(y) : y;
 }
 
-// Work on rows, with a part of them for each thread.
-template <typename Work>
-void over_rows(int64_t rows, int64_t elements, Work&& work) {
-  constexpr int64_t elements_worth_waking = 16384;
-  at::parallel_for(0, rows, grain_of(rows, elements, elements_worth_waking), work);
-}
+// y = x * scale + shift, then relu or the steps: for channels side by side, and for the plane of a channel. Kernels that
+// apply a group_norm take steps; those of scales alone are faster.
+class Scaling {
+ public:
+  Scaling(const at::Tensor& scales_and_shifts, bool relu, const ElementwiseSteps& steps)
+      : channels_(scales_and_shifts.size(1)),
+        scale_(scales_and_shifts.const_data_ptr<float>()),
+        relu_(relu),
+        steps_(steps),
+        around_(steps.count > 0 ? static_cast<size_t>(channels_) : 0) {}
 
-// y = x * scale + shift, and the steps, on the kernels that apply a group_norm.
-void scale_in_steps(const at::Tensor& x, const float* scale, const float* shift, const ElementwiseSteps& steps,
-                    const at::Tensor& y) {
-  const int64_t channels = x.size(1), size = x.numel() / (x.size(0) * channels);
-  const GroupNormKernels& kernels = runtime::kernels().group_norm.floats;
-  const std::vector<float> around(static_cast<size_t>(channels), 0);
-  const auto* from = x.const_data_ptr<float>();
-  auto* to = y.mutable_data_ptr<float>();
-  if (has_planes(x)) {
-    over_rows(x.size(0) * channels, x.numel(), [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        const int64_t at = row * size, channel = row % channels;
-        kernels.normalize_run(from + at, size, size, 0, {around.data(), scale + channel, shift + channel}, steps,
-                              to + at);
-      }
-    });
-    return;
+  void pixels(const float* x, int64_t count, float* y) const {
+    if (around_.empty()) {
+      return kernels().channels.scale_pixels(x, channels_, scale_, scale_ + channels_, count, channels_, relu_, y,
+                                             channels_);
+    }
+    kernels().group_norm.floats.normalize_pixels(x, count, channels_, channels_,
+                                                 {around_.data(), scale_, scale_ + channels_}, steps_, y);
   }
-  over_rows(x.numel() / channels, x.numel(), [&](int64_t begin, int64_t end) {
-    const int64_t at = begin * channels;
-    kernels.normalize_pixels(from + at, end - begin, channels, channels, {around.data(), scale, shift}, steps, to + at);
-  });
-}
+
+  void plane(const float* x, int64_t channel, int64_t size, float* y) const {
+    const float *scale = scale_ + channel, *shift = scale + channels_;
+    if (around_.empty()) return kernels().channels.scale_plane(x, *scale, *shift, size, relu_, y);
+    kernels().group_norm.floats.normalize_run(x, size, size, 0, {around_.data(), scale, shift}, steps_, y);
+  }
+
+ private:
+  int64_t channels_;
+  const float* scale_;
+  bool relu_;
+  ElementwiseSteps steps_;
+  std::vector<float> around_;  // zeros; none without steps
+};
 
 }  // namespace
 
@@ -143,29 +146,22 @@ at::Tensor batch_norm(const at::Tensor& x, const BatchNorm& norm, const Activati
   if (wants_gradient(x)) return activations.with_all(differentiable(x, norm));
   const at::Tensor scales = norm.scales_and_shifts();
   if (!scales.defined()) return activations.with_all(in_aten("a parameter is very large", x, norm));
-  const int64_t channels = x.size(1), size = x.numel() / (x.size(0) * channels);
+  const int64_t channels = x.size(1);
+  const bool in_steps = !norm.relu && !activations.empty(), in_planes = has_planes(x);
+  KernelSteps::Room room;
+  const Scaling scaling(scales, norm.relu, in_steps ? activations.steps(channels, room) : ElementwiseSteps());
   const at::Tensor y = empty_result(x.sizes(), x.options().memory_format(*format_of(x)));
-  const float *scale = scales.const_data_ptr<float>(), *shift = scale + channels, *from = x.const_data_ptr<float>();
-  if (!norm.relu && !activations.empty()) {
-    KernelSteps::Room room;
-    scale_in_steps(x, scale, shift, activations.steps(channels, room), y);
-    return activations.with_rest(y);
-  }
+  const float* from = x.const_data_ptr<float>();
   float* to = y.mutable_data_ptr<float>();
-  const bool is_contiguous = has_planes(x);
-  const ChannelKernels& kernels = runtime::kernels().channels;
-  over_rows(x.numel() / (is_contiguous ? size : channels), x.numel(), [&](int64_t begin, int64_t end) {
-    if (!is_contiguous) {
-      const int64_t at = begin * channels;
-      return kernels.scale_pixels(from + at, channels, scale, shift, end - begin, channels, norm.relu, to + at,
-                                  channels);
-    }
+  const int64_t width = in_planes ? x.numel() / (x.size(0) * channels) : channels, rows = x.numel() / width;
+  constexpr int64_t elements_worth_waking = 16384;
+  at::parallel_for(0, rows, grain_of(rows, x.numel(), elements_worth_waking), [&](int64_t begin, int64_t end) {
+    if (!in_planes) return scaling.pixels(from + begin * width, end - begin, to + begin * width);
     for (int64_t row = begin; row < end; ++row) {
-      const int64_t at = row * size, channel = row % channels;
-      kernels.scale_plane(from + at, scale[channel], shift[channel], size, norm.relu, to + at);
+      scaling.plane(from + row * width, row % channels, width, to + row * width);
     }
   });
-  return activations.with_all(y);
+  return in_steps ? activations.with_rest(y) : activations.with_all(y);
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {

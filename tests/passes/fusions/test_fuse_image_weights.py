@@ -121,6 +121,32 @@ def test_matches_eager(tmp_path, window, depthwise, permutes, batch):
     assert_round_trip(optimized, tmp_path, x)
 
 
+class Viewed(nn.Module):
+    """Views its images as one, at once or behind a convolution."""
+
+    def __init__(self, first: bool) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(4, 4, 1) if first else nn.Identity()
+
+    def forward(self, x: Tensor, weights: Tensor) -> Tensor:
+        x = self.first(x)
+        y = F.conv2d(x.view(1, x.size(0) * 4, x.size(2), x.size(3)), weights, groups=x.size(0))
+        return y.view(x.size(0), 4, y.size(2), y.size(3)).mean((2, 3))
+
+
+def test_a_view_that_eager_refuses_raises():
+    x, weights = torch.randn(2, 4, 5, 6), torch.randn(8, 4, 1, 1)
+    optimized = check_against_eager(Viewed(first=False), x, weights)
+    assert kinds(optimized)[OP] == 1
+    with pytest.raises(RuntimeError, match="view size is not compatible"):
+        optimized(x.to(memory_format=torch.channels_last), weights)
+
+
+def test_a_view_of_what_we_made_channels_last_passes():
+    optimized = check_against_eager(Viewed(first=True), torch.randn(2, 4, 5, 6), torch.randn(8, 4, 1, 1))
+    assert kinds(optimized)[OP] == 1
+
+
 def test_one_image_keeps_its_layout():
     optimized = check_against_eager(Mixture(1, False, True), torch.randn(1, 3, 9, 10))
     found = kinds(optimized)

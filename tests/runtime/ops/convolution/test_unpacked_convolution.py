@@ -57,8 +57,8 @@ def test_channels_last_images():
 
 def of_images(x: Tensor, w: Tensor, permutes: bool, images: int, channels: int, groups: int) -> Tensor:
     sizes = [1, x.size(0) * x.size(1), *x.shape[2:]]
-    pair = [[1, 1], [0, 0], [1, 1]]
-    return torch.ops.ipex.image_weights_convolution(x, sizes, w, None, *pair, groups, True, permutes, images, channels)
+    how = ([1, 1], [0, 0], [1, 1], groups, True, False, permutes, images, channels)
+    return torch.ops.ipex.image_weights_convolution(x, sizes, w, None, *how)
 
 
 @pytest.mark.parametrize("permutes", [False, True])
