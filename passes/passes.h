@@ -58,6 +58,7 @@ Pass fuse_elementwise();
 Pass fuse_gate();
 Pass fuse_grid_mask();
 Pass fuse_image_weights();
+Pass fuse_norm_sum();
 Pass fuse_cached_attention();
 Pass rewrite_cat();
 Pass rewrite_addmm();

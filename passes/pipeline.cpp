@@ -110,6 +110,8 @@ const std::vector<Phase>& phases() {
       {{pin_attention(), fuse_cached_attention()}},
       // carry_bytes knows our own max_pool2d, which takes 8-bit numbers.
       {{pad_bytes(), carry_bytes(), read_bytes()}},
+      // What is left of norms and sums when 8-bit numbers have been carried through norms.
+      {{fuse_norm_sum()}},
       {{lay_out_elementwise()}},
       // After all that edits the nodes of a layer, its dtype and its math mode included.
       // prepack_grouped_linear as late: its layers have no run op of their own, which passes before would look for.

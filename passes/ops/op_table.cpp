@@ -371,6 +371,7 @@ std::vector<Op> rows() {
       "ipex::round_rows",
       fresh);
   table.ops("ipex::layer_norm ipex::layer_norm_to_rows ipex::layer_norm_of_rows", fresh, hides_strides | rounds);
+  table.ops("ipex::layer_norm_sum ipex::layer_norm_of_rows_sum ipex::rms_norm_sum", fresh);
   table.ops("ipex::vector_norm ipex::sum ipex::var ipex::std ipex::amax ipex::max_values", fresh,
             hides_strides | reads_any_layout);
   table.ops("ipex::mix_channels", fresh, float32_only);

@@ -15,6 +15,8 @@ struct SumKernels {
 };
 
 struct NormKernels {
+  // sum = a + b, which may be where one of them is.
+  void (*add_row)(const float* a, const float* b, int64_t width, float* sum);
   // y = layer_norm(a + b). `sum` gets a + b, and may be `y`.
   float (*add_layer_norm_row)(const float* a, const float* b, const float* weight, const float* bias, float eps,
                               int64_t width, float* sum, float* y);

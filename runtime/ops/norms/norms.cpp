@@ -11,9 +11,13 @@
 //     the same, of x or of b moved so: each row is read where it lies.
 //   ipex::add_layer_norm.bytes, ipex::layer_norm.bytes(.., scale, zero_point), and so the others
 //     the same, with ipex::quantize(y, scale, zero_point) in the place of y: a row is rounded while it is near.
+//   ipex::layer_norm_sum, ipex::layer_norm_of_rows_sum(residual, x, ..) -> y
+//     the same of x, added to a residual: float32 of its shape, or step by step.
 //   ipex::rms_norm(x, weight, eps, dtype, normalized_shape) -> y
 //     y = weight * (x * rsqrt(mean(x ** 2) + eps)).to(dtype), or aten::rms_norm(x, ..) where there is a normalized_shape. Weight
 //     and eps may be missing; then eps is that of float32.
+//   ipex::rms_norm_sum(residual, x, .., like) -> y
+//     the same, in the dtype of `like` where there is one, added to a residual.
 //
 // The kernels take contiguous float32 (layer_norm and rms_norm read pieces of rows and rows in another order too, and copy the
 // rest), and rows of 16 bits as floats: these are rounded once, where aten rounds the sum of a and b, and all that rms_norm is
@@ -211,15 +215,40 @@ std::tuple<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& a, const at:
   return {rounded(y, affine), keep_sum ? sum : at::Tensor()};
 }
 
+// What the rows of a norm's result are added to, of their shape; or nothing.
+class Residual {
+ public:
+  explicit Residual(const OptionalTensor& tensor) : tensor_(tensor) {}
+
+  const char* reason_for_aten(const at::Tensor& x, at::IntArrayRef result_sizes) const {
+    if (!tensor_) return nullptr;
+    if (const char* reason = runtime::reason_for_aten(*tensor_)) return reason;
+    if (tensor_->scalar_type() != at::kFloat || x.scalar_type() != at::kFloat) return "its sum is not of float32";
+    return tensor_->sizes() == result_sizes ? nullptr : "its sum is broadcast";
+  }
+
+  // To the norm's row `i`, where it lies.
+  void add_to(float* floats, int64_t i, int64_t width) const {
+    if (tensor_) kernels().norms.add_row(tensor_->const_data_ptr<float>() + i * width, floats, width, floats);
+  }
+
+  at::Tensor plus(const at::Tensor& y) const { return tensor_ ? at::add(*tensor_, y) : y; }
+
+ private:
+  const OptionalTensor& tensor_;
+};
+
 at::Tensor layer_norm(const at::Tensor& x, at::IntArrayRef normalized_shape, const OptionalTensor& weight,
                       const OptionalTensor& bias, double eps, const std::optional<Affine>& affine,
-                      const MovedRows& to_y = {}) {
+                      const MovedRows& to_y = {}, const OptionalTensor& added = std::nullopt) {
+  const Residual residual(added);
   const char* reason =
       at::autocast::is_autocast_enabled(at::kCPU) ? "autocast is on" : reason_for_aten_of_any_layout(x);
   if (!reason) {
     reason = reason_for_aten(x, {weight.value_or(at::Tensor()), bias.value_or(at::Tensor())}, normalized_shape);
   }
   if (!reason && !ends_in(x, normalized_shape)) reason = "the shapes do not fit";
+  if (!reason) reason = residual.reason_for_aten(x, to_y.map() ? at::IntArrayRef(to_y.map()->sizes) : x.sizes());
   if (!reason) {
     const int64_t width = c10::multiply_integers(normalized_shape);
     const ResultRows y(x, width, affine, to_y);
@@ -233,14 +262,17 @@ at::Tensor layer_norm(const at::Tensor& x, at::IntArrayRef normalized_shape, con
       const int64_t target = to_y.target(row);
       if (target < 0) return 0.0F;  // it is cut off
       return y.write(target, room, [&](float* to) {
-        return layer_norm_row(from_x.row(row, room), from_scale, from_shift, static_cast<float>(eps), width, to);
+        const float moment =
+            layer_norm_row(from_x.row(row, room), from_scale, from_shift, static_cast<float>(eps), width, to);
+        residual.add_to(to, target, width);
+        return moment;
       });
     });
     if (finite) return y.tensor();
     reason = "a row is not finite";
   }
   RECORD_FUNCTION(c10::str("ipex::layer_norm in aten: ", reason), {});
-  return rounded(to_y.step_by_step(at::layer_norm(x, normalized_shape, weight, bias, eps)), affine);
+  return rounded(residual.plus(to_y.step_by_step(at::layer_norm(x, normalized_shape, weight, bias, eps))), affine);
 }
 
 // What eager makes of `x`: a product with a scale for each row, which is contiguous.
@@ -264,7 +296,9 @@ at::DimVector in_order(const Layout& layout) {
 }
 
 at::Tensor rms_norm(const at::Tensor& x, const OptionalTensor& weight, std::optional<double> eps,
-                    std::optional<at::ScalarType> dtype, at::OptionalIntArrayRef normalized_shape) {
+                    std::optional<at::ScalarType> dtype, at::OptionalIntArrayRef normalized_shape,
+                    const OptionalTensor& added = std::nullopt, const OptionalTensor& like = std::nullopt) {
+  const Residual residual(added);
   const char* reason =
       at::autocast::is_autocast_enabled(at::kCPU) ? "autocast is on" : reason_for_aten_of_any_layout(x);
   if (!reason && weight) reason = reason_for_aten(*weight);
@@ -284,6 +318,8 @@ at::Tensor rms_norm(const at::Tensor& x, const OptionalTensor& weight, std::opti
     reason = "the shapes do not fit";
   }
   if (!reason && x.dim() > Layout::most_dimensions) reason = "its input has many dimensions";
+  if (!reason) reason = residual.reason_for_aten(x, x.sizes());
+  if (!reason && like && like->scalar_type() != result) reason = "it is cast before it is added";
   // aten::rms_norm multiplies what is contiguous, in the memory format of its input.
   if (!reason && normalized_shape && !x.is_contiguous() && x.suggest_memory_format() != at::MemoryFormat::Contiguous) {
     reason = "its rows are not what lies innermost";
@@ -295,6 +331,7 @@ at::Tensor rms_norm(const at::Tensor& x, const OptionalTensor& weight, std::opti
       reason = "its rows are not what lies innermost";
     }
   }
+  if (!reason && moved && added) reason = "its sum is not contiguous";
   if (!reason) {
     const int64_t width = shape[0];
     const at::Tensor rows = moved ? x.permute(in_order(*moved)) : x;
@@ -307,18 +344,22 @@ at::Tensor rms_norm(const at::Tensor& x, const OptionalTensor& weight, std::opti
     const auto own_eps = static_cast<float>(eps.value_or(std::numeric_limits<float>::epsilon()));
     const auto rms_norm_row = kernels().norms.rms_norm_row;
     const bool finite = for_each_row(x.numel() / width, width, !y.are_floats(), [&](int64_t row, float* room) {
-      return y.write(row, room,
-                     [&](float* to) { return rms_norm_row(from_x.row(row, room), from_scale, own_eps, width, to); });
+      return y.write(row, room, [&](float* to) {
+        const float moment = rms_norm_row(from_x.row(row, room), from_scale, own_eps, width, to);
+        residual.add_to(to, row, width);
+        return moment;
+      });
     });
     if (moved) y.tensor().unsafeGetTensorImpl()->set_sizes_and_strides(x.sizes(), moved->all_strides());
     if (finite) return y.tensor();
     reason = "a row is not finite";
   }
   RECORD_FUNCTION(c10::str("ipex::rms_norm in aten: ", reason), {});
-  if (normalized_shape) return at::rms_norm(x, *normalized_shape, weight, eps);
+  const auto in_dtype_of_like = [&](const at::Tensor& y) { return like ? y.type_as(*like) : y; };
+  if (normalized_shape) return residual.plus(in_dtype_of_like(at::rms_norm(x, *normalized_shape, weight, eps)));
   const at::Tensor normalized = x * at::rsqrt(x.pow(2).mean(-1, /*keepdim=*/true) + eps.value());
   const at::Tensor cast = dtype ? normalized.to(*dtype) : normalized;
-  return weight ? *weight * cast : cast;
+  return residual.plus(in_dtype_of_like(weight ? *weight * cast : cast));
 }
 
 using Rounding = std::optional<Affine>;
@@ -344,14 +385,42 @@ at::Tensor layer_norm_to_rows(const Rounding& rounding, const at::Tensor& x, at:
 }
 
 // Where no rows are new, the norm comes first.
+at::Tensor layer_norm_of_moved(const at::Tensor& x, at::IntArrayRef shape, const OptionalTensor& weight,
+                               const OptionalTensor& bias, double eps, const Moves& moves, at::IntArrayRef numbers,
+                               const Rounding& rounding, const OptionalTensor& residual) {
+  const MovedRows moved(*moves, numbers, x.sizes());
+  if (are_rows(moved, shape) && moved.map()->zeros.empty()) {
+    return layer_norm(x, shape, weight, bias, eps, rounding, moved, residual);
+  }
+  return layer_norm(moved.step_by_step(x), shape, weight, bias, eps, rounding, {}, residual);
+}
+
 at::Tensor layer_norm_of_rows(const Rounding& rounding, const at::Tensor& x, at::IntArrayRef shape,
                               const OptionalTensor& weight, const OptionalTensor& bias, double eps, const Moves& moves,
                               at::IntArrayRef numbers) {
-  const MovedRows moved(*moves, numbers, x.sizes());
-  if (are_rows(moved, shape) && moved.map()->zeros.empty()) {
-    return layer_norm(x, shape, weight, bias, eps, rounding, moved);
-  }
-  return layer_norm(moved.step_by_step(x), shape, weight, bias, eps, rounding);
+  return layer_norm_of_moved(x, shape, weight, bias, eps, moves, numbers, rounding, std::nullopt);
+}
+
+at::Tensor layer_norm_sum(const at::Tensor& residual, const at::Tensor& x, at::IntArrayRef shape,
+                          const OptionalTensor& weight, const OptionalTensor& bias, double eps) {
+  return layer_norm(x, shape, weight, bias, eps, std::nullopt, {}, residual);
+}
+
+at::Tensor layer_norm_of_rows_sum(const at::Tensor& residual, const at::Tensor& x, at::IntArrayRef shape,
+                                  const OptionalTensor& weight, const OptionalTensor& bias, double eps,
+                                  const Moves& moves, at::IntArrayRef numbers) {
+  return layer_norm_of_moved(x, shape, weight, bias, eps, moves, numbers, std::nullopt, residual);
+}
+
+at::Tensor rms_norm_op(const at::Tensor& x, const OptionalTensor& weight, std::optional<double> eps,
+                       std::optional<at::ScalarType> dtype, at::OptionalIntArrayRef normalized_shape) {
+  return rms_norm(x, weight, eps, dtype, normalized_shape);
+}
+
+at::Tensor rms_norm_sum(const at::Tensor& residual, const at::Tensor& x, const OptionalTensor& weight,
+                        std::optional<double> eps, std::optional<at::ScalarType> dtype,
+                        at::OptionalIntArrayRef normalized_shape, const OptionalTensor& like) {
+  return rms_norm(x, weight, eps, dtype, normalized_shape, residual, like);
 }
 
 TwoTensors add_layer_norm_op(const Rounding& rounding, const at::Tensor& a, const at::Tensor& b, at::IntArrayRef shape,
@@ -406,8 +475,15 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define(m, "ipex::add_layer_norm", sum, add_layer_norm_op, "=False");
   define(m, "ipex::add_layer_norm_to_rows", sum + moved, add_layer_norm_to_rows);
   define(m, "ipex::add_layer_norm_of_rows", sum + moved, add_layer_norm_of_rows);
-  m.def("rms_norm(Tensor x, Tensor? weight, float? eps, ScalarType? dtype, int[]? normalized_shape) -> Tensor",
-        rms_norm);
+  const std::string rms = "Tensor x, Tensor? weight, float? eps, ScalarType? dtype, int[]? normalized_shape";
+  const auto define_alone = [&](const std::string& schema, auto compute) {
+    m.def(torch::schema(schema.c_str()), compute);
+  };
+  define_alone("ipex::layer_norm_sum(Tensor residual, Tensor x, " + norm + ") -> Tensor", layer_norm_sum);
+  define_alone("ipex::layer_norm_of_rows_sum(Tensor residual, Tensor x, " + norm + moved + ") -> Tensor",
+               layer_norm_of_rows_sum);
+  define_alone("ipex::rms_norm(" + rms + ") -> Tensor", rms_norm_op);
+  define_alone("ipex::rms_norm_sum(Tensor residual, " + rms + ", Tensor? like) -> Tensor", rms_norm_sum);
 }
 
 }  // namespace

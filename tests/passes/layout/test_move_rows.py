@@ -205,7 +205,7 @@ class NormLast(nn.Module):
     ("model", "ops"),
     [
         (NormFirst, {"layer_norm_to_rows": 1, "add_layer_norm_of_rows": 2, "add_layer_norm_to_rows": 1}),
-        (NormLast, {"layer_norm_of_rows": 2, "move_rows": 1}),
+        (NormLast, {"layer_norm_of_rows_sum": 2, "move_rows": 1}),
     ],
 )
 @pytest.mark.parametrize("script", [False, True])

@@ -1,0 +1,101 @@
+"""A norm whose result is added to a stream."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import ipex
+from support import assert_rewrites, assert_round_trip, assert_unchanged, check_against_eager, graph_ir, kinds
+
+NAME = "fuse_norm_sum"
+CONSTANTS = (
+    "%none : NoneType = prim::Constant()",
+    "%one : int = prim::Constant[value=1]()",
+    "%two : int = prim::Constant[value=2]()",
+    "%eps : float = prim::Constant[value=1e-05]()",
+    "%shape : int[] = prim::Constant[value=[8]]()",
+)
+LAYER_NORM = "%n : Tensor = ipex::layer_norm(%x, %shape, %w, %b, %eps)"
+RMS_NORM = "%n : Tensor = ipex::rms_norm(%x, %w, %eps, %none, %none)"
+CAST = "%c : Tensor = aten::type_as(%n, %x)"
+ADD = "%y : Tensor = aten::add(%r, %n, %one)"
+
+
+def ir(*lines: str, returns: str = "%y") -> str:
+    return graph_ir("%x : Tensor, %r : Tensor, %w : Tensor, %b : Tensor", *CONSTANTS, *lines, returns=returns)
+
+
+@pytest.mark.parametrize(("norm", "made"), [(LAYER_NORM, "layer_norm"), (RMS_NORM, "rms_norm")])
+@pytest.mark.parametrize("add", [ADD, ADD.replace("%r, %n", "%n, %r")])
+def test_fires(norm, made, add):
+    result = assert_rewrites(NAME, ir(norm, add))
+    assert result.count(f"ipex::{made}_sum") == 1
+    assert result.count("aten::add") == result.count(f"ipex::{made}") == 0
+
+
+def test_fires_through_a_cast_of_an_rms_norm():
+    result = assert_rewrites(NAME, ir(RMS_NORM, CAST, ADD.replace("%n", "%c")))
+    assert result.count("ipex::rms_norm_sum") == 1
+    assert result.count("aten::type_as") == 0
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ((LAYER_NORM, ADD.replace("%one", "%two")), "alpha is not 1"),
+        ((LAYER_NORM, ADD.replace("%r", "%two").replace("%two, %n", "%n, %two")), None),  # add.Scalar
+        ((LAYER_NORM, "%t : Tensor = aten::relu_(%r)", ADD), "something is overwritten"),
+        ((LAYER_NORM, CAST, ADD.replace("%n", "%c")), None),
+    ],
+)
+def test_declines(lines, reason):
+    assert_unchanged(NAME, ir(*lines), reason=reason)
+
+
+def test_leaves_a_norm_that_others_read():
+    assert_unchanged(NAME, ir(LAYER_NORM, ADD, returns="%y, %n"), reason=None)
+
+
+class PostNorm(nn.Module):
+    """As Swin v2 and Gemma: what a block gives is normalised, and then added."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.first, self.last = kind, nn.Linear(24, 24), nn.Linear(24, 24)
+        self.weight, self.bias = nn.Parameter(torch.randn(24)), nn.Parameter(torch.randn(24))
+
+    def norm(self, x: Tensor) -> Tensor:
+        if self.kind == "layer":
+            return F.layer_norm(x, (24,), self.weight, self.bias)
+        y = x.float() * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + 1e-6)
+        return (y * (1.0 + self.weight.float())).type_as(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.norm(self.first(x))
+        return x + self.norm(self.last(x))
+
+
+@pytest.mark.parametrize("kind", ["layer", "rms"])
+@pytest.mark.parametrize("script", [False, True])
+def test_matches_eager(tmp_path, kind, script):
+    x = torch.randn(2, 5, 24)
+    also = (torch.randn(3, 1, 24), torch.randn(2, 24, 5).transpose(1, 2), x * torch.nan, torch.randn(0, 5, 24))
+    optimized = check_against_eager(PostNorm(kind), x, script=script, also=also)
+    assert kinds(optimized)[f"ipex::{kind}_norm_sum"] == 2
+    assert_round_trip(optimized, tmp_path, x)
+
+
+def test_gradients():
+    model = PostNorm("rms").eval().requires_grad_(False)
+    with torch.no_grad():
+        optimized = torch.jit.trace(model, torch.randn(2, 5, 24))
+    optimized = ipex.jit_optimize(optimized)
+    found = []
+    for forward in (model, optimized):
+        x = torch.linspace(-2, 2, 240).view(2, 5, 24).requires_grad_()
+        forward(x).sum().backward()
+        found.append(x.grad)
+    torch.testing.assert_close(*found)
