@@ -10,7 +10,8 @@
 // its in-place form, where what that overwrites is fresh and nobody else reads it.
 //
 // What every spelling checks by itself, after the text has matched: its nodes are in one block, nobody else reads a
-// value that will be gone, none of its inputs is such a value, and nothing that may write stands between its nodes, for all of them move to the last one.
+// value that will be gone, none of its inputs is such a value, and nothing that may write stands between its nodes, for
+// all of them move to the last one.
 #pragma once
 
 #include <functional>

@@ -98,7 +98,8 @@ def weights_of_images(p: Program, v: Value) -> Value | None:
     weights = f"({router} @ {experts}).view({batch} * {out}, {depth}, {window}, {window})"
     sizes = f"1, {batch} * {v.name}.size(1), {v.name}.size(2), {v.name}.size(3)"
     how = f"None, {stride}, {window // 2}, 1, {batch} * {channels if is_depthwise else 1}"
-    p.line(f"{image} = F.conv2d({v.name}.{p.choose.pick(('reshape', 'view'))}({sizes}), {weights}, {how})")
+    # Not a view: of images that lie channels-last eager refuses it, and behind a convolution we don't (loosen_views).
+    p.line(f"{image} = F.conv2d({v.name}.reshape({sizes}), {weights}, {how})")
     moved = f"{image}.permute(1, 0, 2, 3)" if p.choose.chance(50) else image
     shape = (v.shape[0], out, *((s - 1) // stride + 1 for s in space))
     return p.let(f"{moved}.reshape({batch}, {out}, {image}.size(2), {image}.size(3))", shape)

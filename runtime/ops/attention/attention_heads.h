@@ -44,7 +44,8 @@ AttentionAffines attention_affines(const char* where, const std::vector<double>&
 void check_bytes(const char* where, at::TensorList inputs);
 
 // softmax(query @ key^T * scale + masks) @ value. Float32, bfloat16, float16, or uint8 with affines; four dimensions
-// [batch, heads, length, width], the last one dense, or all of them `lie_turned`. A head of key and value may serve some heads of the query.
+// [batch, heads, length, width], the last one dense, or all of them `lie_turned`. A head of key and value may serve some
+// heads of the query.
 struct AttentionHeads {
   at::Tensor query, key, value;
   std::vector<HeadMask> masks;  // at most `most_masks`, of which a grid is one
