@@ -23,7 +23,7 @@ struct Norm {
 };
 
 bool is_norm(const Node* node) {
-  static const OpName names[] = {OpName("ipex::layer_norm"), OpName("ipex::layer_norm_of_rows"),
+  static const OpName names[] = {OpName("ipex::layer_norm."), OpName("ipex::layer_norm_of_rows."),
                                  OpName("ipex::rms_norm")};
   return is_of_any(names, node);
 }
