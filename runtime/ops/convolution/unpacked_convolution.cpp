@@ -63,8 +63,9 @@ struct Geometry {
     const auto are = [](IntArrayRef numbers, int64_t number) {
       return std::all_of(numbers.begin(), numbers.end(), [&](int64_t n) { return n == number; });
     };
-    return weight.size(1) > 1 && weight.size(2) == 1 && weight.size(3) == 1 && are(stride, 1) && are(padding, 0) &&
-           dilation[0] > 0 && dilation[1] > 0;
+    const bool lies_as_read = groups == 1 || x.suggest_memory_format() == at::MemoryFormat::Contiguous;
+    return lies_as_read && weight.size(1) > 1 && weight.size(2) == 1 && weight.size(3) == 1 && are(stride, 1) &&
+           are(padding, 0) && dilation[0] > 0 && dilation[1] > 0;
   }
 
   // Both where the image is contiguous and where it is channels-last and has one group.

@@ -55,6 +55,12 @@ def test_channels_last_images():
         assert why_aten(lambda: (ours(x, taps), ours(x, w, padding=0, groups=1))) is None  # noqa: B023
 
 
+def test_groups_of_channels_last_images_are_left_to_aten():
+    x, w = torch.randn(2, 6, 5, 4).to(memory_format=torch.channels_last), torch.randn(8, 3, 1, 1)
+    assert_same(ours(x, w, padding=0, groups=2), F.conv2d(x, w, groups=2), 1e-6)
+    assert why_aten(lambda: ours(x, w, padding=0, groups=2)) == "it is not depthwise"
+
+
 def of_images(x: Tensor, w: Tensor, permutes: bool, images: int, channels: int, groups: int) -> Tensor:
     sizes = [1, x.size(0) * x.size(1), *x.shape[2:]]
     how = ([1, 1], [0, 0], [1, 1], groups, True, False, permutes, images, channels)
