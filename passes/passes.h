@@ -55,6 +55,7 @@ Pass fuse_channel_shuffle();
 Pass fuse_batch_norm();
 Pass fuse_cat_batch_norm();
 Pass fuse_elementwise();
+Pass fuse_elementwise_sum();
 Pass fuse_gate();
 Pass fuse_grid_mask();
 Pass fuse_image_weights();

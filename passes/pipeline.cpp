@@ -98,7 +98,7 @@ const std::vector<Phase>& phases() {
       // What no packed op took. After the layouts are settled, for which it would be an op of many tensors; before
       // restore_in_place, as it takes what is out of place.
       // fuse_grid_mask before fuse_elementwise too, which would take the sum, and before join_rearrangements.
-      {{fuse_gate(), fuse_grid_mask(), fuse_elementwise()}},
+      {{fuse_gate(), fuse_grid_mask(), fuse_elementwise(), fuse_elementwise_sum()}},
       // After all fusions, which know reshapes and permutations by their names; before restore_in_place, as a write sees
       // strides.
       // move_rows before join_rearrangements, which has no rolls and borders and takes what is left.

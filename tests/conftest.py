@@ -10,6 +10,20 @@ import zlib
 
 import pytest
 import torch
+import torch.jit._builtins as builtins_of_torchscript
+
+_kept_ops: list[object] = []
+
+
+def _register_and_keep(op: object, name: str, register=builtins_of_torchscript._register_builtin) -> None:
+    """Keeps an op that torch drops while torch.ao.quantization is imported. torch.jit.script looks ops up by id():
+    a tuple of a module that Python lays where the op was is then compiled as that op, once in some hundred runs.
+    """
+    _kept_ops.append(op)
+    register(op, name)
+
+
+builtins_of_torchscript._register_builtin = _register_and_keep
 
 
 @pytest.fixture(autouse=True)

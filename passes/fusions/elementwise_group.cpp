@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "fusions/elementwise_sums.h"
 #include "graph_walk.h"
 #include "single_pixel.h"
 #include "unseen_write.h"
@@ -131,7 +132,7 @@ Node* ElementwiseGroup::reader_to_share() const {
 bool ElementwiseGroup::is_worth_it() const {
   const NodeAsPostOp& op = steps_.of(root_)->op;
   return nodes_.size() > 1 || is_read_as_bytes(root_) || is_choice(op) || is_outer_and_reshaped(op, root_) ||
-         (is_faster(op) && !separated_op(root_));
+         is_only_summed(root_->output()) || (is_faster(op) && !separated_op(root_));
 }
 
 void ElementwiseGroup::rewrite(Context& context) {
@@ -215,7 +216,7 @@ bool ElementwiseGroup::can_join(const Node* node) const {
 bool ElementwiseGroup::can_share(const Node* node) const {
   const ElementwiseStep* step = steps_.of(node);
   return step && !members_.count(node) && node->owningBlock() == root_->owningBlock() &&
-         step->stretch == steps_.of(root_)->stretch;
+         step->stretch == steps_.of(root_)->stretch && !is_only_summed(node->output());
 }
 
 bool ElementwiseGroup::is_read_outside(const Node* node) const {

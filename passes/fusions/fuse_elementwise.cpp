@@ -29,6 +29,7 @@
 
 #include "aliasing.h"
 #include "fusions/elementwise_group.h"
+#include "fusions/elementwise_sums.h"
 #include "graph_walk.h"
 #include "passes.h"
 
@@ -51,7 +52,7 @@ bool run_in(Context& context, ElementwiseSteps& steps, bool shares, Block* block
       continue;
     }
     ElementwiseGroup group(steps, node);
-    if (shares) group.share();
+    if (shares && !is_only_summed(node->output())) group.share();
     if (!group.is_worth_it()) {
       context.declined(node, "no elementwise op stands before it that it could share a pass over memory with");
       continue;

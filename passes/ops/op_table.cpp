@@ -342,6 +342,7 @@ std::vector<Op> rows() {
       .left(not_taken);
   table.ops("ipex::elementwise", fresh, rounds);
   table.ops("ipex::elementwise.several", fresh);
+  table.ops("ipex::elementwise_sum ipex::elementwise_mean", fresh, hides_strides);
   table.ops("ipex::contiguous_elementwise", fresh, hides_strides);
   table.ops(
       "ipex::add_layer_norm.bytes ipex::add_layer_norm_to_rows.bytes ipex::add_layer_norm_of_rows.bytes "

@@ -120,11 +120,33 @@ struct Program {
   float inverse_scale = 0, zero_point = 0;
 };
 
+// What the last step gives, numbered [outer, summed, inner], is summed instead of stored. Blocks are whole rows of `inner`, or
+// parts of one; where inner is 1, whole rows of `summed` or parts of one.
+struct ProgramSums {
+  int64_t summed, inner;
+  float divisor;  // 1, or of means
+  void* sums;     // [outer, inner], in the format of the program
+
+  // Pieces of work, of some sums each.
+  int64_t pieces(const Program& program) const {
+    const int64_t outer = program.elements / (summed * inner), block = program.block;
+    if (inner > 1) return outer * (block < inner ? (inner + block - 1) / block : 1);
+    return block < summed ? outer : (outer * summed + block - 1) / block;
+  }
+};
+
 struct ProgramKernels {
   // Computes some blocks. Numbers of 16 bits are rounded after each step, as ops that follow one another round them.
   void (*floats)(const Program& program, int64_t first_block, int64_t end_block);
   void (*bfloat16)(const Program& program, int64_t first_block, int64_t end_block);
   void (*float16)(const Program& program, int64_t first_block, int64_t end_block);
+};
+
+struct ProgramSumKernels {
+  // Computes some pieces. Numbers of 16 bits are summed as floats.
+  void (*floats)(const Program& program, const ProgramSums& sums, int64_t first_piece, int64_t end_piece);
+  void (*bfloat16)(const Program& program, const ProgramSums& sums, int64_t first_piece, int64_t end_piece);
+  void (*float16)(const Program& program, const ProgramSums& sums, int64_t first_piece, int64_t end_piece);
 };
 
 }  // namespace ipex::runtime

@@ -63,6 +63,7 @@ struct Kernels {
   RotaryKernels rotary;
   UpdateKernels updates;
   ProgramKernels programs;
+  ProgramSumKernels program_sums;
   QuantizeKernels quantize;
   HalvesFormats halves;
   CodesProductKernels codes_product;

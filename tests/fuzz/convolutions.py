@@ -90,14 +90,14 @@ def weights_of_images(p: Program, v: Value) -> Value | None:
         return None
     channels, *space = v.shape[1:]
     window, stride = p.choose.pick((1, 3)), p.choose.weighted([(4, 1), (1, 2)])
-    is_depthwise = p.choose.chance(40)
-    out, depth = (channels, 1) if is_depthwise else (p.choose.pick(CHANNELS), channels)
+    groups = p.choose.pick((1, channels, groups_of(p, channels)))
+    out, depth = groups * p.choose.pick((1, 2, 4)), channels // groups
     batch, image = f"{v.name}.size(0)", p.fresh("v")
     router = f"torch.sigmoid(F.linear({v.name}.mean((2, 3)), {p.parameter((2, channels), channels)}))"
     experts = p.parameter((2, out * depth * window**2), depth * window**2)
     weights = f"({router} @ {experts}).view({batch} * {out}, {depth}, {window}, {window})"
     sizes = f"1, {batch} * {v.name}.size(1), {v.name}.size(2), {v.name}.size(3)"
-    how = f"None, {stride}, {window // 2}, 1, {batch} * {channels if is_depthwise else 1}"
+    how = f"None, {stride}, {window // 2}, 1, {batch} * {groups}"
     # Not a view: of images that lie channels-last eager refuses it, and behind a convolution we don't (loosen_views).
     p.line(f"{image} = F.conv2d({v.name}.reshape({sizes}), {weights}, {how})")
     moved = f"{image}.permute(1, 0, 2, 3)" if p.choose.chance(50) else image

@@ -204,3 +204,25 @@ def second_reader(p: Program, v: Value) -> Value | None:
     p.line(f"{name} = {view.format(v=v.name)}")
     p.line(writing.format(n=name))
     return v
+
+
+@follower(6)
+def sum_of_terms(p: Program, v: Value) -> Value | None:
+    """What is computed element by element and summed at once: weighted means, products of all pairs of rows."""
+    if not v.shape or v.dtype != "float32":
+        return None
+    terms, shape, rank = f"{v.name} * {v.name}", v.shape, len(v.shape)
+    if rank > 1 and p.choose.chance(30):
+        terms, shape = f"{v.name}.unsqueeze(-2) * {v.name}.unsqueeze(-3)", (*v.shape[:-1], *v.shape[-2:])
+    elif p.choose.chance(60):
+        weights = p.choose.pick([s for s in operand_shapes(v) if broadcast(s, v.shape) == v.shape])
+        factor = p.choose.pick((p.parameter(weights), f"torch.sigmoid({p.parameter(weights)})"))
+        terms = p.choose.pick((f"{v.name} * {factor}", f"({v.name} - {factor}).abs()"))
+    rank = len(shape)
+    several = [tuple(range(1, rank)) or (0,), tuple(range(0, rank, 2))]
+    dims = p.choose.pick([(-1,), (0,), (rank // 2,), *several])
+    keepdim = p.choose.chance(50)
+    summed = {d % rank for d in dims}
+    kept = tuple(1 if d in summed else s for d, s in enumerate(shape) if keepdim or d not in summed)
+    how = p.choose.weighted([(8, ""), (1, ", dtype=torch.float32")])
+    return p.let(f"({terms}).{p.choose.pick(('sum', 'mean'))}({dims}, {keepdim}{how})", kept)

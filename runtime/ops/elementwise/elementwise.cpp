@@ -14,119 +14,18 @@
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
-#include <c10/util/overflows.h>
 #include <torch/library.h>
 
 #include <algorithm>
 
+#include "ops/elementwise/kernel_call.h"
 #include "ops/elementwise/plan.h"
 #include "packed/call_conditions.h"
-#include "packed/post_op.h"
 
 namespace ipex::runtime {
 namespace {
 
 using at::Tensor;
-
-// That of the inputs that are no bools. Undefined where all are.
-at::ScalarType dtype_of(at::TensorList inputs) {
-  for (const Tensor& input : inputs) {
-    if (input.scalar_type() != at::kBool) return input.scalar_type();
-  }
-  return at::ScalarType::Undefined;
-}
-
-// Whether steps of this dtype get bools where they take them, and floats elsewhere.
-const char* reason_for_dtypes(at::TensorList inputs, const NamedSteps& steps, const ValueNumbers& results) {
-  c10::SmallVector<bool, 32> is_bool;
-  for (const Tensor& input : inputs) is_bool.push_back(input.scalar_type() == at::kBool);
-  for (const NamedStep& step : steps) {
-    const auto gives = gives_bool(step.program.operation,
-                                  {is_bool[step.operand(0)], is_bool[step.operand(1)], is_bool[step.operand(2)]});
-    if (!gives) return "a step takes other dtypes";
-    is_bool.push_back(*gives);
-  }
-  const auto is_of_bools = [&](size_t result) { return is_bool[result]; };
-  return std::any_of(results.begin(), results.end(), is_of_bools) ? "its result is of bools" : nullptr;
-}
-
-// Whether aten refuses the number, which a float holds, as one of the dtype.
-bool overflows(float number, at::ScalarType dtype) {
-  return (dtype == at::kHalf && c10::overflows<at::Half>(number)) ||
-         (dtype == at::kBFloat16 && c10::overflows<at::BFloat16>(number));
-}
-
-const char* reason_for_aten(at::TensorList inputs, const NamedSteps& steps, const ValueNumbers& results) {
-  if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
-  const at::ScalarType dtype = dtype_of(inputs);
-  if (dtype != at::kFloat && dtype != at::kBFloat16 && dtype != at::kHalf) return "its inputs are of another dtype";
-  for (const Tensor& input : inputs) {
-    if (input.scalar_type() != dtype && input.scalar_type() != at::kBool) return "its inputs are of several dtypes";
-    if (!is_plain_cpu(input)) return "an input is not a plain CPU tensor";
-    if (input.numel() == 0 || input.dim() > Layout::most_dimensions) return "an input is empty, or has many dimensions";
-    if (wants_gradient(input)) return "an input requires a gradient";
-  }
-  const auto has_kernel = [](const NamedStep& step) { return step.has_kernel; };
-  if (!std::all_of(steps.begin(), steps.end(), has_kernel)) return "no kernel has one of its steps";
-  // Of float16 aten takes powers, not roots, which are other ones of -0 and -inf.
-  const auto is_root_as_power = [](const NamedStep& step) {
-    return step.post_op == "pow(0.5)" || step.post_op == "pow(-0.5)";
-  };
-  if (dtype == at::kHalf && std::any_of(steps.begin(), steps.end(), is_root_as_power)) {
-    return "no kernel has one of its steps for float16";
-  }
-  const auto is_refused = [&](const NamedStep& step) {
-    return step.program.operation == Operation::masked_fill && overflows(step.program.a, dtype);
-  };
-  if (std::any_of(steps.begin(), steps.end(), is_refused)) return "its dtype has no such number";
-  return reason_for_dtypes(inputs, steps, results);
-}
-
-// The inputs, with integers that have no dimensions, as sizes in a trace, in float32: beside a tensor of float32 they count
-// as numbers do. Not where only such are read, for their sum is an integer.
-std::vector<Tensor> with_numbers_in_float(at::TensorList inputs, const NamedSteps& steps) {
-  std::vector<Tensor> changed = inputs.vec();
-  const auto is_integer = [&](int value) {
-    if (static_cast<size_t>(value) >= inputs.size()) return false;
-    const Tensor& input = inputs[static_cast<size_t>(value)];
-    return input.dim() == 0 && at::isIntegralType(input.scalar_type(), /*includeBool=*/false) && is_plain_cpu(input);
-  };
-  if (dtype_of(inputs) != at::kFloat) return changed;
-  for (const NamedStep& step : steps) {
-    if (is_integer(step.program.y) && (step.form != StepForm::binary || is_integer(step.program.other))) return changed;
-    const bool has_third = step.operands == 3;
-    if (step.form == StepForm::ternary && is_integer(step.program.other) &&
-        (!has_third || is_integer(step.program.third))) {
-      return changed;
-    }
-  }
-  for (size_t i = 1; i < inputs.size(); ++i) {
-    if (is_integer(static_cast<int>(i))) changed[i] = inputs[i].to(at::kFloat);
-  }
-  return changed;
-}
-
-// The layouts of the inputs and then of the steps' results, as eager would have them. Why that is not known, or null.
-const char* follow_layouts(at::TensorList inputs, const NamedSteps& steps, Layouts& layouts) {
-  for (const Tensor& input : inputs) layouts.push_back(Layout::of(input));
-  const Layout number{};  // without dimensions
-  for (const NamedStep& step : steps) {
-    c10::SmallVector<const Layout*, 3> operands;
-    for (int i = 0; i < step.operands; ++i) operands.push_back(&layouts[step.operand(i)]);
-    const size_t all = step.form == StepForm::ternary ? 3 : step.form == StepForm::binary ? 2 : 1;
-    while (operands.size() < all) operands.push_back(&number);
-    Layout result;
-    if (!result_layout(operands, result)) return "the shapes do not fit";
-    if (step.form == StepForm::in_place) {
-      const Layout& y = *operands[0];
-      if (result.all_sizes() != y.all_sizes() || !y.is_dense()) return "an operation in place has another shape";
-      result_layout(&y, result);
-    }
-    if (step.form == StepForm::contiguous) result.lay_out_as_new();
-    layouts.push_back(result);
-  }
-  return nullptr;
-}
 
 // Whether elements side by side in a new contiguous result are so in each input, or one for all.
 bool takes_rows(const Layout& result, at::ArrayRef<Layout> inputs) {
@@ -138,54 +37,26 @@ bool takes_rows(const Layout& result, at::ArrayRef<Layout> inputs) {
   });
 }
 
-// What elements of 16 bits are compared with has their dtype.
-NamedSteps rounded_as(at::ScalarType dtype, NamedSteps steps) {
-  for (NamedStep& step : steps) {
-    float& number = step.program.a;
-    if (!compares_with_number(step.program.operation)) continue;
-    number = dtype == at::kHalf ? float(at::Half(number)) : float(at::BFloat16(number));
-  }
-  return steps;
-}
-
-std::vector<Tensor> in_aten(at::TensorList inputs, const NamedSteps& steps, const ValueNumbers& results) {
-  std::vector<Tensor> values = inputs.vec();
-  for (const NamedStep& step : steps) {
-    const PostOps post_op = parse_post_ops("ipex::elementwise", {std::string(step.post_op)});
-    const auto operand = [&](int i) { return i < step.operands ? values[step.operand(i)] : Tensor(); };
-    const Tensor y = operand(0);
-    values.push_back(post_op[0].apply(step.form == StepForm::in_place ? y.clone() : y, operand(1), operand(2)));
-  }
-  std::vector<Tensor> found;
-  for (const size_t result : results) found.push_back(values[result]);
-  return found;
-}
-
 // The values that `results` names. With an affine there is one, and it becomes numbers. Without eager_layout it may be contiguous.
 std::vector<Tensor> several(at::TensorList given, const NamedSteps& steps, const ValueNumbers& results,
                             const std::optional<Affine>& affine, bool eager_layout = true) {
-  const std::vector<Tensor> inputs = with_numbers_in_float(given, steps);
-  const char* reason = reason_for_aten(inputs, steps, results);
-  Layouts layouts;
-  if (!reason) reason = follow_layouts(inputs, steps, layouts);
-  if (!reason && !eager_layout && takes_rows(layouts.back(), at::ArrayRef<Layout>(layouts).slice(0, inputs.size()))) {
+  KernelCall call(given, steps, results);
+  Layouts& layouts = call.layouts;
+  if (!call.reason && !eager_layout &&
+      takes_rows(layouts.back(), at::ArrayRef<Layout>(layouts).slice(0, given.size()))) {
     layouts.back().lay_out_as_new();
   }
-  const at::ScalarType dtype = dtype_of(inputs);
-  if (!reason && affine && dtype != at::kFloat) reason = "numbers are made of float32 only";
-  if (!reason) {
-    const NamedSteps rounded = dtype == at::kFloat ? NamedSteps() : rounded_as(dtype, steps);
-    const NamedSteps& own = dtype == at::kFloat ? steps : rounded;
-    if (auto found = run_steps(inputs, dtype, own, layouts, results, affine, {}); !found.empty()) return found;
-    reason = "it has many inputs and steps";
+  if (!call.reason && affine && call.dtype != at::kFloat) call.reason = "numbers are made of float32 only";
+  if (!call.reason) {
+    auto found = run_steps(call.inputs, call.dtype, call.steps(), layouts, results, affine, {});
+    if (!found.empty()) return found;
+    call.reason = "it has many inputs and steps";
   }
-  RECORD_FUNCTION(c10::str("ipex::elementwise in aten: ", reason), {});
+  RECORD_FUNCTION(c10::str("ipex::elementwise in aten: ", call.reason), {});
   auto found = in_aten(given, steps, results);
   if (affine) found[0] = quantize(found[0], *affine);
   return found;
 }
-
-ValueNumbers last_of(at::TensorList inputs, const NamedSteps& steps) { return {inputs.size() + steps.size() - 1}; }
 
 // Numbers where there is an affine.
 Tensor elementwise(at::TensorList given, const c10::List<std::string>& texts, const std::optional<Affine>& affine) {

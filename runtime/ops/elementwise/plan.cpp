@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "kernels/kernels.h"
 #include "memory/result_memory.h"
@@ -12,36 +13,46 @@ namespace {
 
 using at::Tensor;
 using Steps = c10::SmallVector<ProgramStep, 16>;
-using Tensors = c10::SmallVector<Tensor, 4>;
+using Tensors = c10::SmallVector<Tensor, 8>;
+
+// What a program reads and does.
+struct Part {
+  Tensors inputs;
+  OptionalAffines affines;
+  Layouts layouts;  // of the inputs
+  Steps steps;
+  ValueNumbers kept;  // the steps that give results; the last one does
+  Layout whole;       // of the results
+};
+
+constexpr int64_t elements_worth_a_thread = 16384;
 
 // A program and the tensors of a call. What is outermost in the result comes first, and dimensions that every input takes as one are one.
 class Call {
  public:
-  // `layouts` are those of the inputs. `kept` says which steps give results; the last one does.
-  Call(at::TensorList inputs, const OptionalAffines& affines, const Layouts& layouts, const Steps& steps,
-       const ValueNumbers& kept, const Layout& whole)
-      : result_(whole), kept_(kept) {
-    std::array<size_t, Layout::most_dimensions> order;
-    size_t dimensions = 0;
+  explicit Call(const Part& part, const Summed* summed = nullptr) : result_(part.whole), kept_(part.kept) {
+    const Layout& whole = part.whole;
     for (int64_t d = 0; d < whole.dimensions; ++d) {
-      if (whole.sizes[static_cast<size_t>(d)] != 1) order[dimensions++] = static_cast<size_t>(d);
+      if (whole.sizes[static_cast<size_t>(d)] != 1) order_.push_back(d);
     }
-    std::sort(order.begin(), order.begin() + dimensions,
-              [&](size_t a, size_t b) { return whole.strides[a] > whole.strides[b]; });
-    for (size_t i = 0; i < inputs.size(); ++i) read_strides(layouts[i], whole, order, dimensions);
+    std::sort(order_.begin(), order_.end(), [&](int64_t a, int64_t b) {
+      return whole.strides[static_cast<size_t>(a)] > whole.strides[static_cast<size_t>(b)];
+    });
+    if (summed) put_together(*summed);
+    for (const Layout& layout : part.layouts) read_strides(layout);
     collapse();
 
     program_.elements = whole.elements();
-    give_places(steps, static_cast<int64_t>(inputs.size()));
+    give_places(part.steps, static_cast<int64_t>(part.inputs.size()));
     if (!fits()) return;
-    program_.block = block_size();
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      ProgramInput& input =
-          inputs_.emplace_back(ProgramInput{inputs[i].const_data_ptr(), spread_of(strides_[i]), strides_[i].data()});
-      if (inputs[i].scalar_type() == at::kBool) input.scale = 1;
-      if (!affines[i]) continue;
-      input.scale = static_cast<float>(affines[i]->scale);
-      input.zero_point = static_cast<float>(affines[i]->zero_point);
+    program_.block = summed ? block_of_sums() : block_size();
+    for (size_t i = 0; i < part.inputs.size(); ++i) {
+      ProgramInput& input = inputs_.emplace_back(
+          ProgramInput{part.inputs[i].const_data_ptr(), spread_of(strides_[i]), strides_[i].data()});
+      if (part.inputs[i].scalar_type() == at::kBool) input.scale = 1;
+      if (!part.affines[i]) continue;
+      input.scale = static_cast<float>(part.affines[i]->scale);
+      input.zero_point = static_cast<float>(part.affines[i]->zero_point);
     }
     program_.inputs = inputs_.data();
     program_.input_count = static_cast<int64_t>(inputs_.size());
@@ -68,14 +79,45 @@ class Call {
     const auto compute = dtype == at::kFloat      ? kernels.floats
                          : dtype == at::kBFloat16 ? kernels.bfloat16
                                                   : kernels.float16;
-    constexpr int64_t elements_worth_a_thread = 16384;
     const int64_t blocks = (program_.elements + program_.block - 1) / program_.block;
     at::parallel_for(0, blocks, std::max<int64_t>(1, elements_worth_a_thread / program_.block),
                      [&](int64_t begin, int64_t end) { compute(program_, begin, end); });
     return results;
   }
 
+  // Undefined where threads would have nothing to do.
+  Tensor sum(at::ScalarType dtype, const Summed& summed) {
+    const int64_t pieces = sums_.pieces(program_), count = program_.elements / sums_.summed;
+    if (pieces < at::get_num_threads() && program_.elements > elements_worth_a_thread) return {};
+    const Tensor result = empty_result(at::IntArrayRef(count), dtype);
+    sums_.sums = result.mutable_data_ptr();
+    const ProgramSumKernels& kernels = runtime::kernels().program_sums;
+    const auto compute = dtype == at::kFloat      ? kernels.floats
+                         : dtype == at::kBFloat16 ? kernels.bfloat16
+                                                  : kernels.float16;
+    at::parallel_for(0, pieces, std::max<int64_t>(1, elements_worth_a_thread * pieces / program_.elements),
+                     [&](int64_t begin, int64_t end) { compute(program_, sums_, begin, end); });
+    at::DimVector kept;
+    std::copy_if(order_.begin(), order_.end(), std::back_inserter(kept),
+                 [&](int64_t d) { return !summed.dimensions[static_cast<size_t>(d)]; });
+    return in_order_of_dimensions(result, result_.all_sizes(), kept, summed.dimensions, summed.keepdim);
+  }
+
  private:
+  // What is summed comes before the kept dimensions that lie innermost, or last where none do.
+  void put_together(const Summed& summed) {
+    const auto is_summed = [&](int64_t d) { return summed.dimensions[static_cast<size_t>(d)]; };
+    const auto inner = std::find_if(order_.rbegin(), order_.rend(), is_summed).base();
+    const auto first = std::stable_partition(order_.begin(), inner, [&](int64_t d) { return !is_summed(d); });
+    const auto elements = [&](auto from, auto to) {
+      return std::accumulate(from, to, int64_t{1},
+                             [&](int64_t n, int64_t d) { return n * result_.sizes[static_cast<size_t>(d)]; });
+    };
+    sums_.summed = elements(first, inner);
+    sums_.inner = elements(inner, order_.end());
+    sums_.divisor = summed.is_mean ? static_cast<float>(sums_.summed) : 1.F;
+  }
+
   Tensor new_result(at::ScalarType dtype) const {
     const bool is_as_new = result_.is_as_new();
     Tensor result = empty_result(is_as_new ? result_.all_sizes() : at::IntArrayRef(program_.elements), dtype);
@@ -85,16 +127,16 @@ class Call {
 
   using Strides = c10::SmallVector<int64_t, Layout::most_dimensions>;
 
-  void read_strides(const Layout& input, const Layout& whole, const auto& order, size_t dimensions) {
+  void read_strides(const Layout& input) {
     Strides& strides = strides_.emplace_back();
-    const int64_t missing = whole.dimensions - input.dimensions;
-    for (size_t i = 0; i < dimensions; ++i) {
-      const int64_t own = static_cast<int64_t>(order[i]) - missing;
+    const int64_t missing = result_.dimensions - input.dimensions;
+    for (const int64_t d : order_) {
+      const int64_t own = d - missing;
       const bool repeats = own < 0 || input.sizes[static_cast<size_t>(own)] == 1;
       strides.push_back(repeats ? 0 : input.strides[static_cast<size_t>(own)]);
-      if (strides_.size() == 1) sizes_.push_back(whole.sizes[order[i]]);
+      if (strides_.size() == 1) sizes_.push_back(result_.sizes[static_cast<size_t>(d)]);
     }
-    if (dimensions == 0) {
+    if (order_.empty()) {
       strides.push_back(0);
       if (strides_.size() == 1) sizes_.push_back(1);
     }
@@ -153,10 +195,18 @@ class Call {
   }
 
   // As many elements as fit; whole rows, or equal parts of one, so that what is the same for each row stays where it is.
-  int64_t block_size() const {
+  int64_t block_size() const { return block_of_rows(sizes_.back(), program_.elements); }
+
+  // Of what is summed at most all for some sums.
+  int64_t block_of_sums() const {
+    return sums_.inner > 1 ? block_of_rows(sums_.inner, sums_.inner * sums_.summed)
+                           : block_of_rows(sums_.summed, program_.elements);
+  }
+
+  int64_t block_of_rows(int64_t row, int64_t elements) const {
     constexpr int64_t most = 1024, least = 256;
-    const int64_t room = std::min(most, Program::block_floats / program_.value_count / 64 * 64), row = sizes_.back();
-    if (row <= room) return std::min(program_.elements, room / row * row);
+    const int64_t room = std::min(most, Program::block_floats / program_.value_count / 64 * 64);
+    if (row <= room) return std::min(elements, room / row * row);
     for (int64_t parts = (row + room - 1) / room; row / parts >= least; ++parts) {
       if (row % parts == 0) return row / parts;
     }
@@ -177,7 +227,9 @@ class Call {
 
   const Layout& result_;
   const ValueNumbers& kept_;
+  c10::SmallVector<int64_t, Layout::most_dimensions> order_;  // of the dimensions of the result
   Program program_;
+  ProgramSums sums_;
   c10::SmallVector<int64_t, Layout::most_dimensions> sizes_;
   c10::SmallVector<Strides, 8> strides_;
   c10::SmallVector<ProgramInput, 8> inputs_;
@@ -207,6 +259,13 @@ class Plan {
     return found;
   }
 
+  Tensor sum(const Summed& summed) {
+    const auto part = part_of(results_);
+    if (!part) return {};
+    Call call(*part, &summed);
+    return call.fits() ? call.sum(dtype_, summed) : Tensor();
+  }
+
  private:
   const NamedStep& step_of(size_t value) const { return steps_[value - inputs_.size()]; }
 
@@ -230,6 +289,16 @@ class Plan {
   }
 
   void compute(const ValueNumbers& roots, const std::optional<Affine>& affine) {
+    const auto part = part_of(roots);
+    if (!part) return;
+    Call call(*part);
+    if (!call.fits()) return;
+    const Tensors results = call.run(dtype_, affine);
+    for (size_t i = 0; i < roots.size(); ++i) computed_[roots[i]] = results[i];
+  }
+
+  // A program that gives the roots. None where one of another size, whose result it reads, would have too many values.
+  std::optional<Part> part_of(const ValueNumbers& roots) {
     const size_t last = roots.back();
     const int64_t elements = layouts_[last].elements();
     // What the roots need: values of their size are steps of this program, others inputs.
@@ -240,35 +309,30 @@ class Plan {
       is_step[v] = 1;
       for (int i = 0; i < 3; ++i) is_needed[step_of(v).operand(i)] = 1;
     }
-    c10::SmallVector<Tensor, 8> inputs;
-    OptionalAffines affines;
-    Layouts layouts;
+    std::optional<Part> found(std::in_place);
+    Part& part = *found;
+    part.whole = layouts_[last];
     c10::SmallVector<int, 32> numbers(last + 1, 0);
     for (size_t v = 0; v < last; ++v) {
       if (!is_needed[v] || is_step[v]) continue;
       Tensor input = value(v);
-      if (!input.defined()) return;
-      numbers[v] = static_cast<int>(inputs.size());
-      inputs.push_back(std::move(input));
-      affines.push_back(v < affines_.size() ? affines_[v] : std::nullopt);
-      layouts.push_back(layouts_[v]);
+      if (!input.defined()) return std::nullopt;
+      numbers[v] = static_cast<int>(part.inputs.size());
+      part.inputs.push_back(std::move(input));
+      part.affines.push_back(v < affines_.size() ? affines_[v] : std::nullopt);
+      part.layouts.push_back(layouts_[v]);
     }
-    Steps steps;
-    ValueNumbers kept;
     for (size_t v = inputs_.size(); v <= last; ++v) {
       if (!is_step[v]) continue;
       ProgramStep step = step_of(v).program;
       step.y = numbers[static_cast<size_t>(step.y)];
       step.other = numbers[static_cast<size_t>(step.other)];
       step.third = numbers[static_cast<size_t>(step.third)];
-      step.result = numbers[v] = static_cast<int>(inputs.size() + steps.size());
-      if (std::find(roots.begin(), roots.end(), v) != roots.end()) kept.push_back(steps.size());
-      steps.push_back(step);
+      step.result = numbers[v] = static_cast<int>(part.inputs.size() + part.steps.size());
+      if (std::find(roots.begin(), roots.end(), v) != roots.end()) part.kept.push_back(part.steps.size());
+      part.steps.push_back(step);
     }
-    Call call(inputs, affines, layouts, steps, kept, layouts_[last]);
-    if (!call.fits()) return;
-    const Tensors results = call.run(dtype_, affine);
-    for (size_t i = 0; i < roots.size(); ++i) computed_[roots[i]] = results[i];
+    return found;
   }
 
   at::TensorList inputs_;
@@ -286,6 +350,12 @@ std::vector<Tensor> run_steps(at::TensorList inputs, at::ScalarType dtype, const
                               const Layouts& layouts, const ValueNumbers& results, const std::optional<Affine>& affine,
                               const OptionalAffines& of_inputs) {
   return Plan(inputs, dtype, of_inputs, steps, layouts, results).run(affine);
+}
+
+Tensor sum_of_steps(at::TensorList inputs, at::ScalarType dtype, const NamedSteps& steps, const Layouts& layouts,
+                    const Summed& summed) {
+  const ValueNumbers last{layouts.size() - 1};
+  return Plan(inputs, dtype, {}, steps, layouts, last).sum(summed);
 }
 
 }  // namespace ipex::runtime

@@ -6,6 +6,7 @@
 
 #include "ops/elementwise/eager_layout.h"
 #include "ops/elementwise/steps.h"
+#include "ops/norms/reduction.h"
 #include "ops/quantized/affine.h"
 
 namespace ipex::runtime {
@@ -21,5 +22,15 @@ using ValueNumbers = c10::SmallVector<size_t, 4>;
 std::vector<at::Tensor> run_steps(at::TensorList inputs, at::ScalarType dtype, const NamedSteps& steps,
                                   const Layouts& layouts, const ValueNumbers& results,
                                   const std::optional<Affine>& affine, const OptionalAffines& of_inputs);
+
+struct Summed {
+  IsSummed dimensions;
+  bool keepdim, is_mean;
+};
+
+// The sum, or the mean, of what the last step gives; contiguous. Undefined where the program would have too many values, or
+// where there are so few sums that threads would have nothing to do.
+at::Tensor sum_of_steps(at::TensorList inputs, at::ScalarType dtype, const NamedSteps& steps, const Layouts& layouts,
+                        const Summed& summed);
 
 }  // namespace ipex::runtime

@@ -60,6 +60,10 @@ Computation quotient(double divisor) {
   {#name, StepForm::form, numbers,          \
    []([[maybe_unused]] const Numbers& n) -> std::optional<Computation> { return __VA_ARGS__; }}
 
+bool compares_with_number(Operation operation) {
+  return operation >= Operation::equal_number && operation <= Operation::greater_or_equal_number;
+}
+
 constexpr double selu_alpha = 1.6732632423543772, selu_scale = 1.0507009873554805;
 
 // In the order of the alphabet.
@@ -265,8 +269,9 @@ std::optional<bool> gives_bool(Operation operation, const std::array<bool, 3>& i
   }
 }
 
-bool compares_with_number(Operation operation) {
-  return operation >= Operation::equal_number && operation <= Operation::greater_or_equal_number;
+bool rounds_its_number(Operation operation) {
+  return compares_with_number(operation) || operation == Operation::add_number || operation == Operation::rsub_number ||
+         operation == Operation::add_scaled;
 }
 
 std::shared_ptr<const ReadSteps> read_steps(const c10::List<std::string>& texts, int64_t input_count) {

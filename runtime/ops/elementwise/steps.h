@@ -41,8 +41,9 @@ using NamedSteps = c10::SmallVector<NamedStep, 8>;
 // where it takes no such operands, or eager's op gives another dtype.
 std::optional<bool> gives_bool(Operation operation, const std::array<bool, 3>& is_bool);
 
-// Whether the operation compares floats with a number, which in eager has their dtype.
-bool compares_with_number(Operation operation);
+// Whether the number of the operation has the dtype of the floats in eager: it is what they are compared with, or added to, or
+// what scales an addend. Others stay as they are.
+bool rounds_its_number(Operation operation);
 
 // What a list of texts says. The steps name post-ops in these texts.
 struct ReadSteps {

@@ -2,11 +2,9 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <ATen/WrapDimUtilsMulti.h>
 #include <ATen/autocast_mode.h>
 
 #include <algorithm>
-#include <bitset>
 #include <optional>
 
 #include "memory/result_memory.h"
@@ -16,8 +14,6 @@
 
 namespace ipex::runtime {
 namespace {
-
-using IsSummed = std::bitset<at::dim_bitset_size>;
 
 // A tensor as it is read: rows of the summed dimension, one for each place of the kept ones; or, where a kept dimension lies
 // innermost, columns of it.
@@ -86,6 +82,23 @@ const char* reason_for_aten(const at::Tensor& x, at::IntArrayRef dim) {
 
 }  // namespace
 
+at::Tensor in_order_of_dimensions(const at::Tensor& sums, at::IntArrayRef sizes, at::IntArrayRef kept,
+                                  const IsSummed& is_summed, bool keepdim) {
+  at::DimVector strides_of_all(sizes.size(), 1);
+  int64_t count = 1;
+  for (size_t i = kept.size(); i-- > 0; count *= sizes[static_cast<size_t>(kept[i])]) {
+    strides_of_all[static_cast<size_t>(kept[i])] = count;
+  }
+  at::DimVector own_sizes, strides;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (is_summed[i] && !keepdim) continue;
+    own_sizes.push_back(is_summed[i] ? 1 : sizes[i]);
+    strides.push_back(strides_of_all[i]);
+  }
+  if (std::is_sorted(kept.begin(), kept.end())) return sums.view(own_sizes);
+  return contiguous_result(sums.as_strided(own_sizes, strides));
+}
+
 at::Tensor reduced(const at::Tensor& x, at::IntArrayRef dim, bool keepdim, const SumKernels& kernels,
                    const char*& reason) {
   if ((reason = reason_for_aten(x, dim))) return {};
@@ -96,11 +109,7 @@ at::Tensor reduced(const at::Tensor& x, at::IntArrayRef dim, bool keepdim, const
     return {};
   }
   const SummedTable& table = *found;
-  // As the kept dimensions lie in x.
-  const at::DimVector& kept = table.kept_dimensions;
-  at::DimVector strides_of_all(static_cast<size_t>(x.dim()), 1);
-  int64_t count = 1;
-  for (size_t i = kept.size(); i-- > 0; count *= x.size(kept[i])) strides_of_all[static_cast<size_t>(kept[i])] = count;
+  const int64_t count = table.kept * c10::multiply_integers(table.outer);
   const at::Tensor y = empty_result({count}, x.options());
   const float* from = x.const_data_ptr<float>();
   float* to = y.mutable_data_ptr<float>();
@@ -118,14 +127,7 @@ at::Tensor reduced(const at::Tensor& x, at::IntArrayRef dim, bool keepdim, const
       }
     }
   });
-  at::DimVector sizes, strides;
-  for (int64_t d = 0; d < x.dim(); ++d) {
-    const auto i = static_cast<size_t>(d);
-    if (is_summed[i] && !keepdim) continue;
-    sizes.push_back(is_summed[i] ? 1 : x.size(d));
-    strides.push_back(strides_of_all[i]);
-  }
-  return std::is_sorted(kept.begin(), kept.end()) ? y.view(sizes) : contiguous_result(y.as_strided(sizes, strides));
+  return in_order_of_dimensions(y, x.sizes(), table.kept_dimensions, is_summed, keepdim);
 }
 
 }  // namespace ipex::runtime

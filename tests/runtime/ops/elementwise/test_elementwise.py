@@ -245,6 +245,20 @@ def test_numbers_that_a_dtype_has_not():
         assert_exactly(OPS.elementwise([x, m], steps), torch.where(m, x, torch.finfo(torch.float32).min))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_numbers_that_are_added_have_the_dtype_of_16_bits(dtype):
+    """As in eager, and what scales an addend; a factor stays a float."""
+    x, y = torch.randn(2, 512).to(dtype)  # whole vectors: in a rest eager rounds a scaled addend before it adds it
+    assert_exactly(OPS.elementwise([x], ["add_number(0.3) 0"]), x + 0.3)
+    assert_exactly(OPS.elementwise([x], ["rsub_number(0.3) 0"]), 0.3 - x)
+    assert_exactly(OPS.elementwise([x], ["mul_number(0.3) 0"]), x * 0.3)
+    assert_exactly(OPS.elementwise([x, y], ["add_scaled(0.3) 0 1"]), torch.add(x, y, alpha=0.3))
+    if dtype == torch.float16:
+        assert_exactly(OPS.elementwise([x], ["add_number(1000000.0) 0"]), x + 1e6)
+        with pytest.raises(RuntimeError, match="overflow"):
+            OPS.elementwise([x, y], ["add_scaled(1000000.0) 0 1"])
+
+
 def is_root_as_power(step: str) -> bool:
     return step in ("pow(0.5)", "pow(-0.5)")
 

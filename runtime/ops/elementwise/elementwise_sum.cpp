@@ -1,0 +1,51 @@
+// Elementwise ops whose result is summed, in one pass over memory: products that are summed next need not be stored.
+//
+//   ipex::elementwise_sum(inputs, steps, dim, keepdim) -> aten::sum(ipex::elementwise(inputs, steps), dim, keepdim)
+//   ipex::elementwise_mean(inputs, steps, dim, keepdim)   the same with aten::mean
+//
+// It takes what the kernels of ipex::elementwise take. Numbers of 16 bits are rounded after each step and summed as floats, as
+// in eager. All else is done in two passes; a profiler shows that, with the reason, under the name of the op.
+#include <ATen/ATen.h>
+#include <ATen/record_function.h>
+#include <torch/library.h>
+
+#include "ops/elementwise/kernel_call.h"
+
+namespace ipex::runtime {
+namespace {
+
+using at::Tensor;
+
+Tensor summed(at::TensorList given, const c10::List<std::string>& texts, at::IntArrayRef dim, bool keepdim,
+              bool is_mean) {
+  const auto read = read_steps(texts, static_cast<int64_t>(given.size()));
+  const ValueNumbers last = last_of(given, read->steps);
+  KernelCall call(given, read->steps, last);
+  std::vector<Tensor> terms;
+  if (!call.reason) {
+    const auto dimensions = static_cast<size_t>(call.layouts.back().dimensions);
+    const Summed over{at::dim_list_to_bitset(dim, dimensions), keepdim, is_mean};
+    const Tensor y = sum_of_steps(call.inputs, call.dtype, call.steps(), call.layouts, over);
+    if (y.defined()) return y;
+    call.reason = "it has many inputs and steps, or fewer sums than there are threads";
+    terms = run_steps(call.inputs, call.dtype, call.steps(), call.layouts, last, {}, {});
+  }
+  RECORD_FUNCTION(c10::str(is_mean ? "ipex::elementwise_mean" : "ipex::elementwise_sum", " in aten: ", call.reason),
+                  {});
+  if (terms.empty()) terms = in_aten(given, read->steps, last);
+  return is_mean ? at::mean(terms[0], dim, keepdim) : at::sum(terms[0], dim, keepdim);
+}
+
+TORCH_LIBRARY_FRAGMENT(ipex, m) {
+  m.def("elementwise_sum(Tensor[] inputs, str[] steps, int[] dim, bool keepdim) -> Tensor",
+        [](at::TensorList inputs, const c10::List<std::string>& steps, at::IntArrayRef dim, bool keepdim) {
+          return summed(inputs, steps, dim, keepdim, /*is_mean=*/false);
+        });
+  m.def("elementwise_mean(Tensor[] inputs, str[] steps, int[] dim, bool keepdim) -> Tensor",
+        [](at::TensorList inputs, const c10::List<std::string>& steps, at::IntArrayRef dim, bool keepdim) {
+          return summed(inputs, steps, dim, keepdim, /*is_mean=*/true);
+        });
+}
+
+}  // namespace
+}  // namespace ipex::runtime
