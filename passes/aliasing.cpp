@@ -168,7 +168,9 @@ bool writes_to_shared_memory(const std::shared_ptr<Graph>& graph) {
   return found;
 }
 
-OverwrittenValues::OverwrittenValues(const std::shared_ptr<Graph>& graph) {
+OverwrittenValues::OverwrittenValues(const std::shared_ptr<Graph>& graph)
+    : everything_(writes_to_shared_memory(graph)) {
+  if (everything_) return;
   for_each_node(graph->block(), [&](Node* node) {
     if (node->blocks().empty() && !node->inputs().empty() && may_write(node)) add(base_of(node->input(0)));
   });

@@ -38,8 +38,8 @@ bool may_write_to(const Node* node, const std::vector<Value*>& values);
 // Whether anything in the graph overwrites memory that is not fresh.
 bool writes_to_shared_memory(const std::shared_ptr<Graph>& graph);
 
-// The values that lie in memory which the graph overwrites, in a graph that writes_to_shared_memory is false of. Found by
-// going from the memory that is written to all that may share it. (torch's AliasDb believes of a value that was ever in a
+// The values that lie in memory which the graph overwrites: all of them where writes_to_shared_memory. Else found by going from
+// the memory that is written to all that may share it. (torch's AliasDb believes of a value that was ever in a
 // list that it may be any tensor from outside, so that one write in a head is a write to the image.)
 class OverwrittenValues {
  public:
@@ -48,11 +48,12 @@ class OverwrittenValues {
   // By one node alone, which writes to memory that is fresh.
   explicit OverwrittenValues(const Node* write);
 
-  bool contain(const Value* value) const { return values_.count(value) > 0; }
+  bool contain(const Value* value) const { return everything_ || values_.count(value) > 0; }
 
  private:
   void add(const Value* value);
 
+  bool everything_ = false;
   std::unordered_set<const Value*> values_;
 };
 

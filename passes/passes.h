@@ -55,6 +55,8 @@ Pass fuse_channel_shuffle();
 Pass fuse_batch_norm();
 Pass fuse_cat_batch_norm();
 Pass fuse_elementwise();
+Pass fuse_elementwise_casts();
+Pass fuse_norm_casts();
 Pass fuse_elementwise_sum();
 Pass fuse_gate();
 Pass fuse_grid_mask();

@@ -98,7 +98,7 @@ const std::vector<Phase>& phases() {
       // What no packed op took. After the layouts are settled, for which it would be an op of many tensors; before
       // restore_in_place, as it takes what is out of place.
       // fuse_grid_mask before fuse_elementwise too, which would take the sum, and before join_rearrangements.
-      {{fuse_gate(), fuse_grid_mask(), fuse_elementwise(), fuse_elementwise_sum()}},
+      {{fuse_gate(), fuse_grid_mask(), fuse_elementwise(), fuse_elementwise_sum(), fuse_elementwise_casts()}},
       // After all fusions, which know reshapes and permutations by their names; before restore_in_place, as a write sees
       // strides.
       // move_rows before join_rearrangements, which has no rolls and borders and takes what is left.
@@ -111,7 +111,7 @@ const std::vector<Phase>& phases() {
       // carry_bytes knows our own max_pool2d, which takes 8-bit numbers.
       {{pad_bytes(), carry_bytes(), read_bytes()}},
       // What is left of norms and sums when 8-bit numbers have been carried through norms.
-      {{fuse_norm_sum()}},
+      {{fuse_norm_sum(), fuse_norm_casts()}},
       {{lay_out_elementwise()}},
       // After all that edits the nodes of a layer, its dtype and its math mode included.
       // prepack_grouped_linear as late: its layers have no run op of their own, which passes before would look for.

@@ -129,8 +129,7 @@ bool run(Context& context) {
     if (const auto sum = read(node)) found.emplace_back(node, *sum);
   });
   if (found.empty()) return false;
-  const bool is_shared = writes_to_shared_memory(context.graph);
-  const auto overwritten = is_shared ? std::nullopt : std::optional<OverwrittenValues>(context.graph);
+  const OverwrittenValues overwritten(context.graph);
   const StrideReaders readers(context.graph);
   bool changed = false;
   for (const auto& [node, sum] : found) {
@@ -138,9 +137,9 @@ bool run(Context& context) {
       context.declined(node, "the strides of a result depend on it");
       continue;
     }
-    const auto is_overwritten = [&](const Value* value) { return is_shared || overwritten->contain(value); };
-    if (std::any_of(sum.images.all.begin(), sum.images.all.end(), is_overwritten) ||
-        (sum.gates && is_overwritten(sum.gates))) {
+    const auto& images = sum.images.all;
+    if (std::any_of(images.begin(), images.end(), [&](const Value* image) { return overwritten.contain(image); }) ||
+        (sum.gates && overwritten.contain(sum.gates))) {
       context.declined(node, "something is overwritten");
       continue;
     }

@@ -114,11 +114,6 @@ bool run(Context& context) {
     if (const auto heads = read_heads(unbind)) found.emplace_back(unbind, *heads);
   });
   if (found.empty()) return false;
-  const bool is_shared = writes_to_shared_memory(context.graph);
-  if (is_shared) {
-    for (const auto& [unbind, heads] : found) context.declined(unbind, "something is overwritten");
-    return false;
-  }
   const StrideReaders readers(context.graph);
   const OverwrittenValues overwritten(context.graph);
   std::erase_if(found, [&](const auto& each) {

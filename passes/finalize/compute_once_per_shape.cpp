@@ -75,7 +75,9 @@ void move_before(Node* node, Node* place) {
 // What hangs on sizes alone, and for which of them each value waits.
 class OfSizes {
  public:
-  explicit OfSizes(const std::shared_ptr<Graph>& graph) : overwritten_(graph), returned_(returned(*graph)) {
+  // Where shared memory is overwritten the pass declines all of it; what that is does not hang on who is written.
+  OfSizes(const std::shared_ptr<Graph>& graph, bool is_shared) : returned_(returned(*graph)) {
+    if (!is_shared) overwritten_.emplace(graph);
     for (const Value* input : graph->inputs()) add_size(input);
     for (Node* node : graph->block()->nodes()) {
       if (add_computed(node)) continue;
@@ -100,7 +102,7 @@ class OfSizes {
 
   bool add_computed(const Node* node) {
     const auto fits = [&](const Value* value) {
-      return !overwritten_.contain(value) && !returned_.count(value) && !is_list_that_changes(value);
+      return !(overwritten_ && overwritten_->contain(value)) && !returned_.count(value) && !is_list_that_changes(value);
     };
     const auto is_known = [&](const Value* value) { return waits_for_.count(value) > 0; };
     const bool is_given = node->kind() == c10::prim::Constant;
@@ -123,7 +125,7 @@ class OfSizes {
     return true;
   }
 
-  const OverwrittenValues overwritten_;
+  std::optional<OverwrittenValues> overwritten_;
   const std::unordered_set<const Value*> returned_;
   std::unordered_map<const Value*, Node*> waits_for_;
   std::unordered_set<const Value*> computed_;
@@ -236,7 +238,7 @@ class Group {
 
 bool run(Context& context) {
   const bool is_shared = writes_to_shared_memory(context.graph) || reshapes_in_place(context.graph);
-  const OfSizes of_sizes(context.graph);
+  const OfSizes of_sizes(context.graph, is_shared);
   std::unordered_map<Node*, Group> groups;
   for (Node* node : context.graph->block()->nodes()) {
     if (node->outputs().empty() || !of_sizes.is_computed(node->output(0))) continue;

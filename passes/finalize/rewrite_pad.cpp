@@ -37,8 +37,7 @@ bool run(Context& context) {
   const std::vector<Node*> found = find_pads(context.graph);
   if (found.empty()) return false;
   bool changed = false;
-  std::optional<OverwrittenValues> overwritten;
-  if (!writes_to_shared_memory(context.graph)) overwritten.emplace(context.graph);
+  const OverwrittenValues overwritten(context.graph);
   for (Node* node : found) {
     const torch::jit::WithInsertPoint guard(node);
     std::vector<Value*> inputs = node->inputs().vec();
@@ -53,7 +52,7 @@ bool run(Context& context) {
     }
     context.applied(node, "became ipex::pad");
     changed = true;
-    const bool may_be_input = overwritten && !overwritten->contain(node->input(0)) && is_only_read(node->output());
+    const bool may_be_input = !overwritten.contain(node->input(0)) && is_only_read(node->output());
     inputs.push_back(context.graph->insertConstant(may_be_input));
     replace(node, context.graph->insertNode(context.graph->create(pad, inputs)));
   }

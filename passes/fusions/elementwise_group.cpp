@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "fusions/elementwise_casts.h"
 #include "fusions/elementwise_sums.h"
 #include "graph_walk.h"
 #include "single_pixel.h"
@@ -131,7 +132,9 @@ Node* ElementwiseGroup::reader_to_share() const {
 
 bool ElementwiseGroup::is_worth_it() const {
   const NodeAsPostOp& op = steps_.of(root_)->op;
-  return nodes_.size() > 1 || is_read_as_bytes(root_) || is_choice(op) || is_outer_and_reshaped(op, root_) ||
+  const std::vector<Value*> read = inputs();
+  return nodes_.size() > 1 || is_read_as_bytes(root_) || dtype_of_all_readers(root_->output()) ||
+         std::any_of(read.begin(), read.end(), restoring_cast) || is_choice(op) || is_outer_and_reshaped(op, root_) ||
          is_only_summed(root_->output()) || (is_faster(op) && !separated_op(root_));
 }
 

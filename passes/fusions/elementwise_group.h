@@ -16,7 +16,7 @@ class ElementwiseGroup {
   // Takes in who makes values that are read here, though others read them too: the op then gives several results.
   void share();
 
-  // One op alone is, where its result is only summed, where ours is the faster one and aten would not work in place, and where ours can give the 8-bit
+  // One op alone is, where its result is only summed, where it reads or makes numbers of 16 bits, where ours is the faster one and aten would not work in place, and where ours can give the 8-bit
   // numbers that are made of its result. In aten a mask costs a jump for each element, in place too.
   bool is_worth_it() const;
 

@@ -8,6 +8,9 @@ namespace ipex::passes {
 // Whether the node is a sum or a mean over dimensions.
 bool is_sum(const Node* node);
 
+// Why no op of ours can take the sum, whatever it sums; null where one can.
+const char* reason_to_sum_elsewhere(const Node* sum);
+
 // Why the terms of a sum have to be in memory; null where they need not.
 const char* reason_to_store_terms(const Node* sum);
 

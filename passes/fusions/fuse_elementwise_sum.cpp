@@ -13,6 +13,7 @@
 
 #include <algorithm>
 
+#include "fusions/elementwise_casts.h"
 #include "fusions/elementwise_sums.h"
 #include "graph_walk.h"
 #include "passes.h"
@@ -26,9 +27,21 @@ bool reads_bytes(const Node* elementwise) {
   return std::any_of(values.begin(), values.end(), [](const Value* v) { return dequantize.is_of(v->node()); });
 }
 
+// A step that changes nothing, for what a layer of 16 bits gave: the sum reads that.
+Node* terms_of_restored(Node* sum) {
+  const torch::jit::WithInsertPoint guard(sum);
+  Graph* graph = sum->owningGraph();
+  Value* list = graph->insertNode(graph->createList(c10::TensorType::get(), {sum->namedInput("self")}))->output();
+  Value* steps = graph->insertConstant(c10::List<std::string>({"mul_number(1.0) 0"}));
+  Node* terms = graph->insertNode(graph->create(Symbol::fromQualString("ipex::elementwise"), {list, steps}));
+  sum->replaceInput(0, terms->output());
+  return terms;
+}
+
 bool fuse(Context& context, Node* sum, const char* op) {
   static const OpName elementwise("ipex::elementwise.");
   Node* terms = sum->namedInput("self")->node();
+  if (restoring_cast(terms->output(0)) && !reason_to_sum_elsewhere(sum)) terms = terms_of_restored(sum);
   if (!elementwise.is_of(terms)) return false;
   const char* reason = reads_bytes(terms) ? "it sums 8-bit numbers" : reason_to_store_terms(sum);
   if (reason) {

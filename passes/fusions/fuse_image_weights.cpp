@@ -128,10 +128,13 @@ bool run(Context& context) {
   for_each(context.graph, "aten::conv2d", [&](Node* node) { look_at(node, false); });
   if (all.empty()) return false;
   const StrideReaders readers(context.graph);
-  bool writes = false, changed = false;
-  for_each_node(context.graph->block(), [&](Node* node) { writes |= node->blocks().empty() && may_write(node); });
+  const OverwrittenValues overwritten(context.graph);
+  bool changed = false;
   for (const auto& [found, of_batches] : all) {
-    if (writes) {
+    const auto inputs = found.convolution->inputs();
+    const auto is_overwritten = [&](const Value* value) { return overwritten.contain(value); };
+    if (overwritten.contain(found.gathers->input(0)) || overwritten.contain(found.spreads->output()) ||
+        std::any_of(inputs.begin(), inputs.end(), is_overwritten)) {
       context.declined(found.convolution, "something is overwritten");
     } else if (readers.see(found.spreads->output())) {
       context.declined(found.convolution, "somebody sees the strides of its result");

@@ -341,13 +341,16 @@ std::vector<Op> rows() {
   table.ops("ipex::add_like ipex::sub_like ipex::mul_like ipex::div_like", fresh, keeps_dtype | any_layout)
       .left(not_taken);
   table.ops("ipex::elementwise", fresh, rounds);
-  table.ops("ipex::elementwise.several", fresh);
-  table.ops("ipex::elementwise_sum ipex::elementwise_mean", fresh, hides_strides);
+  table.ops("ipex::elementwise.several ipex::elementwise.cast", fresh);
+  table.ops("ipex::elementwise_sum ipex::elementwise_mean ipex::elementwise_sum.cast ipex::elementwise_mean.cast",
+            fresh, hides_strides);
   table.ops("ipex::contiguous_elementwise", fresh, hides_strides);
   table.ops(
       "ipex::add_layer_norm.bytes ipex::add_layer_norm_to_rows.bytes ipex::add_layer_norm_of_rows.bytes "
       "ipex::layer_norm.bytes ipex::layer_norm_to_rows.bytes ipex::layer_norm_of_rows.bytes "
-      "ipex::cat_batch_norm.bytes ipex::elementwise.bytes",
+      "ipex::cat_batch_norm.bytes ipex::elementwise.bytes "
+      "ipex::add_layer_norm.lowered ipex::add_layer_norm_to_rows.lowered ipex::add_layer_norm_of_rows.lowered "
+      "ipex::layer_norm.lowered ipex::layer_norm_to_rows.lowered ipex::layer_norm_of_rows.lowered",
       fresh);
   table.ops("ipex::addmm", fresh).weight(2).left(no_prepacked_form);
   table.ops("ipex::cat", fresh, chooses | joins | any_layout);

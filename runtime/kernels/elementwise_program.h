@@ -94,12 +94,15 @@ enum class InputSpread {
   strided
 };
 
+// How elements lie in memory. A program of floats may read and give such of 16 bits.
+enum class ElementFormat { of_program, bytes, bfloat16, float16 };
+
 struct ProgramInput {
   const void* data;
   InputSpread spread;
   const int64_t* strides;  // per dimension of the program
-  // Of bytes, each of which stands for (byte - zero_point) * scale. Else 0: elements are of the program's format.
-  float scale = 0, zero_point = 0;
+  ElementFormat format = ElementFormat::of_program;
+  float scale = 0, zero_point = 0;  // a byte stands for (byte - zero_point) * scale
 };
 
 // The results are dense and lie alike. Their dimensions are given from the outermost to the innermost. The last step gives one.
@@ -115,6 +118,7 @@ struct Program {
   const int64_t* sizes;
   int64_t dimensions;
   int64_t elements, block;
+  ElementFormat result_format = ElementFormat::of_program;  // of what is kept
   // Where the last result is 8-bit numbers, made of floats as quantize.h has it; else null.
   uint8_t* bytes = nullptr;
   float inverse_scale = 0, zero_point = 0;

@@ -4,6 +4,8 @@
 //     inputs = [x, w], steps = ["mul 0 1", "add_number(1.0) 2", "silu 3"]: y = silu(x * w + 1). See steps.h.
 //   ipex::elementwise.several(inputs, steps, results) -> the values with these numbers: [4, 5] is x * w + 1 and y.
 //   ipex::contiguous_elementwise(inputs, steps) -> y, contiguous where every input is read a row at a time for that
+//   ipex::elementwise.cast(inputs, steps, restored, dtype) -> ipex::elementwise of the inputs, of which some are cast by
+//     ipex::restore_precision before, cast by ipex::lower_precision where there is a dtype
 //   ipex::elementwise.bytes(inputs, steps, scale, zero_point) -> ipex::quantize(y, scale, zero_point), in the same pass
 //   ipex::elementwise.of_bytes(inputs, steps, affines, result) -> the same of inputs that are numbers: affines has the scale
 //     and the zero point of each input, a scale of 0 for float32. result is a scale and a zero point, or empty: floats.
@@ -48,7 +50,7 @@ std::vector<Tensor> several(at::TensorList given, const NamedSteps& steps, const
   }
   if (!call.reason && affine && call.dtype != at::kFloat) call.reason = "numbers are made of float32 only";
   if (!call.reason) {
-    auto found = run_steps(call.inputs, call.dtype, call.steps(), layouts, results, affine, {});
+    auto found = run_steps(call.inputs, call.dtype, call.steps(), layouts, results, {affine, {}}, {});
     if (!found.empty()) return found;
     call.reason = "it has many inputs and steps";
   }
@@ -78,6 +80,20 @@ std::vector<Tensor> elementwise_of_several(at::TensorList given, const c10::List
   return several(given, read->steps, results, std::nullopt);
 }
 
+// The casts that lower_precision makes around a chain, in the same pass over memory.
+Tensor elementwise_with_casts(at::TensorList given, const c10::List<std::string>& texts, const c10::List<bool>& flags,
+                              std::optional<at::ScalarType> dtype) {
+  const auto restored = flags_of(given, flags);
+  const auto read = read_steps(texts, static_cast<int64_t>(given.size()));
+  const ValueNumbers last = last_of(given, read->steps);
+  const StoredAs as{{}, dtype};
+  if (const KernelCall call(given, read->steps, last, restored); !call.reason) {
+    const auto found = run_steps(call.inputs, call.dtype, call.steps(), call.layouts, last, as, {});
+    if (!found.empty()) return found[0];
+  }
+  return stored(several(restored_inputs(given, restored), read->steps, last, std::nullopt)[0], as);
+}
+
 // Whether kernels take the call: numbers are what the layers before have made, and floats and bools are plain.
 bool has_kernel(at::TensorList inputs, const OptionalAffines& affines, const NamedSteps& steps) {
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -105,7 +121,7 @@ Tensor elementwise_of_bytes(at::TensorList given, const c10::List<std::string>& 
   const NamedSteps& steps = read->steps;
   Layouts layouts;
   if (has_kernel(given, affines, steps) && !follow_layouts(given, steps, layouts)) {
-    const auto found = run_steps(given, at::kFloat, steps, layouts, last_of(given, steps), affine, affines);
+    const auto found = run_steps(given, at::kFloat, steps, layouts, last_of(given, steps), {affine, {}}, affines);
     if (!found.empty()) return found[0];
   }
   std::vector<Tensor> floats = given.vec();
@@ -126,6 +142,8 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
           return several(inputs, read->steps, last_of(inputs, read->steps), std::nullopt, /*eager_layout=*/false)[0];
         });
   m.def("elementwise.several(Tensor[] inputs, str[] steps, int[] results) -> Tensor[]", elementwise_of_several);
+  m.def("elementwise.cast(Tensor[] inputs, str[] steps, bool[] restored, ScalarType? dtype) -> Tensor",
+        elementwise_with_casts);
   m.def("elementwise.bytes(Tensor[] inputs, str[] steps, float scale, int zero_point) -> Tensor",
         [](at::TensorList inputs, const c10::List<std::string>& steps, double scale, int64_t zero_point) {
           return elementwise(inputs, steps, checked("ipex::elementwise", {scale, zero_point}));

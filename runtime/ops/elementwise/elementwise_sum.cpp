@@ -2,6 +2,8 @@
 //
 //   ipex::elementwise_sum(inputs, steps, dim, keepdim) -> aten::sum(ipex::elementwise(inputs, steps), dim, keepdim)
 //   ipex::elementwise_mean(inputs, steps, dim, keepdim)   the same with aten::mean
+//   ipex::elementwise_sum.cast, ipex::elementwise_mean.cast(.., restored)
+//                                                         the same, of inputs of which some are ipex::restore_precision
 //
 // It takes what the kernels of ipex::elementwise take. Numbers of 16 bits are rounded after each step and summed as floats, as
 // in eager. All else is done in two passes; a profiler shows that, with the reason, under the name of the op.
@@ -17,10 +19,10 @@ namespace {
 using at::Tensor;
 
 Tensor summed(at::TensorList given, const c10::List<std::string>& texts, at::IntArrayRef dim, bool keepdim,
-              bool is_mean) {
+              bool is_mean, at::ArrayRef<bool> restored) {
   const auto read = read_steps(texts, static_cast<int64_t>(given.size()));
   const ValueNumbers last = last_of(given, read->steps);
-  KernelCall call(given, read->steps, last);
+  KernelCall call(given, read->steps, last, restored);
   std::vector<Tensor> terms;
   if (!call.reason) {
     const auto dimensions = static_cast<size_t>(call.layouts.back().dimensions);
@@ -32,19 +34,26 @@ Tensor summed(at::TensorList given, const c10::List<std::string>& texts, at::Int
   }
   RECORD_FUNCTION(c10::str(is_mean ? "ipex::elementwise_mean" : "ipex::elementwise_sum", " in aten: ", call.reason),
                   {});
-  if (terms.empty()) terms = in_aten(given, read->steps, last);
+  if (terms.empty()) terms = in_aten(restored_inputs(given, restored), read->steps, last);
   return is_mean ? at::mean(terms[0], dim, keepdim) : at::sum(terms[0], dim, keepdim);
 }
 
+void define(torch::Library& m, const std::string& op, bool is_mean) {
+  const std::string arguments = "(Tensor[] inputs, str[] steps, int[] dim, bool keepdim";
+  m.def(torch::schema((op + arguments + ") -> Tensor").c_str()),
+        [is_mean](at::TensorList inputs, const c10::List<std::string>& steps, at::IntArrayRef dim, bool keepdim) {
+          return summed(inputs, steps, dim, keepdim, is_mean, {});
+        });
+  m.def(torch::schema((op + ".cast" + arguments + ", bool[] restored) -> Tensor").c_str()),
+        [is_mean](at::TensorList inputs, const c10::List<std::string>& steps, at::IntArrayRef dim, bool keepdim,
+                  const c10::List<bool>& flags) {
+          return summed(inputs, steps, dim, keepdim, is_mean, flags_of(inputs, flags));
+        });
+}
+
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  m.def("elementwise_sum(Tensor[] inputs, str[] steps, int[] dim, bool keepdim) -> Tensor",
-        [](at::TensorList inputs, const c10::List<std::string>& steps, at::IntArrayRef dim, bool keepdim) {
-          return summed(inputs, steps, dim, keepdim, /*is_mean=*/false);
-        });
-  m.def("elementwise_mean(Tensor[] inputs, str[] steps, int[] dim, bool keepdim) -> Tensor",
-        [](at::TensorList inputs, const c10::List<std::string>& steps, at::IntArrayRef dim, bool keepdim) {
-          return summed(inputs, steps, dim, keepdim, /*is_mean=*/true);
-        });
+  define(m, "ipex::elementwise_sum", /*is_mean=*/false);
+  define(m, "ipex::elementwise_mean", /*is_mean=*/true);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "packed/call_conditions.h"
+#include "packed/float_rows.h"
 #include "packed/post_op.h"
 
 namespace ipex::runtime {
@@ -28,12 +29,16 @@ bool overflows(float number, at::ScalarType dtype) {
          (dtype == at::kBFloat16 && c10::overflows<at::BFloat16>(number));
 }
 
-const char* reason_for_aten(at::TensorList inputs, const NamedSteps& steps, const ValueNumbers& results) {
+const char* reason_for_aten(at::TensorList inputs, at::ScalarType dtype, at::ArrayRef<bool> restored,
+                            const NamedSteps& steps, const ValueNumbers& results) {
   if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
-  const at::ScalarType dtype = dtype_of(inputs);
   if (dtype != at::kFloat && dtype != at::kBFloat16 && dtype != at::kHalf) return "its inputs are of another dtype";
-  for (const Tensor& input : inputs) {
-    if (input.scalar_type() != dtype && input.scalar_type() != at::kBool) return "its inputs are of several dtypes";
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Tensor& input = inputs[i];
+    const bool is_restored = !restored.empty() && restored[i] && is_half(input.scalar_type());
+    if (input.scalar_type() != dtype && input.scalar_type() != at::kBool && !is_restored) {
+      return "its inputs are of several dtypes";
+    }
     if (!is_plain_cpu(input)) return "an input is not a plain CPU tensor";
     if (input.numel() == 0 || input.dim() > Layout::most_dimensions) return "an input is empty, or has many dimensions";
     if (wants_gradient(input)) return "an input requires a gradient";
@@ -92,11 +97,30 @@ NamedSteps rounded_as(at::ScalarType dtype, NamedSteps steps) {
 
 }  // namespace
 
-KernelCall::KernelCall(at::TensorList given, const NamedSteps& steps, const ValueNumbers& results)
-    : inputs(with_numbers_in_float(given, steps)), dtype(dtype_of(inputs)), given_steps_(steps) {
-  reason = reason_for_aten(inputs, steps, results);
+KernelCall::KernelCall(at::TensorList given, const NamedSteps& steps, const ValueNumbers& results,
+                       at::ArrayRef<bool> restored)
+    : inputs(with_numbers_in_float(given, steps)),
+      dtype(restored.empty() ? dtype_of(inputs) : at::kFloat),
+      given_steps_(steps) {
+  reason = reason_for_aten(inputs, dtype, restored, steps, results);
   if (!reason) reason = follow_layouts(inputs, steps, layouts);
   if (!reason && dtype != at::kFloat) rounded_ = rounded_as(dtype, steps);
+}
+
+c10::SmallVector<bool, 12> flags_of(at::TensorList inputs, const c10::List<bool>& flags) {
+  TORCH_CHECK(flags.size() == inputs.size(), "ipex::elementwise: expected to be told of ", inputs.size(),
+              " inputs whether they are cast, got ", flags.size(), ". The model file is damaged: save it again.");
+  c10::SmallVector<bool, 12> all;
+  for (const bool flag : flags) all.push_back(flag);
+  return all;
+}
+
+std::vector<Tensor> restored_inputs(at::TensorList inputs, at::ArrayRef<bool> restored) {
+  std::vector<Tensor> found = inputs.vec();
+  for (size_t i = 0; i < restored.size(); ++i) {
+    if (restored[i]) found[i] = restore_precision(found[i]);
+  }
+  return found;
 }
 
 ValueNumbers last_of(at::TensorList inputs, const NamedSteps& steps) { return {inputs.size() + steps.size() - 1}; }

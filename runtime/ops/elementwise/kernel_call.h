@@ -10,8 +10,10 @@
 namespace ipex::runtime {
 
 struct KernelCall {
-  // The steps have to outlive it. `results` names the values that are wanted.
-  KernelCall(at::TensorList given, const NamedSteps& steps, const ValueNumbers& results);
+  // The steps have to outlive it. `results` names the values that are wanted. `restored` is empty, or says which inputs are
+  // taken as float32 where they have 16 bits.
+  KernelCall(at::TensorList given, const NamedSteps& steps, const ValueNumbers& results,
+             at::ArrayRef<bool> restored = {});
 
   const NamedSteps& steps() const { return rounded_ ? *rounded_ : given_steps_; }
 
@@ -24,6 +26,12 @@ struct KernelCall {
   const NamedSteps& given_steps_;
   std::optional<NamedSteps> rounded_;
 };
+
+// Which inputs ipex::restore_precision is asked of.
+c10::SmallVector<bool, 12> flags_of(at::TensorList inputs, const c10::List<bool>& flags);
+
+// What it makes of them.
+std::vector<at::Tensor> restored_inputs(at::TensorList inputs, at::ArrayRef<bool> restored);
 
 ValueNumbers last_of(at::TensorList inputs, const NamedSteps& steps);
 

@@ -17,6 +17,7 @@ using Tensors = c10::SmallVector<Tensor, 8>;
 
 // What a program reads and does.
 struct Part {
+  at::ScalarType dtype;
   Tensors inputs;
   OptionalAffines affines;
   Layouts layouts;  // of the inputs
@@ -26,6 +27,13 @@ struct Part {
 };
 
 constexpr int64_t elements_worth_a_thread = 16384;
+
+ElementFormat format_of(at::ScalarType dtype, at::ScalarType program) {
+  if (dtype == program) return ElementFormat::of_program;
+  return dtype == at::kBFloat16 ? ElementFormat::bfloat16
+         : dtype == at::kHalf   ? ElementFormat::float16
+                                : ElementFormat::bytes;
+}
 
 // A program and the tensors of a call. What is outermost in the result comes first, and dimensions that every input takes as one are one.
 class Call {
@@ -49,6 +57,7 @@ class Call {
     for (size_t i = 0; i < part.inputs.size(); ++i) {
       ProgramInput& input = inputs_.emplace_back(
           ProgramInput{part.inputs[i].const_data_ptr(), spread_of(strides_[i]), strides_[i].data()});
+      input.format = format_of(part.inputs[i].scalar_type(), part.dtype);
       if (part.inputs[i].scalar_type() == at::kBool) input.scale = 1;
       if (!part.affines[i]) continue;
       input.scale = static_cast<float>(part.affines[i]->scale);
@@ -62,15 +71,16 @@ class Call {
 
   bool fits() const { return program_.value_count <= Program::most_values; }
 
-  // With an affine there is one result, of bytes.
-  Tensors run(at::ScalarType dtype, const std::optional<Affine>& affine) {
+  Tensors run(at::ScalarType dtype, const StoredAs& as) {
+    const at::ScalarType result_dtype = as.affine ? at::kByte : as.dtype.value_or(dtype);
     Tensors results;
     for (const size_t step : kept_) {
-      results.push_back(new_result(affine ? at::kByte : dtype));
-      if (!affine) steps_[step].kept = results.back().mutable_data_ptr();
+      results.push_back(new_result(result_dtype));
+      if (!as.affine) steps_[step].kept = results.back().mutable_data_ptr();
     }
-    if (affine) {
-      const AffineRounding rounding(*affine);
+    program_.result_format = format_of(result_dtype, dtype);
+    if (as.affine) {
+      const AffineRounding rounding(*as.affine);
       program_.bytes = results[0].mutable_data_ptr<uint8_t>();
       program_.inverse_scale = rounding.inverse_scale;
       program_.zero_point = rounding.zero_point;
@@ -87,16 +97,33 @@ class Call {
 
   // Undefined where threads would have nothing to do.
   Tensor sum(at::ScalarType dtype, const Summed& summed) {
-    const int64_t pieces = sums_.pieces(program_), count = program_.elements / sums_.summed;
-    if (pieces < at::get_num_threads() && program_.elements > elements_worth_a_thread) return {};
-    const Tensor result = empty_result(at::IntArrayRef(count), dtype);
-    sums_.sums = result.mutable_data_ptr();
+    const bool has_idle_threads =
+        sums_.pieces(program_) < at::get_num_threads() && program_.elements > elements_worth_a_thread;
+    const int64_t parts = has_idle_threads && dtype == at::kFloat ? parts_for_threads() : 1;
+    if (has_idle_threads && parts == 1) return {};
+    const int64_t count = program_.elements / sums_.summed, inner = sums_.inner;
+    Tensor result = empty_result(at::IntArrayRef(count), dtype), sums_of_parts = result;
+    if (parts > 1) {
+      sums_.summed /= parts;
+      sums_.divisor = 1;
+      sums_of_parts = at::empty({count * parts}, result.options());
+    }
+    sums_.sums = sums_of_parts.mutable_data_ptr();
+    const int64_t pieces = sums_.pieces(program_);
     const ProgramSumKernels& kernels = runtime::kernels().program_sums;
     const auto compute = dtype == at::kFloat      ? kernels.floats
                          : dtype == at::kBFloat16 ? kernels.bfloat16
                                                   : kernels.float16;
     at::parallel_for(0, pieces, std::max<int64_t>(1, elements_worth_a_thread * pieces / program_.elements),
                      [&](int64_t begin, int64_t end) { compute(program_, sums_, begin, end); });
+    if (parts > 1) {
+      const float *from = sums_of_parts.const_data_ptr<float>(), divisor = divisor_;
+      float* to = result.mutable_data_ptr<float>();
+      for (int64_t first = 0; first < count; first += inner) {
+        runtime::kernels().norms.sums.of_columns(from + first * parts, parts, inner, inner, to + first);
+      }
+      std::for_each(to, to + count, [&](float& sum) { sum /= divisor; });
+    }
     at::DimVector kept;
     std::copy_if(order_.begin(), order_.end(), std::back_inserter(kept),
                  [&](int64_t d) { return !summed.dimensions[static_cast<size_t>(d)]; });
@@ -115,7 +142,19 @@ class Call {
     };
     sums_.summed = elements(first, inner);
     sums_.inner = elements(inner, order_.end());
-    sums_.divisor = summed.is_mean ? static_cast<float>(sums_.summed) : 1.F;
+    sums_.divisor = divisor_ = summed.is_mean ? static_cast<float>(sums_.summed) : 1.F;
+  }
+
+  // Into how many parts of whole rows each sum is cut where there are fewer sums than threads. 1 where it can't be.
+  int64_t parts_for_threads() const {
+    constexpr int64_t most = 64;
+    const int64_t row = sizes_.back(), pieces = sums_.pieces(program_);
+    for (int64_t parts = 2; parts <= most && sums_.inner > 1; ++parts) {
+      const int64_t elements = sums_.summed / parts * sums_.inner;
+      const bool keeps_rows = row > program_.block || elements % row == 0;
+      if (sums_.summed % parts == 0 && keeps_rows && pieces * parts >= at::get_num_threads()) return parts;
+    }
+    return 1;
   }
 
   Tensor new_result(at::ScalarType dtype) const {
@@ -230,6 +269,7 @@ class Call {
   c10::SmallVector<int64_t, Layout::most_dimensions> order_;  // of the dimensions of the result
   Program program_;
   ProgramSums sums_;
+  float divisor_ = 1;
   c10::SmallVector<int64_t, Layout::most_dimensions> sizes_;
   c10::SmallVector<Strides, 8> strides_;
   c10::SmallVector<ProgramInput, 8> inputs_;
@@ -250,10 +290,10 @@ class Plan {
         computed_(layouts.size()) {}
 
   // Empty where a program would have too many values.
-  std::vector<Tensor> run(const std::optional<Affine>& affine) {
+  std::vector<Tensor> run(const StoredAs& as) {
     std::vector<Tensor> found;
     for (const size_t result : results_) {
-      found.push_back(value(result, affine));
+      found.push_back(value(result, as));
       if (!found.back().defined()) return {};
     }
     return found;
@@ -269,9 +309,9 @@ class Plan {
  private:
   const NamedStep& step_of(size_t value) const { return steps_[value - inputs_.size()]; }
 
-  const Tensor& value(size_t root, const std::optional<Affine>& affine = std::nullopt) {
+  const Tensor& value(size_t root, const StoredAs& as = {}) {
     if (root < inputs_.size()) return inputs_[root];
-    if (!computed_[root].defined()) compute(alike(root), affine);
+    if (!computed_[root].defined()) compute(alike(root), as);
     return computed_[root];
   }
 
@@ -288,12 +328,12 @@ class Plan {
     return found;
   }
 
-  void compute(const ValueNumbers& roots, const std::optional<Affine>& affine) {
+  void compute(const ValueNumbers& roots, const StoredAs& as) {
     const auto part = part_of(roots);
     if (!part) return;
     Call call(*part);
     if (!call.fits()) return;
-    const Tensors results = call.run(dtype_, affine);
+    const Tensors results = call.run(dtype_, as);
     for (size_t i = 0; i < roots.size(); ++i) computed_[roots[i]] = results[i];
   }
 
@@ -311,6 +351,7 @@ class Plan {
     }
     std::optional<Part> found(std::in_place);
     Part& part = *found;
+    part.dtype = dtype_;
     part.whole = layouts_[last];
     c10::SmallVector<int, 32> numbers(last + 1, 0);
     for (size_t v = 0; v < last; ++v) {
@@ -347,9 +388,9 @@ class Plan {
 }  // namespace
 
 std::vector<Tensor> run_steps(at::TensorList inputs, at::ScalarType dtype, const NamedSteps& steps,
-                              const Layouts& layouts, const ValueNumbers& results, const std::optional<Affine>& affine,
+                              const Layouts& layouts, const ValueNumbers& results, const StoredAs& as,
                               const OptionalAffines& of_inputs) {
-  return Plan(inputs, dtype, of_inputs, steps, layouts, results).run(affine);
+  return Plan(inputs, dtype, of_inputs, steps, layouts, results).run(as);
 }
 
 Tensor sum_of_steps(at::TensorList inputs, at::ScalarType dtype, const NamedSteps& steps, const Layouts& layouts,

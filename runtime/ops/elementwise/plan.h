@@ -7,7 +7,7 @@
 #include "ops/elementwise/eager_layout.h"
 #include "ops/elementwise/steps.h"
 #include "ops/norms/reduction.h"
-#include "ops/quantized/affine.h"
+#include "ops/quantized/stored_as.h"
 
 namespace ipex::runtime {
 
@@ -17,11 +17,11 @@ using ValueNumbers = c10::SmallVector<size_t, 4>;
 // `layouts` are those of the inputs and then of the results of the steps. Inputs are plain, of a dtype that there are
 // kernels for or bools, and every step has a kernel. Gives the values that `results` names, which steps give; nothing where a
 // program would have too many values.
-// With an affine the inputs are float32, and the one result is 8-bit numbers. `of_inputs` may be empty; else it has an affine
-// for each input that is of 8-bit numbers, and the others are float32.
+// Inputs of a program of float32 may have 16 bits; where there is one result, it is stored so. `of_inputs` may be empty; else it has an affine for each input that is of
+// 8-bit numbers, and the others are float32.
 std::vector<at::Tensor> run_steps(at::TensorList inputs, at::ScalarType dtype, const NamedSteps& steps,
-                                  const Layouts& layouts, const ValueNumbers& results,
-                                  const std::optional<Affine>& affine, const OptionalAffines& of_inputs);
+                                  const Layouts& layouts, const ValueNumbers& results, const StoredAs& as,
+                                  const OptionalAffines& of_inputs);
 
 struct Summed {
   IsSummed dimensions;

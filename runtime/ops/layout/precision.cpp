@@ -8,16 +8,18 @@
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
+#include "ops/layout/precision.h"
 #include "packed/float_rows.h"
 
 namespace ipex::runtime {
-namespace {
 
 at::Tensor lower_precision(const at::Tensor& x, at::ScalarType dtype) {
   return x.scalar_type() == at::kFloat || is_half(x.scalar_type()) ? x.to(dtype) : x;
 }
 
 at::Tensor restore_precision(const at::Tensor& y) { return is_half(y.scalar_type()) ? y.to(at::kFloat) : y; }
+
+namespace {
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   m.def("lower_precision(Tensor(a) x, ScalarType dtype) -> Tensor(a)", lower_precision);

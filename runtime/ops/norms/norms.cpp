@@ -11,6 +11,9 @@
 //     the same, of x or of b moved so: each row is read where it lies.
 //   ipex::add_layer_norm.bytes, ipex::layer_norm.bytes(.., scale, zero_point), and so the others
 //     the same, with ipex::quantize(y, scale, zero_point) in the place of y: a row is rounded while it is near.
+//   ipex::add_layer_norm.lowered, ipex::layer_norm.lowered(.., dtype), and so the others
+//     the same, with ipex::lower_precision(y, dtype) in the place of y. layer_norm's x is ipex::restore_precision(x): it may have
+//     16 bits.
 //   ipex::layer_norm_sum, ipex::layer_norm_of_rows_sum(residual, x, ..) -> y
 //     the same of x, added to a residual: float32 of its shape, or step by step.
 //   ipex::rms_norm(x, weight, eps, dtype, normalized_shape) -> y
@@ -43,7 +46,7 @@
 #include "memory/scratch.h"
 #include "ops/elementwise/eager_layout.h"
 #include "ops/layout/row_moves.h"
-#include "ops/quantized/affine.h"
+#include "ops/quantized/stored_as.h"
 #include "packed/call_conditions.h"
 #include "packed/float_rows.h"
 #include "packed/memory_format.h"
@@ -77,9 +80,10 @@ class ResultRows {
       : tensor_(empty_result(sizes, options)), width_(width) {
     if (tensor_.scalar_type() != at::kByte) rows_.emplace(tensor_, width);
   }
-  ResultRows(const at::Tensor& like, int64_t width, const std::optional<Affine>& affine, const MovedRows& moved)
+  ResultRows(const at::Tensor& like, int64_t width, const StoredAs& as, const MovedRows& moved)
       : ResultRows(moved.map() ? at::IntArrayRef(moved.map()->sizes) : like.sizes(), width,
-                   like.options().dtype(affine ? at::kByte : like.scalar_type())) {
+                   like.options().dtype(as.affine ? at::kByte : as.dtype.value_or(like.scalar_type()))) {
+    const std::optional<Affine>& affine = as.affine;
     if (affine) rounding_.emplace(*affine);
     if (!moved.map()) return;
     const auto bytes = static_cast<size_t>(width * static_cast<int64_t>(tensor_.element_size()));
@@ -112,10 +116,6 @@ class ResultRows {
   std::optional<AffineRounding> rounding_;
   std::optional<RowsToWrite> rows_;
 };
-
-at::Tensor rounded(const at::Tensor& y, const std::optional<Affine>& affine) {
-  return affine ? quantize(y, *affine) : y;
-}
 
 const char* reason_for_aten_of_any_layout(const at::Tensor& tensor) {
   if (!has_float_rows(tensor)) return "an operand is no CPU tensor of float32 or 16 bits";
@@ -166,7 +166,7 @@ const float* data_of(const at::Tensor& vector) { return vector.defined() ? vecto
 std::tuple<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& a, const at::Tensor& b,
                                                   at::IntArrayRef normalized_shape, const OptionalTensor& weight,
                                                   const OptionalTensor& bias, double eps, bool keep_sum, bool in_place,
-                                                  const std::optional<Affine>& affine, const MovedRows& of_b = {},
+                                                  const StoredAs& as, const MovedRows& of_b = {},
                                                   const MovedRows& to_y = {}) {
   const char* reason = at::autocast::is_autocast_enabled(at::kCPU) ? "autocast is on" : reason_for_aten(a);
   if (!reason) reason = reason_for_aten(b);
@@ -183,7 +183,7 @@ std::tuple<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& a, const at:
   if (!reason) {
     const int64_t width = weight->numel(), rows = large.numel() / width;
     const int64_t period = of_b.map() ? rows : small.numel() / width;
-    const ResultRows y(large, width, affine, to_y);
+    const ResultRows y(large, width, as, to_y);
     const at::Tensor sum = keep_sum ? empty_result(large.sizes(), large.options()) : at::Tensor();
     const auto to_sum = keep_sum ? std::optional(RowsToWrite(sum, width)) : std::nullopt;
     const RowsToRead from_large(large, width), from_small(small, width);
@@ -212,7 +212,7 @@ std::tuple<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& a, const at:
   RECORD_FUNCTION(c10::str("ipex::add_layer_norm in aten: ", reason), {});
   const at::Tensor moved = of_b.step_by_step(b), sum = in_place ? a.clone().add_(moved) : at::add(a, moved);
   const at::Tensor y = to_y.step_by_step(at::layer_norm(sum, normalized_shape, weight, bias, eps));
-  return {rounded(y, affine), keep_sum ? sum : at::Tensor()};
+  return {stored(y, as), keep_sum ? sum : at::Tensor()};
 }
 
 // What the rows of a norm's result are added to, of their shape; or nothing.
@@ -239,8 +239,8 @@ class Residual {
 };
 
 at::Tensor layer_norm(const at::Tensor& x, at::IntArrayRef normalized_shape, const OptionalTensor& weight,
-                      const OptionalTensor& bias, double eps, const std::optional<Affine>& affine,
-                      const MovedRows& to_y = {}, const OptionalTensor& added = std::nullopt) {
+                      const OptionalTensor& bias, double eps, const StoredAs& as, const MovedRows& to_y = {},
+                      const OptionalTensor& added = std::nullopt) {
   const Residual residual(added);
   const char* reason =
       at::autocast::is_autocast_enabled(at::kCPU) ? "autocast is on" : reason_for_aten_of_any_layout(x);
@@ -251,14 +251,15 @@ at::Tensor layer_norm(const at::Tensor& x, at::IntArrayRef normalized_shape, con
   if (!reason) reason = residual.reason_for_aten(x, to_y.map() ? at::IntArrayRef(to_y.map()->sizes) : x.sizes());
   if (!reason) {
     const int64_t width = c10::multiply_integers(normalized_shape);
-    const ResultRows y(x, width, affine, to_y);
+    const ResultRows y(x, width, as, to_y);
     const std::optional<int64_t> stride = row_stride(x, normalized_shape.size());
     const at::Tensor source = stride ? x : contiguous_result(x);
     const RowsToRead from_x(source, width, stride.value_or(width));
     const at::Tensor scale = in_floats(weight), shift = in_floats(bias);
     const float *from_scale = data_of(scale), *from_shift = data_of(shift);
     const auto layer_norm_row = kernels().norms.layer_norm_row;
-    const bool finite = for_each_row(x.numel() / width, width, !y.are_floats(), [&](int64_t row, float* room) {
+    const bool needs_room = !y.are_floats() || is_half(x.scalar_type());
+    const bool finite = for_each_row(x.numel() / width, width, needs_room, [&](int64_t row, float* room) {
       const int64_t target = to_y.target(row);
       if (target < 0) return 0.0F;  // it is cut off
       return y.write(target, room, [&](float* to) {
@@ -272,7 +273,8 @@ at::Tensor layer_norm(const at::Tensor& x, at::IntArrayRef normalized_shape, con
     reason = "a row is not finite";
   }
   RECORD_FUNCTION(c10::str("ipex::layer_norm in aten: ", reason), {});
-  return rounded(residual.plus(to_y.step_by_step(at::layer_norm(x, normalized_shape, weight, bias, eps))), affine);
+  const at::Tensor given = as.dtype ? restore_precision(x) : x;
+  return stored(residual.plus(to_y.step_by_step(at::layer_norm(given, normalized_shape, weight, bias, eps))), as);
 }
 
 // What eager makes of `x`: a product with a scale for each row, which is contiguous.
@@ -362,13 +364,12 @@ at::Tensor rms_norm(const at::Tensor& x, const OptionalTensor& weight, std::opti
   return residual.plus(in_dtype_of_like(weight ? *weight * cast : cast));
 }
 
-using Rounding = std::optional<Affine>;
 using Moves = c10::intrusive_ptr<RowMoves>;
 using TwoTensors = std::tuple<at::Tensor, at::Tensor>;
 
-at::Tensor layer_norm_op(const Rounding& rounding, const at::Tensor& x, at::IntArrayRef shape,
-                         const OptionalTensor& weight, const OptionalTensor& bias, double eps) {
-  return layer_norm(x, shape, weight, bias, eps, rounding);
+at::Tensor layer_norm_op(const StoredAs& as, const at::Tensor& x, at::IntArrayRef shape, const OptionalTensor& weight,
+                         const OptionalTensor& bias, double eps) {
+  return layer_norm(x, shape, weight, bias, eps, as);
 }
 
 // Rows are those of the last dimension, which must be all that is normalised. What moves otherwise moves before or after.
@@ -376,40 +377,40 @@ bool are_rows(const MovedRows& moved, at::IntArrayRef normalized_shape) {
   return moved.map() && normalized_shape.size() == 1;
 }
 
-at::Tensor layer_norm_to_rows(const Rounding& rounding, const at::Tensor& x, at::IntArrayRef shape,
+at::Tensor layer_norm_to_rows(const StoredAs& as, const at::Tensor& x, at::IntArrayRef shape,
                               const OptionalTensor& weight, const OptionalTensor& bias, double eps, const Moves& moves,
                               at::IntArrayRef numbers) {
   const MovedRows moved(*moves, numbers, x.sizes());
-  if (are_rows(moved, shape)) return layer_norm(x, shape, weight, bias, eps, rounding, moved);
-  return rounded(moved.step_by_step(layer_norm(x, shape, weight, bias, eps, std::nullopt)), rounding);
+  if (are_rows(moved, shape)) return layer_norm(x, shape, weight, bias, eps, as, moved);
+  return stored(moved.step_by_step(layer_norm(x, shape, weight, bias, eps, {})), as);
 }
 
 // Where no rows are new, the norm comes first.
 at::Tensor layer_norm_of_moved(const at::Tensor& x, at::IntArrayRef shape, const OptionalTensor& weight,
                                const OptionalTensor& bias, double eps, const Moves& moves, at::IntArrayRef numbers,
-                               const Rounding& rounding, const OptionalTensor& residual) {
+                               const StoredAs& as, const OptionalTensor& residual) {
   const MovedRows moved(*moves, numbers, x.sizes());
   if (are_rows(moved, shape) && moved.map()->zeros.empty()) {
-    return layer_norm(x, shape, weight, bias, eps, rounding, moved, residual);
+    return layer_norm(x, shape, weight, bias, eps, as, moved, residual);
   }
-  return layer_norm(moved.step_by_step(x), shape, weight, bias, eps, rounding, {}, residual);
+  return layer_norm(moved.step_by_step(x), shape, weight, bias, eps, as, {}, residual);
 }
 
-at::Tensor layer_norm_of_rows(const Rounding& rounding, const at::Tensor& x, at::IntArrayRef shape,
+at::Tensor layer_norm_of_rows(const StoredAs& as, const at::Tensor& x, at::IntArrayRef shape,
                               const OptionalTensor& weight, const OptionalTensor& bias, double eps, const Moves& moves,
                               at::IntArrayRef numbers) {
-  return layer_norm_of_moved(x, shape, weight, bias, eps, moves, numbers, rounding, std::nullopt);
+  return layer_norm_of_moved(x, shape, weight, bias, eps, moves, numbers, as, std::nullopt);
 }
 
 at::Tensor layer_norm_sum(const at::Tensor& residual, const at::Tensor& x, at::IntArrayRef shape,
                           const OptionalTensor& weight, const OptionalTensor& bias, double eps) {
-  return layer_norm(x, shape, weight, bias, eps, std::nullopt, {}, residual);
+  return layer_norm(x, shape, weight, bias, eps, {}, {}, residual);
 }
 
 at::Tensor layer_norm_of_rows_sum(const at::Tensor& residual, const at::Tensor& x, at::IntArrayRef shape,
                                   const OptionalTensor& weight, const OptionalTensor& bias, double eps,
                                   const Moves& moves, at::IntArrayRef numbers) {
-  return layer_norm_of_moved(x, shape, weight, bias, eps, moves, numbers, std::nullopt, residual);
+  return layer_norm_of_moved(x, shape, weight, bias, eps, moves, numbers, {}, residual);
 }
 
 at::Tensor rms_norm_op(const at::Tensor& x, const OptionalTensor& weight, std::optional<double> eps,
@@ -423,46 +424,46 @@ at::Tensor rms_norm_sum(const at::Tensor& residual, const at::Tensor& x, const O
   return rms_norm(x, weight, eps, dtype, normalized_shape, residual, like);
 }
 
-TwoTensors add_layer_norm_op(const Rounding& rounding, const at::Tensor& a, const at::Tensor& b, at::IntArrayRef shape,
+TwoTensors add_layer_norm_op(const StoredAs& as, const at::Tensor& a, const at::Tensor& b, at::IntArrayRef shape,
                              const OptionalTensor& weight, const OptionalTensor& bias, double eps, bool keep_sum,
                              bool in_place) {
-  return add_layer_norm(a, b, shape, weight, bias, eps, keep_sum, in_place, rounding);
+  return add_layer_norm(a, b, shape, weight, bias, eps, keep_sum, in_place, as);
 }
 
-TwoTensors add_layer_norm_to_rows(const Rounding& rounding, const at::Tensor& a, const at::Tensor& b,
-                                  at::IntArrayRef shape, const OptionalTensor& weight, const OptionalTensor& bias,
-                                  double eps, bool keep_sum, bool in_place, const Moves& moves,
-                                  at::IntArrayRef numbers) {
+TwoTensors add_layer_norm_to_rows(const StoredAs& as, const at::Tensor& a, const at::Tensor& b, at::IntArrayRef shape,
+                                  const OptionalTensor& weight, const OptionalTensor& bias, double eps, bool keep_sum,
+                                  bool in_place, const Moves& moves, at::IntArrayRef numbers) {
   const MovedRows moved(*moves, numbers, at::infer_size_dimvector(a.sizes(), b.sizes()));
   if (are_rows(moved, shape) && moved.map()->keeps_all) {
-    return add_layer_norm(a, b, shape, weight, bias, eps, keep_sum, in_place, rounding, {}, moved);
+    return add_layer_norm(a, b, shape, weight, bias, eps, keep_sum, in_place, as, {}, moved);
   }
-  const auto [y, sum] = add_layer_norm(a, b, shape, weight, bias, eps, keep_sum, in_place, std::nullopt);
-  return {rounded(moved.step_by_step(y), rounding), sum};
+  const auto [y, sum] = add_layer_norm(a, b, shape, weight, bias, eps, keep_sum, in_place, {});
+  return {stored(moved.step_by_step(y), as), sum};
 }
 
-TwoTensors add_layer_norm_of_rows(const Rounding& rounding, const at::Tensor& a, const at::Tensor& b,
-                                  at::IntArrayRef shape, const OptionalTensor& weight, const OptionalTensor& bias,
-                                  double eps, bool keep_sum, bool in_place, const Moves& moves,
-                                  at::IntArrayRef numbers) {
+TwoTensors add_layer_norm_of_rows(const StoredAs& as, const at::Tensor& a, const at::Tensor& b, at::IntArrayRef shape,
+                                  const OptionalTensor& weight, const OptionalTensor& bias, double eps, bool keep_sum,
+                                  bool in_place, const Moves& moves, at::IntArrayRef numbers) {
   const MovedRows moved(*moves, numbers, b.sizes());
   if (are_rows(moved, shape) && moved.map()->zeros.empty() && moved.map()->sizes == a.sizes()) {
-    return add_layer_norm(a, b, shape, weight, bias, eps, keep_sum, in_place, rounding, moved);
+    return add_layer_norm(a, b, shape, weight, bias, eps, keep_sum, in_place, as, moved);
   }
-  return add_layer_norm(a, moved.step_by_step(b), shape, weight, bias, eps, keep_sum, in_place, rounding);
+  return add_layer_norm(a, moved.step_by_step(b), shape, weight, bias, eps, keep_sum, in_place, as);
 }
 
-// An op, and the same with 8-bit numbers for its first result. The last argument has a default where files are older than it.
+// An op, and the same with 8-bit numbers, or numbers of 16 bits, for its first result. The last argument has a default where files are older than it.
 template <typename Result, typename... Given>
 void define(torch::Library& m, const char* op, const std::string& arguments,
-            Result (*compute)(const Rounding&, Given...), const char* by_default = "") {
+            Result (*compute)(const StoredAs&, Given...), const char* by_default = "") {
   const char* results = std::is_same_v<Result, at::Tensor> ? ") -> Tensor" : ") -> (Tensor, Tensor)";
   m.def(torch::schema(c10::str(op, "(", arguments, by_default, results).c_str()),
-        [compute](Given... given) { return compute(std::nullopt, given...); });
+        [compute](Given... given) { return compute({}, given...); });
   m.def(torch::schema(c10::str(op, ".bytes(", arguments, ", float scale, int zero_point", results).c_str()),
         [op, compute](Given... given, double scale, int64_t zero_point) {
-          return compute(checked(op, {scale, zero_point}), given...);
+          return compute({checked(op, {scale, zero_point}), {}}, given...);
         });
+  m.def(torch::schema(c10::str(op, ".lowered(", arguments, ", ScalarType dtype", results).c_str()),
+        [compute](Given... given, at::ScalarType dtype) { return compute({{}, dtype}, given...); });
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {

@@ -1,0 +1,94 @@
+"""Casts around elementwise ops and norms between layers of 16 bits."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ipex
+from low_precision import both_dtypes
+from support import assert_rewrites, assert_round_trip, assert_unchanged, graph_ir, kinds
+
+OF_CHAINS, OF_NORMS = "fuse_elementwise_casts", "fuse_norm_casts"
+CONSTANTS = (
+    "%none : NoneType = prim::Constant()",
+    "%one : int = prim::Constant[value=1]()",
+    "%half : int = prim::Constant[value=15]()",
+    "%other : int = prim::Constant[value=5]()",
+    "%true : bool = prim::Constant[value=1]()",
+    "%shape : int[] = prim::Constant[value=[8]]()",
+    "%eps : float = prim::Constant[value=1e-05]()",
+    '%steps : str[] = prim::Constant[value=["mul 0 1"]]()',
+)
+RESTORE = "%a : Tensor = ipex::restore_precision(%x)"
+CHAIN = ("%list : Tensor[] = prim::ListConstruct(%a, %w)", "%y : Tensor = ipex::elementwise(%list, %steps)")
+NORM = "%y : Tensor = ipex::layer_norm(%a, %shape, %w, %w, %eps)"
+ADD_NORM = "%y : Tensor, %sum : Tensor = ipex::add_layer_norm(%a, %w, %shape, %w, %w, %eps, %true, %true)"
+LOWER = "%l : Tensor = ipex::lower_precision(%y, %half)"
+
+
+def ir(*lines: str, returns: str = "%l") -> str:
+    return graph_ir("%x : Tensor, %w : Tensor", *CONSTANTS, *lines, returns=returns)
+
+
+def casts(result) -> tuple[int, int]:
+    return result.count("ipex::restore_precision"), result.count("ipex::lower_precision")
+
+
+@pytest.mark.parametrize(("name", "lines"), [(OF_CHAINS, CHAIN), (OF_NORMS, (NORM,))])
+def test_fires(name, lines):
+    assert casts(assert_rewrites(name, ir(RESTORE, *lines, LOWER))) == (0, 0)
+    assert casts(assert_rewrites(name, ir(RESTORE, *lines, returns="%y"))) == (0, 0)
+    assert casts(assert_rewrites(name, ir(RESTORE, *lines, LOWER, returns="%l, %a"))) == (1, 0)
+
+
+@pytest.mark.parametrize(("name", "lines"), [(OF_CHAINS, CHAIN), (OF_NORMS, (NORM,))])
+def test_gives_float32_where_others_read_it(name, lines):
+    assert casts(assert_rewrites(name, ir(RESTORE, *lines, LOWER, returns="%l, %y"))) == (0, 1)
+    two = (LOWER, "%k : Tensor = ipex::lower_precision(%y, %other)")
+    assert casts(assert_rewrites(name, ir(RESTORE, *lines, *two, returns="%l, %k"))) == (0, 2)
+
+
+def test_a_norm_of_a_sum_gives_16_bits():
+    assert casts(assert_rewrites(OF_NORMS, ir(RESTORE, ADD_NORM, LOWER, returns="%l, %sum"))) == (1, 0)
+
+
+@pytest.mark.parametrize(("name", "lines"), [(OF_CHAINS, CHAIN), (OF_NORMS, (NORM,))])
+def test_reads_what_was_there(name, lines):
+    """A write between the cast and the op."""
+    assert_unchanged(name, ir(RESTORE, "%o : Tensor = aten::relu_(%x)", *lines, returns="%y, %o"), reason=None)
+
+
+@pytest.mark.parametrize("kind", ["elementwise_sum", "elementwise_mean"])
+def test_sums_read_16_bits(kind):
+    lines = (RESTORE, CHAIN[0], f"%y : Tensor = ipex::{kind}(%list, %steps, %shape, %true)", LOWER)
+    assert casts(assert_rewrites(OF_CHAINS, ir(*lines))) == (0, 1)
+
+
+class Excited(nn.Module):
+    """Layers with a gate, a mean and a norm between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.gate, self.second = nn.Conv2d(3, 16, 3), nn.Conv2d(16, 16, 1), nn.Conv2d(16, 16, 1)
+        self.norm, self.last = nn.LayerNorm(16), nn.Linear(16, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.first(x))
+        x = x * torch.sigmoid(self.gate(x.mean((2, 3), keepdim=True)))
+        x = self.second(x).flatten(2).transpose(1, 2)
+        return self.last(self.norm(x))
+
+
+@both_dtypes
+def test_a_model_casts_at_its_ends_only(dtype, tmp_path):
+    model, x = Excited().eval(), torch.randn(2, 3, 12, 9)
+    with torch.no_grad():
+        optimized = ipex.jit_optimize(torch.jit.trace(model, x), dtype=dtype)
+        expected = model(x)
+        assert (optimized(x) - expected).abs().max() <= 0.03 * expected.abs().max()
+    # Of the image, of the mean of all pixels, which is small, and of the result.
+    assert kinds(optimized)["ipex::lower_precision"] == 2
+    assert kinds(optimized)["ipex::restore_precision"] == 1
+    assert_round_trip(optimized, tmp_path, x)
