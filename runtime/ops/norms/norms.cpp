@@ -382,7 +382,8 @@ at::Tensor layer_norm_to_rows(const StoredAs& as, const at::Tensor& x, at::IntAr
                               at::IntArrayRef numbers) {
   const MovedRows moved(*moves, numbers, x.sizes());
   if (are_rows(moved, shape)) return layer_norm(x, shape, weight, bias, eps, as, moved);
-  return stored(moved.step_by_step(layer_norm(x, shape, weight, bias, eps, {})), as);
+  const at::Tensor given = as.dtype ? restore_precision(x) : x;
+  return stored(moved.step_by_step(layer_norm(given, shape, weight, bias, eps, {})), as);
 }
 
 // Where no rows are new, the norm comes first.

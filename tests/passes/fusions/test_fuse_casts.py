@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import ipex
 from low_precision import both_dtypes
-from support import assert_rewrites, assert_round_trip, assert_unchanged, graph_ir, kinds
+from support import assert_rewrites, assert_round_trip, assert_same, assert_unchanged, graph_ir, kinds
 
 OF_CHAINS, OF_NORMS = "fuse_elementwise_casts", "fuse_norm_casts"
 CONSTANTS = (
@@ -79,6 +79,39 @@ class Excited(nn.Module):
         x = x * torch.sigmoid(self.gate(x.mean((2, 3), keepdim=True)))
         x = self.second(x).flatten(2).transpose(1, 2)
         return self.last(self.norm(x))
+
+
+class Windows(nn.Module):
+    """Norms that move rows to windows, and norms of rows that came from there."""
+
+    def __init__(self, normalized: tuple[int, ...]) -> None:
+        super().__init__()
+        self.first, self.inner, self.last = nn.Linear(16, 16), nn.Linear(16, 16), nn.Linear(16, 16)
+        self.norm, self.second = nn.LayerNorm(normalized), nn.LayerNorm(normalized)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        windows = torch.roll(self.norm(x), (-1, -1), (1, 2)).reshape(-1, 2, 2, 3, 2, 16).transpose(2, 3)
+        windows = self.inner(windows.reshape(-1, 4, 16)).reshape(-1, 2, 3, 2, 2, 16).transpose(2, 3)
+        return self.last(self.second(torch.roll(windows.reshape(-1, 4, 6, 16), (1, 1), (1, 2))))
+
+
+@both_dtypes
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [(Excited(), (2, 3, 12, 9)), (Windows((16,)), (2, 4, 6, 16)), (Windows((6, 16)), (2, 4, 6, 16))],
+    ids=["excited", "windows", "windows of another norm"],
+)
+def test_values_are_the_same_bit_by_bit(dtype, model, shape):
+    x = torch.randn(shape)
+    traced = torch.jit.trace(model.eval(), x)
+    with torch.no_grad():
+        fused = ipex.jit_optimize(traced, dtype=dtype)
+        apart = ipex.jit_optimize(traced, dtype=dtype, disable=[OF_CHAINS, OF_NORMS])
+        assert sum(kinds(apart)[f"ipex::{op}_precision"] for op in ("lower", "restore")) > sum(
+            kinds(fused)[f"ipex::{op}_precision"] for op in ("lower", "restore")
+        )
+        assert_same(fused(x), apart(x), 0)
 
 
 @both_dtypes
