@@ -344,7 +344,7 @@ std::vector<Op> rows() {
   table.ops("ipex::elementwise.several ipex::elementwise.cast", fresh);
   table.ops("ipex::elementwise_sum ipex::elementwise_mean ipex::elementwise_sum.cast ipex::elementwise_mean.cast",
             fresh, hides_strides);
-  table.ops("ipex::contiguous_elementwise", fresh, hides_strides);
+  table.ops("ipex::contiguous_elementwise ipex::sliced_elementwise", fresh, hides_strides);
   table.ops(
       "ipex::add_layer_norm.bytes ipex::add_layer_norm_to_rows.bytes ipex::add_layer_norm_of_rows.bytes "
       "ipex::layer_norm.bytes ipex::layer_norm_to_rows.bytes ipex::layer_norm_of_rows.bytes "

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace ipex::runtime {
 namespace {
@@ -116,6 +117,14 @@ bool Layout::is_as_new() const {
 }
 
 void Layout::lay_out_as_new() { lay_out(*this, order_of_new(dimensions)); }
+
+void Layout::lay_out_with_outermost(int64_t dimension) {
+  const auto outermost = static_cast<size_t>(dimension);
+  const int64_t size = std::exchange(sizes[outermost], 1);
+  lay_out_as_new();
+  strides[outermost] = elements();
+  sizes[outermost] = size;
+}
 
 bool Layout::is_dense() const {
   Order order;

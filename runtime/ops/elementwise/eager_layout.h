@@ -22,6 +22,8 @@ struct Layout {
   // With exactly the strides of a new contiguous tensor, dimensions of size 1 included.
   bool is_as_new() const;
   void lay_out_as_new();
+  // As new, but for one dimension, which lies outermost: what is left of the others for one index of it is in one piece.
+  void lay_out_with_outermost(int64_t dimension);
   // Without gaps, and no element twice.
   bool is_dense() const;
 };

@@ -4,6 +4,7 @@
 //     inputs = [x, w], steps = ["mul 0 1", "add_number(1.0) 2", "silu 3"]: y = silu(x * w + 1). See steps.h.
 //   ipex::elementwise.several(inputs, steps, results) -> the values with these numbers: [4, 5] is x * w + 1 and y.
 //   ipex::contiguous_elementwise(inputs, steps) -> y, contiguous where every input is read a row at a time for that
+//   ipex::sliced_elementwise(inputs, steps, dim) -> y, with this dimension outermost in memory where eager's is contiguous
 //   ipex::elementwise.cast(inputs, steps, restored, dtype) -> ipex::elementwise of the inputs, of which some are cast by
 //     ipex::restore_precision before, cast by ipex::lower_precision where there is a dtype
 //   ipex::elementwise.bytes(inputs, steps, scale, zero_point) -> ipex::quantize(y, scale, zero_point), in the same pass
@@ -12,7 +13,7 @@
 //
 // The kernels take float32, bfloat16 and float16, and bool for what chooses among them, in any layout and broadcast in any
 // way. Numbers of 16 bits are rounded after each step, as eager rounds them. The result has the strides that eager would give
-// it, but for contiguous_elementwise, whose reader wants it in one piece. All else is computed by aten, step by step; a profiler shows that, with the reason, under the name of the op.
+// it, but for contiguous_elementwise and sliced_elementwise, whose readers want it in one piece, or each slice. All else is computed by aten, step by step; a profiler shows that, with the reason, under the name of the op.
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
@@ -39,14 +40,26 @@ bool takes_rows(const Layout& result, at::ArrayRef<Layout> inputs) {
   });
 }
 
-// The values that `results` names. With an affine there is one, and it becomes numbers. Without eager_layout it may be contiguous.
+// How a reader wants the result, where it is another way than eager's.
+using LayOut = void (*)(Layout& result, at::ArrayRef<Layout> inputs, int64_t dimension);
+
+void lay_out_in_one_piece(Layout& result, at::ArrayRef<Layout> inputs, int64_t /*dimension*/) {
+  if (takes_rows(result, inputs)) result.lay_out_as_new();
+}
+
+// Only what is contiguous in eager: so are its slices in the order of their dimensions, which is all that their readers see.
+void lay_out_for_slices(Layout& result, at::ArrayRef<Layout> /*inputs*/, int64_t dimension) {
+  const int64_t own = dimension < 0 ? dimension + result.dimensions : dimension;
+  if (result.is_as_new() && own >= 0 && own < result.dimensions) result.lay_out_with_outermost(own);
+}
+
+// The values that `results` names. With an affine there is one, and it becomes numbers.
 std::vector<Tensor> several(at::TensorList given, const NamedSteps& steps, const ValueNumbers& results,
-                            const std::optional<Affine>& affine, bool eager_layout = true) {
+                            const std::optional<Affine>& affine, LayOut lay_out = nullptr, int64_t dimension = 0) {
   KernelCall call(given, steps, results);
   Layouts& layouts = call.layouts;
-  if (!call.reason && !eager_layout &&
-      takes_rows(layouts.back(), at::ArrayRef<Layout>(layouts).slice(0, given.size()))) {
-    layouts.back().lay_out_as_new();
+  if (!call.reason && lay_out) {
+    lay_out(layouts.back(), at::ArrayRef<Layout>(layouts).slice(0, given.size()), dimension);
   }
   if (!call.reason && affine && call.dtype != at::kFloat) call.reason = "numbers are made of float32 only";
   if (!call.reason) {
@@ -139,7 +152,12 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
   m.def("contiguous_elementwise(Tensor[] inputs, str[] steps) -> Tensor",
         [](at::TensorList inputs, const c10::List<std::string>& texts) {
           const auto read = read_steps(texts, static_cast<int64_t>(inputs.size()));
-          return several(inputs, read->steps, last_of(inputs, read->steps), std::nullopt, /*eager_layout=*/false)[0];
+          return several(inputs, read->steps, last_of(inputs, read->steps), std::nullopt, lay_out_in_one_piece)[0];
+        });
+  m.def("sliced_elementwise(Tensor[] inputs, str[] steps, int dim) -> Tensor",
+        [](at::TensorList inputs, const c10::List<std::string>& texts, int64_t dim) {
+          const auto read = read_steps(texts, static_cast<int64_t>(inputs.size()));
+          return several(inputs, read->steps, last_of(inputs, read->steps), std::nullopt, lay_out_for_slices, dim)[0];
         });
   m.def("elementwise.several(Tensor[] inputs, str[] steps, int[] results) -> Tensor[]", elementwise_of_several);
   m.def("elementwise.cast(Tensor[] inputs, str[] steps, bool[] restored, ScalarType? dtype) -> Tensor",

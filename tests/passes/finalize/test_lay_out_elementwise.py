@@ -63,3 +63,55 @@ def test_can_be_switched_off():
     inputs = (torch.randn(12, 21), torch.randn(4, 3, 4), torch.randn(3, 4, 5))
     module = torch.jit.trace(RelativePositions().eval(), inputs)
     assert kinds(ipex.jit_optimize(module, disable=[NAME]))["ipex::contiguous_elementwise"] == 0
+
+
+SLICES = ("%a : Tensor = aten::select(%y, %one, %none_of)", "%b : Tensor = aten::select(%y, %one, %one)")
+LISTS = ("%l : Tensor[] = prim::ListConstruct(%a, %b)", "%z : Tensor = ipex::elementwise(%l, %steps)")
+
+
+def slices(*lines: str, returns: str = "%r") -> str:
+    return ir("%none_of : int = prim::Constant[value=0]()", CHAIN, *lines, returns=returns)
+
+
+def test_slices_that_chains_read_are_in_one_piece():
+    result = assert_rewrites(NAME, slices("%s : int = aten::size(%y, %one)", *SLICES, *LISTS))
+    assert result.count("ipex::sliced_elementwise") == 1
+
+
+def test_leaves_slices_that_others_read():
+    one = (SLICES[0], LISTS[0].replace("%a, %b", "%a, %a"), LISTS[1])
+    assert_unchanged(NAME, slices(*one), reason=None)
+    assert_unchanged(NAME, slices(*SLICES, *LISTS, returns="%r, %a"), reason=None)
+    assert_unchanged(NAME, slices(*SLICES, *LISTS, "%w : Tensor = aten::relu(%y)", returns="%r, %w"), reason=None)
+    other = SLICES[1].replace("%one, %one", "%none_of, %one")
+    assert_unchanged(NAME, slices(SLICES[0], other, *LISTS), reason=None)
+    written = "%w : Tensor = aten::relu_(%a)"
+    assert_unchanged(NAME, slices(*SLICES, written, *LISTS), reason=None)
+
+
+class StateSpace(nn.Module):
+    """The recurrence of a selective scan, written down step by step, as in Mamba."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self.steps, self.a = steps, nn.Parameter(torch.randn(12, 4))
+
+    def forward(self, x: Tensor, dt: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        dt = dt.sigmoid()
+        decay = torch.exp(-self.a.exp()[None, :, None, :] * dt[:, :, :, None])
+        update = dt[:, :, :, None] * b[:, None] * x[:, :, :, None].tanh()
+        state = torch.zeros(x.size(0), 12, 4)
+        outputs = []
+        for i in range(self.steps):
+            state = decay[:, :, i] * state + update[:, :, i]
+            outputs.append(state.sum(-1))
+        return torch.stack(outputs, -1), state
+
+
+def test_a_recurrence_matches_eager(tmp_path):
+    inputs = (torch.randn(2, 12, 5), torch.randn(2, 12, 5), torch.randn(2, 5, 4))
+    alone = tuple(i[:1] for i in inputs)
+    turned = (inputs[0].mT.contiguous().mT, inputs[1].mT.contiguous().mT, inputs[2])
+    optimized = check_against_eager(StateSpace(5), *inputs, also=(alone, turned, tuple(i[:0] for i in inputs)))
+    assert kinds(optimized)["ipex::sliced_elementwise"] == 2
+    assert_round_trip(optimized, tmp_path, *inputs)

@@ -334,6 +334,18 @@ def test_strides_of_any_shape():
         assert_same(OPS.elementwise(inputs, CHAIN), eager(*inputs), 2e-6)
 
 
+@pytest.mark.parametrize("dim", [0, 1, 2, -1, -2])
+def test_a_reader_may_want_each_slice_in_one_piece(dim):
+    x, y = torch.randn(3, 4, 5), torch.randn(4, 1)
+    made = OPS.sliced_elementwise([x, y], ["mul 0 1"], dim)
+    assert torch.equal(made, x * y)
+    assert all(made.select(dim, i).is_contiguous() for i in range(x.size(dim)))
+    # Eager's own layout where that is not contiguous, and for a dimension that is not there.
+    turned = x.transpose(0, 1)
+    assert_exactly(OPS.sliced_elementwise([turned], ["neg 0"], dim), -turned)
+    assert_exactly(OPS.sliced_elementwise([x], ["neg 0"], 3), -x)
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_a_reader_may_want_the_result_in_one_piece(dtype):
     x, y = torch.randn(3, 4, 5, 6).to(dtype).permute(2, 0, 1, 3), torch.randn(3, 4, 1).to(dtype)
