@@ -48,9 +48,10 @@ void lay_out_in_one_piece(Layout& result, at::ArrayRef<Layout> inputs, int64_t /
 }
 
 // Only what is contiguous in eager: so are its slices in the order of their dimensions, which is all that their readers see.
+// Not along the innermost dimension: the op would pick elements one by one for it.
 void lay_out_for_slices(Layout& result, at::ArrayRef<Layout> /*inputs*/, int64_t dimension) {
   const int64_t own = dimension < 0 ? dimension + result.dimensions : dimension;
-  if (result.is_as_new() && own >= 0 && own < result.dimensions) result.lay_out_with_outermost(own);
+  if (result.is_as_new() && own >= 0 && own + 1 < result.dimensions) result.lay_out_with_outermost(own);
 }
 
 // The values that `results` names. With an affine there is one, and it becomes numbers.
