@@ -21,4 +21,8 @@ std::optional<Cast> cast_of(const Value* value) {
   return Cast{node->input(0), dtype->toScalarType(), to.is_of(node)};
 }
 
+bool only_moves(const Node* node) {
+  return has_trait(node, trait::chooses) && !has_trait(node, trait::joins) && node->outputs().size() == 1;
+}
+
 }  // namespace ipex::passes

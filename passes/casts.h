@@ -19,4 +19,7 @@ struct Cast {
 // for what may also copy, move to another device or change the layout.
 std::optional<Cast> cast_of(const Value* value);
 
+// Whether the op moves or chooses elements of one tensor, which it gives the same in any floating dtype.
+bool only_moves(const Node* node);
+
 }  // namespace ipex::passes

@@ -23,10 +23,8 @@ const Symbol restore = Symbol::fromQualString("ipex::restore_precision");
 
 bool is_from_a_layer(const Value* value) {
   while (value->node()->kind() != restore) {
-    const Node* node = value->node();
-    const bool moves = has_trait(node, trait::chooses) && !has_trait(node, trait::joins) && node->outputs().size() == 1;
-    if (!moves) return false;
-    value = node->input(0);
+    if (!only_moves(value->node())) return false;
+    value = value->node()->input(0);
   }
   return true;
 }

@@ -7,9 +7,7 @@ namespace ipex::passes {
 Node* restoring_cast(const Value* value) {
   static const OpName restore("ipex::restore_precision");
   for (; !restore.is_of(value->node()); value = value->node()->input(0)) {
-    const Node* node = value->node();
-    const bool moves = has_trait(node, trait::chooses) && !has_trait(node, trait::joins) && node->outputs().size() == 1;
-    if (!moves || value->uses().size() != 1) return nullptr;
+    if (!only_moves(value->node()) || value->uses().size() != 1) return nullptr;
   }
   return const_cast<Node*>(value->node());
 }

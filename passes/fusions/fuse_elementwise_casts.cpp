@@ -12,8 +12,6 @@
 // overwritten between a cast and the op.
 #include <torch/csrc/jit/ir/constants.h>
 
-#include <algorithm>
-
 #include "aliasing.h"
 #include "fusions/elementwise_casts.h"
 #include "graph_walk.h"

@@ -11,8 +11,6 @@
 // Runs late, when ipex's own norms stand in the graph. Declines where something is overwritten between a cast and the norm.
 #include <torch/csrc/jit/ir/constants.h>
 
-#include <algorithm>
-
 #include "aliasing.h"
 #include "fusions/elementwise_casts.h"
 #include "graph_walk.h"
