@@ -396,7 +396,7 @@ class _Noise:
     def with_other_zeros(self, name: str) -> list[Tensor]:
         shakes: list[doubt.Shake] = [doubt.with_positive_zeros, doubt.with_negative_zeros]
         shakes += [doubt.with_zeros_of_any_sign(seed) for seed in range(self.disturbances)]
-        shakes += [doubt.with_whole_exponents(self.given), doubt.at_poles(self.given)]
+        shakes += [doubt.with_whole_exponents(self.given), doubt.at_poles(self.given), doubt.where_infinities_meet()]
         found = [self._named(name, f"zeros {i}", self._under, doubt.Shaken(shake)) for i, shake in enumerate(shakes)]
         found += [*self._by_cancellation(name), self._with_short_range(name)]
         # In exact arithmetic more is zero than where what goes into a sum is rounded.

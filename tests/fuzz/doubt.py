@@ -194,6 +194,24 @@ def with_short_range(given: torch.dtype | None = None, eps: float | None = None)
     return shake
 
 
+def where_infinities_meet() -> Shake:
+    """A sum with a convolution's result, where infinities of both signs meet, is one of them: convolutions of one image
+    that are added up are one, whose weight has one sign (docs/decisions/0050-sums-of-convolutions.md)."""
+    convolved: dict[int, Tensor] = {}  # by storage; a result that is kept leaves its storage to no other
+
+    def shake(func: Any, args: tuple[Any, ...], result: Tensor) -> None:
+        name = func._schema.name.removeprefix("aten::").removesuffix("_")
+        given = [a for a in args[:2] if isinstance(a, Tensor)]
+        is_sum = name in ("add", "sub") and len(given) == 2
+        is_of_convolution = any(a.untyped_storage().data_ptr() in convolved for a in given)
+        if is_sum and is_of_convolution:
+            result.copy_(torch.where(result.isnan() & given[1].isinf(), given[1], result))
+        if name == "convolution" or (is_of_convolution and (is_sum or "batch_norm" in name)):
+            convolved[result.untyped_storage().data_ptr()] = result
+
+    return shake
+
+
 class ContiguousInputs(TorchDispatchMode):
     """Ops are given contiguous tensors, where they neither write to them nor give views of them: the layout should
     make no difference, but for gradients of batch_norm it does (torch 2.13)."""
