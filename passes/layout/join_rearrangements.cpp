@@ -6,7 +6,8 @@
 //
 // Windows, patches and heads are cut out of images like this, and put together again. Each reshape of what is permuted
 // copies, and so does each conversion of the layout; what all of them do is one copy, or none.
-// A row ends with what may copy: a permutation after it is a view, of what its readers want in one piece.
+// A row ends with what may copy: a permutation after it is a view, of what its readers want in one piece. F.unfold, and F.fold of
+// windows that lie side by side, are steps of a row, or a row alone.
 // Declines where somebody sees the strides (stride_readers.h), reads a step in between, or overwrites the memory.
 #include "aliasing.h"
 #include "graph_walk.h"
@@ -86,12 +87,13 @@ bool run(Context& context) {
     if (ends_row(node)) ends.push_back(node);
   });
   if (ends.empty()) return false;
+  static const OpName windows[] = {OpName("aten::im2col"), OpName("aten::col2im")};
   const OverwrittenValues overwritten(context.graph);
   const StrideReaders readers(context.graph);
   bool changed = false;
   for (Node* end : ends) {
     const std::vector<Step> row = row_before(end);
-    if (row.size() < 2 && !may_be_permuted(row.front().node->input(0)->node())) continue;
+    if (row.size() < 2 && !is_of_any(windows, end) && !may_be_permuted(end->input(0)->node())) continue;
     if (const auto reason = reason_against(row, readers, overwritten)) {
       context.declined(end, *reason);
       continue;

@@ -42,6 +42,8 @@ std::optional<std::string> name_of_step(const Node* node) {
                                                          {OpName("aten::transpose.int"), "transpose"},
                                                          {OpName("aten::unsqueeze"), "unsqueeze"},
                                                          {OpName("aten::flatten.using_ints"), "flatten"},
+                                                         {OpName("aten::im2col"), "im2col"},
+                                                         {OpName("aten::col2im"), "col2im"},
                                                          {OpName("aten::contiguous"), "contiguous"},
                                                          {OpName("ipex::restore_layout"), "contiguous"},
                                                          {OpName("ipex::to_channels_last"), "channels_last"}};
@@ -56,6 +58,16 @@ bool leaves_layout_open(const Node* node) {
   if (contiguous.is_of(node)) return number(node->input(1)) != static_cast<int>(at::MemoryFormat::Contiguous);
   const auto is_channels_last = restore.is_of(node) ? toIValue(node->input(1)) : std::nullopt;
   return restore.is_of(node) && !(is_channels_last && is_channels_last->isBool() && !is_channels_last->toBool());
+}
+
+// Each of the lists that im2col and col2im take has two numbers, of rows and of columns. col2im adds up what overlaps.
+bool is_windows(const Node* node) {
+  static const OpName col2im("aten::col2im");
+  const auto lists = node->inputs().slice(1);
+  if (std::any_of(lists.begin(), lists.end(), [](const Value* list) { return length_of(list) != 2; })) return false;
+  if (!col2im.is_of(node)) return true;
+  const auto kernel = toIValue(node->namedInput("kernel_size")), stride = toIValue(node->namedInput("stride"));
+  return kernel && stride && kernel->toIntVector() == stride->toIntVector();
 }
 
 // aten::pad and aten::constant_pad_nd, with zeros.
@@ -93,6 +105,7 @@ std::optional<RearrangingStep> read_step(Node* node) {
   if (!name || leaves_layout_open(node)) return std::nullopt;
   RearrangingStep step{node, *name, {}};
   if (*name == "contiguous") return step;
+  if ((*name == "im2col" || *name == "col2im") && !is_windows(node)) return std::nullopt;
   for (Value* argument : node->inputs().slice(1)) step.arguments.push_back({argument});
   return if_known(std::move(step));
 }

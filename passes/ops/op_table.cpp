@@ -225,8 +225,9 @@ std::vector<Op> rows() {
   table.ops(
       "index_select gather index.Tensor take_along_dim roll flip tril triu repeat tile repeat_interleave.self_int "
       "repeat_interleave.self_Tensor one_hot masked_select nonzero bucketize.Tensor scatter.src scatter.value "
-      "scatter_add index_add index_copy index_put im2col col2im cdist outer cross native_dropout",
+      "scatter_add index_add index_copy index_put cdist outer cross native_dropout",
       fresh);
+  table.ops("im2col col2im", fresh, hides_strides | reads_any_layout);
   table.ops("grid_sampler", fresh, hides_strides).left(alone);
   table.ops("clone", fresh, keeps_dtype);
   table.ops("rand_like randn_like", fresh, needs_strides);

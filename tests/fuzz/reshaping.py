@@ -135,6 +135,36 @@ def pool(p: Program, v: Value) -> Value | None:
     return p.let(call, (*v.shape[:-d], *result))
 
 
+@other(3)
+def columns_of_windows(p: Program, v: Value) -> Value | None:
+    """Columns of windows, which may overlap; side by side they may be put together again."""
+    if len(v.shape) not in (3, 4) or v.dtype != "float32" or math.prod(v.shape) == 0:
+        return None
+    lead, (channels, height, width) = v.shape[:-3], v.shape[-3:]
+    side_by_side = p.choose.chance(50)
+    kernel = p.choose.pick((1, 2)), p.choose.pick((2, 3, 1))
+    dilation = (1, 1) if side_by_side else (p.choose.pick((1, 2)), p.choose.pick((1, 3)))
+    padding = (0, 0) if side_by_side else (p.choose.integer(0, 2), p.choose.integer(0, 1))
+    stride = kernel if side_by_side else (p.choose.pick((1, 2)), p.choose.pick((1, 2)))
+    counts = [
+        (n + 2 * e - d * (k - 1) - 1) // s + 1
+        for n, k, d, e, s in zip((height, width), kernel, dilation, padding, stride)
+    ]
+    if min(counts) < 1 or channels * math.prod(kernel) * math.prod(counts) > 2000:
+        return None
+    taps, columns = math.prod(kernel), math.prod(counts)
+    cut = p.let(
+        f"F.unfold({v.name}, {kernel}, {dilation}, {padding}, {stride})", (*lead, channels * taps, columns), v.dtype
+    )
+    if p.choose.chance(40):
+        return p.let(f"{cut.name}.transpose(-1, -2).contiguous()", (*lead, columns, channels * taps), v.dtype)
+    if p.choose.chance(40):
+        return p.let(f"{cut.name}.unflatten(-2, ({channels}, {taps}))", (*lead, channels, taps, columns), v.dtype)
+    size = (counts[0] * kernel[0], counts[1] * kernel[1]) if side_by_side else (height, width)
+    put = f"F.fold({cut.name}, {size}, {kernel}, {dilation}, {padding}, {stride})"
+    return p.let(put, (*lead, channels, *size), v.dtype)
+
+
 @other(4)
 def upsample(p: Program, v: Value) -> Value | None:
     if len(v.shape) != 4 or v.dtype != "float32" or math.prod(v.shape) > 1500:

@@ -9,6 +9,10 @@
 // Where a reshape cuts through an axis whose size it does not divide, what there is by then is copied, in the order of its memory if
 // that will do: so windows that are put together and cut anew keep their channels side by side. What is no plain tensor on the CPU, or is to be differentiated, takes the steps one by one.
 // So do roll(shifts.., dimensions..), pad(pads..) with zeros and slice(dimension, start, end, step), which row_moves.h is for.
+//
+// im2col(kernel.., dilation.., padding.., stride..) is such a step too: a window's rows and columns are axes with the strides of the
+// image, which is copied with its border of zeros where it has one. So is col2im(size.., kernel.., dilation.., padding.., stride..) of
+// windows that lie side by side.
 #include "ops/layout/rearrange.h"
 
 #include <ATen/ATen.h>
@@ -58,13 +62,15 @@ class Rearrangement {
     if (step == "transpose") return numbers.size() == 2 && transpose(numbers[0], numbers[1]);
     if (step == "unsqueeze") return numbers.size() == 1 && unsqueeze(numbers[0]);
     if (step == "contiguous") return lie_in_order(order_of_dimensions());
+    if (step == "im2col") return numbers.size() == 8 && cut_windows(numbers);
+    if (step == "col2im") return numbers.size() == 10 && join_windows(numbers);
     if (step == "channels_last") return numbers.size() == 1 && lie_channels_last(numbers[0]);
     return false;
   }
 
   Tensor result() const {
     if (wanted_.empty()) return view_or_copy(order_of_dimensions());
-    const Tensor view = as_view();
+    const Tensor view = is_new_ ? Tensor() : as_view();
     return view.defined() && lies_in_order(view, wanted_) ? view : copied(wanted_);
   }
 
@@ -148,7 +154,10 @@ class Rearrangement {
     const bool fits = regroup(to);
     auto after = fits ? dimensions_ : before;
     dimensions_ = before;
-    if (fits) source_ = copied(order);
+    if (fits) {
+      source_ = copied(order);
+      is_new_ = false;
+    }
     dimensions_ = std::move(after);
     return fits;
   }
@@ -235,6 +244,89 @@ class Rearrangement {
     return true;
   }
 
+  bool is_image() const { return (rank() == 3 || rank() == 4) && source_.is_floating_point(); }
+
+  // As aten, with new memory for the result: windows overlap in the image.
+  bool cut_windows(IntArrayRef numbers) {
+    if (!is_image()) return false;
+    const size_t first = dimensions_.size() - 2;
+    at::DimVector counts;
+    for (size_t i = 0; i < 2; ++i) {
+      const int64_t kernel = numbers[i], dilation = numbers[i + 2], padding = numbers[i + 4], stride = numbers[i + 6];
+      if (kernel < 1 || dilation < 1 || padding < 0 || stride < 1) return false;
+      const int64_t free = size_of(dimensions_[first + i]) + 2 * padding - dilation * (kernel - 1) - 1;
+      if (free < 0) return false;
+      counts.push_back(free / stride + 1);
+    }
+    surround(numbers.slice(4, 2));
+    Axes rows = dimensions_[first - 1], columns;
+    for (size_t i = 0; i < 2; ++i) {
+      const int64_t step = source_.stride(static_cast<int64_t>(first + i));
+      rows.push_back({numbers[i], step * numbers[i + 2]});
+      columns.push_back({counts[i], step * numbers[i + 6]});
+    }
+    dimensions_.resize(first + 1);
+    dimensions_[first - 1] = std::move(rows);
+    dimensions_[first] = std::move(columns);
+    return lie_as_new();
+  }
+
+  // Makes the source these dimensions, in the order of their memory, with borders of zeros around rows and columns.
+  void surround(IntArrayRef borders) {
+    const Tensor image = view_or_copy(order_in_memory());
+    const at::DimVector order = order_in_memory(), image_sizes = sizes();
+    const size_t first = image_sizes.size() - 2;
+    source_ = image;
+    if (borders[0] > 0 || borders[1] > 0) {
+      at::DimVector in_order;
+      for (const int64_t d : order) {
+        const auto i = static_cast<size_t>(d);
+        in_order.push_back(image_sizes[i] + (i < first ? 0 : 2 * borders[i - first]));
+      }
+      source_ = empty_result(in_order, image.options()).zero_().permute(way_back(order));
+      Tensor inside = source_;
+      for (size_t i = 0; i < 2; ++i) {
+        const auto d = static_cast<int64_t>(first + i);
+        inside = inside.narrow(d, borders[i], image.size(d));
+      }
+      copy_elements(inside, image);
+    }
+    for (int64_t d = 0; d < rank(); ++d) dimensions_[static_cast<size_t>(d)] = {{source_.size(d), source_.stride(d)}};
+  }
+
+  // False where windows overlap, or do not fill the image.
+  bool join_windows(IntArrayRef numbers) {
+    if (rank() != 2 && rank() != 3) return false;
+    at::DimVector to = sizes();
+    to.resize(to.size() - 2);
+    at::DimVector counts;
+    int64_t of_window = 1;
+    for (size_t i = 0; i < 2; ++i) {
+      const int64_t size = numbers[i], kernel = numbers[i + 2], dilation = numbers[i + 4], padding = numbers[i + 6];
+      if (kernel < 1 || size < kernel || size % kernel != 0 || kernel != numbers[i + 8] || padding != 0) return false;
+      if (kernel > 1 && dilation != 1) return false;
+      counts.push_back(size / kernel);
+      of_window *= kernel;
+    }
+    const int64_t rows = size_of(dimensions_[to.size()]), columns = size_of(dimensions_.back());
+    if (!source_.is_floating_point() || rows % of_window != 0 || columns != counts[0] * counts[1]) return false;
+    to.append({rows / of_window, numbers[2], numbers[3], counts[0], counts[1]});
+    if (!reshape(to)) return false;
+    const size_t first = to.size() - 4;
+    for (size_t i = 0; i < 2; ++i) {
+      Axes whole = dimensions_[first + 2 + i];
+      whole.append(dimensions_[first + i].begin(), dimensions_[first + i].end());
+      dimensions_[first + i] = std::move(whole);
+    }
+    dimensions_.resize(first + 2);
+    return lie_as_new();
+  }
+
+  bool lie_as_new() {
+    is_new_ = true;
+    return lie_in_order(order_of_dimensions());
+  }
+
   // Undefined where a dimension does not lie at one stride.
   Tensor as_view() const {
     at::DimVector strides;
@@ -258,7 +350,7 @@ class Rearrangement {
   }
 
   Tensor view_or_copy(const at::DimVector& order) const {
-    const Tensor view = as_view();
+    const Tensor view = is_new_ ? Tensor() : as_view();
     return view.defined() ? view : copied(order);
   }
 
@@ -285,6 +377,7 @@ class Rearrangement {
   Tensor source_;
   c10::SmallVector<Axes, 6> dimensions_;
   at::DimVector wanted_;  // the order in memory that the last step asks for; empty for any
+  bool is_new_ = false;   // a step gives new memory in eager, or elements that lie in several places
 };
 
 // As eager computes it.
@@ -295,6 +388,9 @@ Tensor take_step(const Tensor& x, const std::string& step, IntArrayRef numbers) 
   if (step == "flatten" && numbers.size() == 2) return x.flatten(numbers[0], numbers[1]);
   if (step == "transpose" && numbers.size() == 2) return x.transpose(numbers[0], numbers[1]);
   if (step == "unsqueeze" && numbers.size() == 1) return x.unsqueeze(numbers[0]);
+  const auto pair = [&](size_t i) { return numbers.slice(i, 2); };
+  if (step == "im2col" && numbers.size() == 8) return at::im2col(x, pair(0), pair(2), pair(4), pair(6));
+  if (step == "col2im" && numbers.size() == 10) return at::col2im(x, pair(0), pair(2), pair(4), pair(6), pair(8));
   if (step == "roll") return at::roll(x, numbers.slice(0, numbers.size() / 2), numbers.slice(numbers.size() / 2));
   if (step == "pad") return at::constant_pad_nd(x, numbers);
   if (step == "slice" && numbers.size() == 4) return x.slice(numbers[0], numbers[1], numbers[2], numbers[3]);

@@ -171,17 +171,19 @@ std::tuple<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& a, const at:
   const char* reason = at::autocast::is_autocast_enabled(at::kCPU) ? "autocast is on" : reason_for_aten(a);
   if (!reason) reason = reason_for_aten(b);
   if (!reason && a.scalar_type() != b.scalar_type()) reason = "its operands are of two dtypes";
-  if (!reason && (!weight || !bias)) reason = "it has no weight or no bias";
-  if (!reason) reason = reason_for_aten(a, {*weight, *bias}, normalized_shape);
+  if (!reason) {
+    reason = reason_for_aten(a, {weight.value_or(at::Tensor()), bias.value_or(at::Tensor())}, normalized_shape);
+  }
+  const int64_t width = c10::multiply_integers(normalized_shape);
   const bool a_repeats = !of_b.map() && a.numel() < b.numel();
   const at::Tensor &large = a_repeats ? b : a, &small = a_repeats ? a : b;
   const bool fits = of_b.map() ? of_b.map()->sizes == a.sizes() : repeats_in(small, large);
   if (!reason && (!fits || (in_place && a.sizes() != large.sizes()))) reason = "an operand is broadcast";
-  if (!reason && (!ends_in(large, normalized_shape) || small.numel() < weight->numel())) {
+  if (!reason && (!ends_in(large, normalized_shape) || small.numel() < width)) {
     reason = "the shapes do not fit";
   }
   if (!reason) {
-    const int64_t width = weight->numel(), rows = large.numel() / width;
+    const int64_t rows = large.numel() / width;
     const int64_t period = of_b.map() ? rows : small.numel() / width;
     const ResultRows y(large, width, as, to_y);
     const at::Tensor sum = keep_sum ? empty_result(large.sizes(), large.options()) : at::Tensor();

@@ -114,6 +114,25 @@ def test_a_reshape_alone_is_taken_where_it_may_copy(line, joined):
         assert_unchanged(NAME, ir(*lines), reason=None)
 
 
+PAIRS = "%pair : int[] = prim::Constant[value=[2, 2]]()", "%threes : int[] = prim::Constant[value=[3, 3]]()"
+UNFOLD = "%a : Tensor = aten::im2col(%x, {}, %pair, %pair, %pair)"
+FOLD = "%a : Tensor = aten::col2im(%x, %pair, {}, %pair, %pair, %pair)"
+
+
+@pytest.mark.parametrize(("line", "step"), [(UNFOLD.format("%threes"), "im2col"), (FOLD.format("%pair"), "col2im")])
+def test_windows_are_a_row_alone_and_with_others(line, step):
+    lines = ("%z : Tensor = aten::softmax(%x, %one, %none)", line.replace("%x", "%z"))
+    assert f'value=["{step}"]' in assert_rewrites(NAME, ir(*PAIRS, *lines, UNSEEN.format("a"))).graph
+    result = assert_rewrites(NAME, ir(*PAIRS, *lines, PERMUTE, FLATTEN, UNSEEN.format("c")))
+    assert f'value=["{step}", "permute", "flatten"]' in result.graph
+
+
+@pytest.mark.parametrize("kernel", ["%threes", "%one_number"])
+def test_what_overlaps_is_added_up_by_aten(kernel):
+    one_number = "%one_number : int[] = prim::Constant[value=[2]]()"
+    assert_unchanged(NAME, ir(*PAIRS, one_number, FOLD.format(kernel), UNSEEN.format("a")), reason=None)
+
+
 class Windows(nn.Module):
     """As in Swin and MaxViT: windows are cut out of an image, and put together again."""
 
@@ -150,7 +169,24 @@ class Patches(nn.Module):
         return self.head(self.after(x).mean((2, 3)))
 
 
-@pytest.mark.parametrize("model", [Windows, Patches])
+class Unfolded(nn.Module):
+    """As in VOLO and ConvBERT, where windows overlap, and in MobileViT v2, where they are put together again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before, self.after, self.head = nn.Conv2d(8, 4, 1), nn.Conv2d(4, 4, 1), nn.Linear(9, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.before(x)
+        size = x.size(2), x.size(3)
+        windows = nn.functional.unfold(x, 3, padding=1).transpose(1, 2).reshape(x.size(0), -1, 4, 9)
+        columns = nn.functional.unfold(x, [2, 3], stride=[2, 3])
+        patches = self.after(columns.reshape(x.size(0), 4, 6, -1)).reshape(x.size(0), 24, -1)
+        x = nn.functional.fold(patches, size, [2, 3], stride=[2, 3])
+        return self.head(windows).sum(1) + self.after(x).mean((2, 3)).unsqueeze(1)
+
+
+@pytest.mark.parametrize("model", [Windows, Patches, Unfolded])
 @pytest.mark.parametrize("script", [False, True])
 def test_matches_eager(model, script, tmp_path):
     x = torch.randn(2, 4 if model is Patches else 8, 6, 9)

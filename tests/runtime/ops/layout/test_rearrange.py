@@ -37,6 +37,8 @@ def in_eager(x: Tensor, row: list[Step]) -> Tensor:
             x = torch.ops.ipex.to_channels_last(x, *numbers)
         elif name in ("reshape", "permute"):
             x = getattr(x, name)(numbers)
+        elif name in ("im2col", "col2im"):
+            x = getattr(torch.ops.aten, name)(x, *[numbers[i : i + 2] for i in range(0, len(numbers), 2)])
         else:
             x = getattr(x, name)(*numbers)
     return x
@@ -61,6 +63,61 @@ def layouts(x: Tensor) -> list[Tensor]:
 def test_rows_give_the_elements_of_eager(row, dtype):
     for x in layouts(torch.randint(0, 200, (2, 12, 10, 16)).to(dtype)):
         assert torch.equal(ours(x, row), in_eager(x, row))
+
+
+# kernel, dilation, padding, stride
+CUTS = [
+    (3, 3, 1, 1, 1, 1, 2, 2),
+    (9, 1, 1, 1, 4, 0, 1, 1),
+    (2, 4, 1, 1, 0, 0, 2, 4),
+    (3, 2, 2, 3, 0, 1, 1, 2),
+    (1, 1, 1, 1, 0, 0, 1, 1),
+    (4, 4, 1, 1, 2, 0, 3, 5),
+]
+AFTER_WINDOWS: dict[str, list[Step]] = {
+    "as_they_are": [],
+    "of_pixels": [("transpose", (1, 2)), ("contiguous", ())],
+    "of_heads": [("reshape", (2, 4, 3, -1)), ("permute", (0, 3, 1, 2)), ("reshape", (2, -1))],
+    "a_permutation": [("transpose", (0, 1))],
+}
+
+
+@pytest.mark.parametrize("after", AFTER_WINDOWS.values(), ids=AFTER_WINDOWS)
+@pytest.mark.parametrize("windows", CUTS, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_windows_that_overlap(windows, after, dtype):
+    row: list[Step] = [("im2col", windows), *after]
+    for x in layouts(torch.randn(2, 12, 10, 16, dtype=dtype)):
+        y = ours(x, row)
+        assert torch.equal(y, in_eager(x, row))
+        assert y.stride() == in_eager(x, row).contiguous().stride()
+        y.zero_()  # eager's windows are new memory, however little there is to copy
+        assert x.count_nonzero() > 0
+
+
+@pytest.mark.parametrize("size", [(10, 12), (9, 12), (10, 2)])
+@pytest.mark.parametrize(
+    "windows", [(2, 2, 1, 1, 0, 0, 2, 2), (1, 1, 3, 1, 0, 0, 1, 1), (5, 1, 1, 2, 0, 0, 5, 1), (3, 3, 1, 1, 1, 1, 2, 2)]
+)
+def test_windows_are_put_together(size, windows):
+    image = torch.randn(2, 6, *size)
+    for given in (image, image[0]):
+        columns = in_eager(given, [("im2col", windows)])
+        for x in (columns, columns.transpose(-1, -2).contiguous().transpose(-1, -2)):
+            row: list[Step] = [("col2im", (*size, *windows))]
+            assert torch.equal(ours(x, row), in_eager(x, row))
+            assert ours(x, row).stride() == in_eager(x, row).stride()
+    assert torch.equal(ours(image, [("im2col", windows), *row]), in_eager(image, [("im2col", windows), *row]))
+
+
+def test_windows_after_a_reshape_and_of_no_batch():
+    tokens = torch.randn(2, 160, 12)
+    row: list[Step] = [("transpose", (1, 2)), ("reshape", (2, 12, 10, 16)), ("im2col", CUTS[0])]
+    assert torch.equal(ours(tokens, row), in_eager(tokens, row))
+    x = torch.randn(2, 12, 10, 16).permute(0, 2, 3, 1)
+    row = [("flatten", (1, 2)), ("reshape", (2, 12, 10, 16)), ("im2col", CUTS[3])]
+    assert torch.equal(ours(x, row), in_eager(x, row))
+    assert torch.equal(ours(tokens, [("im2col", CUTS[1])]), in_eager(tokens, [("im2col", CUTS[1])]))
 
 
 def random_step(random: Random, x: Tensor) -> Step:
@@ -173,6 +230,12 @@ def test_what_is_no_plain_tensor_takes_the_steps_one_by_one():
         [("transpose", (0, 4))],
         [("flatten", (2, 1))],
         [("unsqueeze", (6,))],
+        [("im2col", (11, 3, 1, 1, 0, 0, 1, 1))],
+        [("im2col", (0, 3, 1, 1, 0, 0, 1, 1))],
+        [("im2col", (3, 3, 1, 1, 0, 0, 0, 1))],
+        [("flatten", (0, 2)), ("im2col", CUTS[0])],
+        [("flatten", (2, 3)), ("col2im", (20, 12, 2, 2, 1, 1, 0, 0, 2, 2))],
+        [("flatten", (2, 3)), ("col2im", (20, 32, 5, 2, 1, 1, 0, 0, 5, 2))],
     ],
 )
 def test_errors_are_those_of_eager(row):
