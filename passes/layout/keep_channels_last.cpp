@@ -19,6 +19,7 @@
 // it would get. So does a cast: where there is nothing to convert it is the tensor itself, also to readers outside.
 // Where channels are shuffled, and at an instance_norm, a stretch ends and another begins: whatever the layout was before,
 // eager's result is contiguous.
+// What is computed of a member and an image of tokens that has its sizes lies as the member does, which comes first.
 // What only moves dimensions on the way to a tensor that is made contiguous takes a member as it is: contiguous is contiguous.
 // Where nobody sees the strides (stride_readers.h), eager's layout does not matter: all such members are of one stretch
 // without a root, which sums and products with tensors from outside join, and what leaves it is only made contiguous for

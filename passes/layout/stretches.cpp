@@ -8,6 +8,7 @@
 #include "casts.h"
 #include "graph_walk.h"
 #include "ops/op_table.h"
+#include "size_list.h"
 
 namespace ipex::passes {
 namespace {
@@ -29,6 +30,43 @@ bool pools_volumes(const Node* node) {
   static const OpName pools[] = {OpName("aten::max_pool3d"), OpName("aten::avg_pool3d"), OpName("ipex::max_pool3d"),
                                  OpName("ipex::avg_pool3d")};
   return is_of_any(pools, node);
+}
+
+// How many channels an image has that a convolution made, and sums and products with what is no larger. None where it is not known.
+std::optional<int64_t> channels_of(const Value* image) {
+  while (true) {
+    if (const auto anchor = Anchor::producing(image)) {
+      const bool is_known = anchor->spatial_rank() > 0 && !anchor->is_transposed();
+      return is_known ? std::optional(torch::jit::toIValue(anchor->argument("weight"))->toTensor().size(0))
+                      : std::nullopt;
+    }
+    const Node* node = image->node();
+    if (!has_trait(node, trait::any_layout) || node->inputs().empty()) return std::nullopt;
+    image = node->input(0);
+  }
+}
+
+// Whether the constant multiplies each channel of such an image by a number of its own.
+bool scales_channels(const Value* constant, const Value* image) {
+  if (!is_contiguous_constant(constant)) return false;
+  const at::Tensor scale = torch::jit::toIValue(constant)->toTensor();
+  const bool is_of_channels = scale.dim() >= 3 && scale.dim() <= 4 && scale.numel() == scale.size(-3);
+  return scale.dim() == 0 || (is_of_channels && channels_of(image) == scale.numel());
+}
+
+// Whether `value` was given the sizes of this image in a reshape, whose result was permuted perhaps, or scaled.
+bool has_sizes_of(Value* value, const Value* image, int64_t dimensions) {
+  static const OpName mul("aten::mul.Tensor");
+  for (Node* node = value->node(); mul.is_of(node); node = value->node()) {
+    if (!scales_channels(node->input(0), image) && !scales_channels(node->input(1), image)) return false;
+    value = node->input(scales_channels(node->input(0), image) ? 1 : 0);
+  }
+  for (int64_t d = 0; d < dimensions; ++d) {
+    const Value* size = given_size(value, d);
+    const bool has_as_many = size == given_size(value, d - dimensions);
+    if (!size || !has_as_many || !is_size_of(size, image, static_cast<size_t>(d))) return false;
+  }
+  return true;
 }
 
 // Whether a stretch of images of this rank can begin at the node.
@@ -163,6 +201,7 @@ Root Stretches::root_of_results(Node* node) const {
   }
   if (const auto anchor = Anchor::producing(node->output())) return root_of_convolution(*anchor);
   if (!hands_layout_on(node) && !is_piece(node)) return {};
+  if (follows_first(node)) return root_of(node->input(0), node->owningBlock());
   const Root root = joins_tensors_from_outside(node) ? root_of_any(node) : common_root(node);
   if (is_piece(node)) return of_piece(root);
   return pools_volumes(node) && root.spatial_rank != 3 ? Root() : root;
@@ -174,6 +213,16 @@ bool Stretches::joins_tensors_from_outside(const Node* node) const {
   };
   return has_trait(node, trait::promotes | trait::any_layout) && is_unseen(node) &&
          std::all_of(node->inputs().begin(), node->inputs().end(), may_be_copied);
+}
+
+bool Stretches::follows_first(const Node* node) const {
+  static const OpName arithmetic[] = {OpName("aten::add.Tensor"), OpName("aten::sub.Tensor"),
+                                      OpName("aten::mul.Tensor")};
+  if (!is_of_any(arithmetic, node)) return false;
+  const Value *first = node->input(0), *other = node->input(1);
+  const Root root = root_of(first, node->owningBlock());
+  return root.value && root.spatial_rank == 2 && !root_of(other, node->owningBlock()) && !overwritten_.contain(other) &&
+         has_sizes_of(node->input(1), first, root.spatial_rank + 2);
 }
 
 // The stretch without a root that a member among these tensors leads to.

@@ -39,6 +39,9 @@ class Stretches {
   bool is_unseen(const Node* node) const { return node->outputs().size() == 1 && !readers_.see(node->output()); }
   // Whether the node computes element by element of a member and of tensors that are none, and nobody sees the strides.
   bool joins_tensors_from_outside(const Node* node) const;
+  // Whether the node computes element by element of a member, which comes first, and of tensors that have its sizes: the strides of
+  // its result are those of the first.
+  bool follows_first(const Node* node) const;
   // Whether somebody writes to the value, so that a copy of it is something else.
   bool is_overwritten(const Value* value) const { return overwritten_.contain(value); }
   // Whether somebody sees the strides of the value through this reader, or it takes no others.

@@ -23,6 +23,10 @@ struct NormKernels {
   // y = layer_norm(x). `weight` and `bias` may be null, which stands for 1 and 0.
   float (*layer_norm_row)(const float* x, const float* weight, const float* bias, float eps, int64_t width, float* y);
   float (*rms_norm_row)(const float* x, const float* weight, float eps, int64_t width, float* y);
+  // The same of `count` rows that lie side by side, one element of each next to one another; the next ones are `stride` further.
+  // Returns the sum of all squares.
+  float (*rms_norm_columns)(const float* x, int64_t stride, const float* weight, float eps, int64_t width,
+                            int64_t count, float* y, int64_t y_stride);
   SumKernels euclidean, sums, variances, maxima;
 };
 

@@ -22,8 +22,8 @@
 //   ipex::rms_norm_sum(residual, x, .., like) -> y
 //     the same, in the dtype of `like` where there is one, added to a residual.
 //
-// The kernels take contiguous float32 (layer_norm and rms_norm read pieces of rows and rows in another order too, and copy the
-// rest), and rows of 16 bits as floats: these are rounded once, where aten rounds the sum of a and b, and all that rms_norm is
+// The kernels take contiguous float32 (layer_norm and rms_norm read pieces of rows and rows in another order too, rms_norm rows
+// side by side, and they copy the rest), and rows of 16 bits as floats: these are rounded once, where aten rounds the sum of a and b, and all that rms_norm is
 // spelled out as. All else, and whatever overflows on the way, is computed by the aten ops that the model spelled out. A
 // profiler shows them, with the reason, under the name of the op.
 #include <ATen/ATen.h>
@@ -299,6 +299,45 @@ at::DimVector in_order(const Layout& layout) {
   return order;
 }
 
+// The dimension along which rows lie side by side, element by element, in memory and in `result`. None where there is none.
+std::optional<int64_t> dimension_of_columns(const at::Tensor& x, const Layout& result) {
+  for (int64_t d = 0; d < x.dim() - 1; ++d) {
+    if (x.size(d) > 1 && x.stride(d) == 1 && result.strides[static_cast<size_t>(d)] == 1) return d;
+  }
+  return std::nullopt;
+}
+
+// rms_norm of float32 whose rows lie side by side along dimension `side`, in the strides of `layout`. Undefined where a number is not
+// finite.
+at::Tensor rms_norm_of_columns(const at::Tensor& x, int64_t side, const Layout& layout, const OptionalTensor& weight,
+                               float eps) {
+  const at::Tensor y = empty_result({x.numel()}, x.options());
+  y.unsafeGetTensorImpl()->set_sizes_and_strides(layout.all_sizes(), layout.all_strides());
+  const at::Tensor scale = in_floats(weight);
+  constexpr int64_t at_once = 64, elements_worth_waking = 16384;
+  const int64_t last = x.dim() - 1, width = x.size(last), rows = x.size(side), blocks = at::divup(rows, at_once);
+  const int64_t pieces = x.numel() / (width * rows) * blocks;
+  std::atomic<bool> finite{true};
+  at::parallel_for(0, pieces, grain_of(pieces, x.numel(), elements_worth_waking), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t first = i % blocks * at_once;
+      const float* from = x.const_data_ptr<float>() + first;
+      float* to = y.mutable_data_ptr<float>() + first;
+      int64_t number = i / blocks;
+      for (int64_t d = 0; d < last; ++d) {
+        if (d == side) continue;
+        from += number % x.size(d) * x.stride(d);
+        to += number % x.size(d) * y.stride(d);
+        number /= x.size(d);
+      }
+      const float squares = kernels().norms.rms_norm_columns(from, x.stride(last), data_of(scale), eps, width,
+                                                             std::min(at_once, rows - first), to, y.stride(last));
+      if (!std::isfinite(squares)) finite = false;
+    }
+  });
+  return finite ? y : at::Tensor();
+}
+
 at::Tensor rms_norm(const at::Tensor& x, const OptionalTensor& weight, std::optional<double> eps,
                     std::optional<at::ScalarType> dtype, at::OptionalIntArrayRef normalized_shape,
                     const OptionalTensor& added = std::nullopt, const OptionalTensor& like = std::nullopt) {
@@ -328,14 +367,22 @@ at::Tensor rms_norm(const at::Tensor& x, const OptionalTensor& weight, std::opti
   if (!reason && normalized_shape && !x.is_contiguous() && x.suggest_memory_format() != at::MemoryFormat::Contiguous) {
     reason = "its rows are not what lies innermost";
   }
+  const auto own_eps = static_cast<float>(eps.value_or(std::numeric_limits<float>::epsilon()));
   std::optional<Layout> moved;
+  std::optional<int64_t> side;
   if (!reason && !Layout::of(x).is_as_new() && (!normalized_shape || x.is_contiguous())) {
     moved = layout_of_scaled(x);
     if (shape[0] != 1 && moved->strides[static_cast<size_t>(x.dim() - 1)] != 1) {
-      reason = "its rows are not what lies innermost";
+      if (result == at::kFloat) side = dimension_of_columns(x, *moved);
+      if (!side) reason = "its rows are not what lies innermost";
     }
   }
   if (!reason && moved && added) reason = "its sum is not contiguous";
+  if (!reason && side) {
+    at::Tensor y = rms_norm_of_columns(x, *side, *moved, weight, own_eps);
+    if (y.defined()) return y;
+    reason = "a row is not finite";
+  }
   if (!reason) {
     const int64_t width = shape[0];
     const at::Tensor rows = moved ? x.permute(in_order(*moved)) : x;
@@ -345,7 +392,6 @@ at::Tensor rms_norm(const at::Tensor& x, const OptionalTensor& weight, std::opti
     const RowsToRead from_x(source, width, stride.value_or(width));
     const at::Tensor scale = in_floats(weight);
     const float* from_scale = data_of(scale);
-    const auto own_eps = static_cast<float>(eps.value_or(std::numeric_limits<float>::epsilon()));
     const auto rms_norm_row = kernels().norms.rms_norm_row;
     const bool finite = for_each_row(x.numel() / width, width, !y.are_floats(), [&](int64_t row, float* room) {
       return y.write(row, room, [&](float* to) {

@@ -861,3 +861,42 @@ def test_a_norm_of_groups_between_convolutions_of_samples_copies_nothing():
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         optimized(x)
     assert not [event.key for event in profile.key_averages() if event.key == "ipex::copy_transposed"]
+
+
+class Backbone(nn.Module):
+    """Tokens are mixed in between, and laid out as an image again: the caller gets an image, whose strides he sees."""
+
+    def __init__(self, spell: str) -> None:
+        super().__init__()
+        self.stem, self.mix, self.last = nn.Conv2d(3, 8, 2, 2), nn.Linear(8, 8), nn.Conv2d(8, 8, 1)
+        self.register_buffer("channels", torch.randn(8, 1, 1))
+        self.register_buffer("columns", torch.randn(1, 1, 6))
+        self.spell = spell
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        batch, channels, height, width = x.shape
+        tokens = self.mix(x.permute(0, 2, 3, 1).reshape(batch, height * width, channels))
+        mixed = tokens.reshape(batch, height, width, channels).permute(0, 3, 1, 2)
+        if self.spell == "scaled":
+            x = x + self.channels * mixed
+        elif self.spell == "product":
+            x = x * mixed
+        elif self.spell == "mixed first":
+            x = mixed + x
+        elif self.spell == "columns":
+            x = x + self.columns * mixed
+        else:
+            x = x[:, :, :1] + mixed  # one row is repeated
+        return self.last(x).relu() + x
+
+
+@pytest.mark.parametrize("spell", ["scaled", "product", "mixed first", "columns", "one row"])
+def test_an_image_of_tokens_that_is_added_has_the_strides_of_what_it_is_added_to(spell):
+    images = [torch.randn(2, 3, 8, 12), torch.randn(1, 3, 2, 12)]
+    also = (images[1], *(image.to(memory_format=torch.channels_last) for image in images))
+    optimized = check_against_eager(Backbone(spell), images[0], also=also)
+    restored = re.search(
+        r"(%\w+) : Tensor = ipex::convolution_run.*packed_0.*\n(?:.*\n)*.*restore_layout\(\1,", str(optimized.graph)
+    )
+    assert (restored is None) == (spell in ("scaled", "product"))

@@ -76,9 +76,32 @@ def test_rms_norm_of_rows_in_any_order(name, width, dtype):
     assert_same(OPS.rms_norm(wide, half, EPS, dtype, None), stock, 4 * torch.finfo(dtype).eps)
 
 
-def test_rms_norm_of_columns_is_left():
-    x, weight = torch.randn(2, 8, 5).transpose(1, 2), torch.randn(8)
+def columns_in_memory(width: int) -> dict[str, Tensor]:
+    """Rows that lie side by side, element by element."""
+    return {
+        "an image's pixels": torch.randn(2, width, 70).transpose(1, 2),
+        "of one image": torch.randn(1, width, 5).transpose(1, 2),
+        "a piece": torch.randn(2, width, 300)[..., 20:285].transpose(1, 2),
+        "of videos": torch.randn(3, 2, width, 5, 4).permute(0, 3, 1, 4, 2),
+    }
+
+
+@pytest.mark.parametrize("name", columns_in_memory(1))
+@pytest.mark.parametrize("width", [2, 40, 200])
+def test_rms_norm_of_columns(name, width):
+    x, weight = columns_in_memory(width)[name], torch.randn(width)
     assert_same(ours_rms(x, weight), eager_rms(x, weight))
+    assert fast(lambda: ours_rms(x, weight))
+    assert_same(OPS.rms_norm(x, None, EPS, None, None), x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + EPS))
+    x[0, -1] = math.inf
+    assert_same(ours_rms(x, weight), eager_rms(x, weight))
+    assert not fast(lambda: ours_rms(x, weight))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_rms_norm_of_other_columns_is_left(dtype):
+    x, weight = torch.randn(2, 8, 5, dtype=dtype).transpose(1, 2), torch.randn(8, dtype=dtype)
+    assert_same(ours_rms(x, weight), eager_rms(x, weight), 2 * torch.finfo(dtype).eps)
     assert not fast(lambda: ours_rms(x, weight))
 
 
