@@ -56,6 +56,7 @@ Pass fuse_batch_norm();
 Pass fuse_cat_batch_norm();
 Pass fuse_elementwise();
 Pass fuse_elementwise_casts();
+Pass gather_selects();
 Pass fuse_norm_casts();
 Pass fuse_elementwise_sum();
 Pass fuse_gate();

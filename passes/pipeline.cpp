@@ -118,7 +118,7 @@ const std::vector<Phase>& phases() {
       // read_images_as_they_lie after all that looks for conversions, but for fold_computed_padding, which looks through them.
       {{read_images_as_they_lie(), fold_computed_padding(), rewrite_pad(), chain_linears(), join_linears(),
         chain_convolutions(), chain_excitations(), share_embedding_weight(), rewrite_embedding(),
-        prepack_grouped_linear()}},
+        prepack_grouped_linear(), gather_selects()}},
       {{explain_leftovers()}},
   };
   return phases;

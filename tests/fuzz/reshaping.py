@@ -165,6 +165,22 @@ def columns_of_windows(p: Program, v: Value) -> Value | None:
     return p.let(put, (*lead, channels, *size), v.dtype)
 
 
+@other(2)
+def steps(p: Program, v: Value) -> Value | None:
+    """A recurrence that is written down: each index of a dimension is selected."""
+    if len(v.shape) < 2 or v.dtype != "float32" or not 4 <= v.shape[1] <= 8 or p.choose.chance(30):
+        return None
+    count = v.shape[1]
+    state = p.let(f"{v.name}.select(1, 0)", (v.shape[0], *v.shape[2:]), v.dtype)
+    states = [state.name]
+    for i in range(1, count):
+        index = p.choose.pick((i, i - count))
+        body = p.choose.pick(("{s} * 0.5 + {x}", "torch.tanh({s}) * {x}", "torch.maximum({s}, {x})"))
+        state = p.let(body.format(s=state.name, x=f"{v.name}.select(1, {index})"), state.shape, v.dtype)
+        states.append(state.name)
+    return p.let(f"torch.stack([{', '.join(states)}], 1)", v.shape, v.dtype) if p.choose.chance(60) else state
+
+
 @other(4)
 def upsample(p: Program, v: Value) -> Value | None:
     if len(v.shape) != 4 or v.dtype != "float32" or math.prod(v.shape) > 1500:
