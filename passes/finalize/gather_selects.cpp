@@ -8,6 +8,7 @@
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <map>
+#include <tuple>
 
 #include "constants.h"
 #include "graph_walk.h"
@@ -29,7 +30,7 @@ bool changes_shapes(const std::shared_ptr<Graph>& graph) {
   return found;
 }
 
-// By tensor, dimension and block, in the order of the graph.
+// By tensor, dimension and block, in the order of the graph: those that are worth it.
 std::vector<Selects> all_selects(const std::shared_ptr<Graph>& graph) {
   std::map<std::tuple<const Value*, int64_t, const Block*>, size_t> numbers;
   std::vector<Selects> found;
@@ -43,6 +44,7 @@ std::vector<Selects> all_selects(const std::shared_ptr<Graph>& graph) {
     if (is_new) found.emplace_back();
     found[entry->second].push_back(node);
   });
+  std::erase_if(found, [](const Selects& selects) { return selects.size() < worth_gathering; });
   return found;
 }
 
@@ -69,17 +71,17 @@ void gather(Context& context, const Selects& selects) {
 }
 
 bool run(Context& context) {
-  bool changed = false;
-  for (const Selects& selects : all_selects(context.graph)) {
-    if (selects.size() < worth_gathering) continue;
-    if (changes_shapes(context.graph)) {
+  const std::vector<Selects> all = all_selects(context.graph);
+  if (all.empty()) return false;
+  const bool stay = changes_shapes(context.graph);
+  for (const Selects& selects : all) {
+    if (stay) {
       context.declined(selects.front(), "an op changes the shape of a tensor in place");
-      continue;
+    } else {
+      gather(context, selects);
     }
-    gather(context, selects);
-    changed = true;
   }
-  return changed;
+  return !stay;
 }
 
 }  // namespace

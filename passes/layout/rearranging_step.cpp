@@ -61,7 +61,7 @@ bool leaves_layout_open(const Node* node) {
 }
 
 // Each of the lists that im2col and col2im take has two numbers, of rows and of columns. col2im adds up what overlaps.
-bool is_windows(const Node* node) {
+bool moves_windows(const Node* node) {
   static const OpName col2im("aten::col2im");
   const auto lists = node->inputs().slice(1);
   if (std::any_of(lists.begin(), lists.end(), [](const Value* list) { return length_of(list) != 2; })) return false;
@@ -105,7 +105,7 @@ std::optional<RearrangingStep> read_step(Node* node) {
   if (!name || leaves_layout_open(node)) return std::nullopt;
   RearrangingStep step{node, *name, {}};
   if (*name == "contiguous") return step;
-  if ((*name == "im2col" || *name == "col2im") && !is_windows(node)) return std::nullopt;
+  if ((*name == "im2col" || *name == "col2im") && !moves_windows(node)) return std::nullopt;
   for (Value* argument : node->inputs().slice(1)) step.arguments.push_back({argument});
   return if_known(std::move(step));
 }

@@ -32,7 +32,7 @@ bool pools_volumes(const Node* node) {
   return is_of_any(pools, node);
 }
 
-// How many channels an image has that a convolution made, and sums and products with what is no larger. None where it is not known.
+// How many channels an image has that a convolution made, and elementwise ops on it. None where it is not known.
 std::optional<int64_t> channels_of(const Value* image) {
   while (true) {
     if (const auto anchor = Anchor::producing(image)) {
@@ -41,7 +41,8 @@ std::optional<int64_t> channels_of(const Value* image) {
                       : std::nullopt;
     }
     const Node* node = image->node();
-    if (!has_trait(node, trait::any_layout) || node->inputs().empty()) return std::nullopt;
+    const Op* op = op_of(node);
+    if (!op || !(op->traits & (trait::elementwise | trait::promotes))) return std::nullopt;
     image = node->input(0);
   }
 }

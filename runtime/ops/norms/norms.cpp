@@ -22,10 +22,10 @@
 //   ipex::rms_norm_sum(residual, x, .., like) -> y
 //     the same, in the dtype of `like` where there is one, added to a residual.
 //
-// The kernels take contiguous float32 (layer_norm and rms_norm read pieces of rows and rows in another order too, rms_norm rows
-// side by side, and they copy the rest), and rows of 16 bits as floats: these are rounded once, where aten rounds the sum of a and b, and all that rms_norm is
-// spelled out as. All else, and whatever overflows on the way, is computed by the aten ops that the model spelled out. A
-// profiler shows them, with the reason, under the name of the op.
+// The kernels take contiguous float32 (layer_norm and rms_norm read pieces of rows and rows in another order too, rms_norm
+// rows side by side, and they copy the rest), and rows of 16 bits as floats: these are rounded once, where aten rounds the
+// sum of a and b, and all that rms_norm is spelled out as. All else, and whatever overflows on the way, is computed by the
+// aten ops that the model spelled out. A profiler shows them, with the reason, under the name of the op.
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/Parallel.h>
