@@ -105,6 +105,24 @@ def weights_of_images(p: Program, v: Value) -> Value | None:
     return p.let(f"{moved}.reshape({batch}, {out}, {image}.size(2), {image}.size(3))", shape)
 
 
+@anchor(4)
+def tokens_between(p: Program, v: Value) -> Value | None:
+    """A convolution's image, to which its own tokens are added after a linear; another convolution reads the sum."""
+    if len(v.shape) != 4 or v.dtype != "float32" or 0 in v.shape:
+        return None
+    out = p.choose.pick((1, 3, 8))
+    shape = (v.shape[0], out, *v.shape[2:])
+    x = p.let(f"{p.member('m', f'nn.Conv2d({v.shape[1]}, {out}, 3, padding=1)')}({v.name})", shape).name
+    tokens = p.choose.pick(("{x}.flatten(2).transpose(1, 2)", "{x}.permute(0, 2, 3, 1).flatten(1, 2)")).format(x=x)
+    mixed = f"{p.member('m', f'nn.Linear({out}, {out})')}({tokens})"
+    sizes = ", ".join(f"{x}.size({d})" for d in (0, 2, 3, 1))
+    image = f"{mixed}.reshape({sizes}).permute(0, 3, 1, 2)"
+    scale = p.parameter((out, 1, 1)) if p.choose.chance(50) else ""
+    added = f"{scale} * {image}" if scale else image
+    total = p.let(p.choose.pick((f"{x} + {added}", f"{x} * ({added})", f"{added} - {x}")), shape)
+    return p.let(f"{p.member('m', f'nn.Conv2d({out}, {out}, 1)')}({total.name}) + {total.name}", shape)
+
+
 @anchor(10)
 def branches(p: Program, v: Value) -> Value | None:
     """Convolutions of one image that are added up, with a batch_norm of it and itself, as in RepVGG."""
