@@ -202,8 +202,9 @@ Root Stretches::root_of_results(Node* node) const {
   }
   if (const auto anchor = Anchor::producing(node->output())) return root_of_convolution(*anchor);
   if (!hands_layout_on(node) && !is_piece(node)) return {};
-  if (follows_first(node)) return root_of(node->input(0), node->owningBlock());
-  const Root root = joins_tensors_from_outside(node) ? root_of_any(node) : common_root(node);
+  const Root root = joins_tensors_from_outside(node) ? root_of_any(node)
+                    : follows_first(node)            ? root_of(node->input(0), node->owningBlock())
+                                                     : common_root(node);
   if (is_piece(node)) return of_piece(root);
   return pools_volumes(node) && root.spatial_rank != 3 ? Root() : root;
 }
@@ -216,14 +217,14 @@ bool Stretches::joins_tensors_from_outside(const Node* node) const {
          std::all_of(node->inputs().begin(), node->inputs().end(), may_be_copied);
 }
 
-bool Stretches::follows_first(const Node* node) const {
+bool Stretches::follows_first(Node* node) const {
   static const OpName arithmetic[] = {OpName("aten::add.Tensor"), OpName("aten::sub.Tensor"),
                                       OpName("aten::mul.Tensor")};
   if (!is_of_any(arithmetic, node)) return false;
-  const Value *first = node->input(0), *other = node->input(1);
+  Value *first = node->input(0), *other = node->input(1);
   const Root root = root_of(first, node->owningBlock());
   return root.value && root.spatial_rank == 2 && !root_of(other, node->owningBlock()) && !overwritten_.contain(other) &&
-         has_sizes_of(node->input(1), first, root.spatial_rank + 2);
+         has_sizes_of(other, first, root.spatial_rank + 2);
 }
 
 // The stretch without a root that a member among these tensors leads to.

@@ -39,9 +39,6 @@ class Stretches {
   bool is_unseen(const Node* node) const { return node->outputs().size() == 1 && !readers_.see(node->output()); }
   // Whether the node computes element by element of a member and of tensors that are none, and nobody sees the strides.
   bool joins_tensors_from_outside(const Node* node) const;
-  // Whether the node computes element by element of a member, which comes first, and of tensors that have its sizes: the strides of
-  // its result are those of the first.
-  bool follows_first(const Node* node) const;
   // Whether somebody writes to the value, so that a copy of it is something else.
   bool is_overwritten(const Value* value) const { return overwritten_.contain(value); }
   // Whether somebody sees the strides of the value through this reader, or it takes no others.
@@ -56,6 +53,9 @@ class Stretches {
   Root root_of_branches(const Node* node, size_t result) const;
   Root root_of_results(Node* node) const;
   Root root_of_any(Node* node) const;
+  // Whether the node computes element by element of a member, which comes first, and of a tensor from outside that has its sizes: the
+  // strides of its result are those of the first.
+  bool follows_first(Node* node) const;
   Root common_root(Node* node) const;
   Root common_root(at::ArrayRef<Value*> values, const Block* reader, bool unseen) const;
   Root root_of_convolution(const Anchor& anchor) const;

@@ -70,7 +70,7 @@ class Rearrangement {
 
   Tensor result() const {
     if (wanted_.empty()) return view_or_copy(order_of_dimensions());
-    const Tensor view = is_new_ ? Tensor() : as_view();
+    const Tensor view = as_view();
     return view.defined() && lies_in_order(view, wanted_) ? view : copied(wanted_);
   }
 
@@ -327,8 +327,9 @@ class Rearrangement {
     return lie_in_order(order_of_dimensions());
   }
 
-  // Undefined where a dimension does not lie at one stride.
+  // Undefined where a dimension does not lie at one stride, or the result has to be new.
   Tensor as_view() const {
+    if (is_new_) return {};
     at::DimVector strides;
     for (const Axes& axes : dimensions_) {
       for (size_t i = 1; i < axes.size(); ++i) {
@@ -350,7 +351,7 @@ class Rearrangement {
   }
 
   Tensor view_or_copy(const at::DimVector& order) const {
-    const Tensor view = is_new_ ? Tensor() : as_view();
+    const Tensor view = as_view();
     return view.defined() ? view : copied(order);
   }
 
