@@ -4,7 +4,7 @@
 
 #include <unordered_map>
 
-#include "graph_walk.h"
+#include "ir/graph_walk.h"
 
 namespace ipex::passes {
 namespace {

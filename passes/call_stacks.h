@@ -1,7 +1,7 @@
 // The functions that inlined nodes say they come from.
 #pragma once
 
-#include "pass.h"
+#include "pipeline/pass.h"
 
 namespace torch::jit {
 struct Function;

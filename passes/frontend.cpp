@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "aliasing.h"
-#include "graph_walk.h"
+#include "ir/aliasing.h"
+#include "ir/graph_walk.h"
 #include "lifted_tensors.h"
 
 namespace ipex::passes {

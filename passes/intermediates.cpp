@@ -2,7 +2,7 @@
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
 
-#include "pass.h"
+#include "pipeline/pass.h"
 
 namespace ipex {
 namespace {

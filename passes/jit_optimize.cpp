@@ -6,11 +6,11 @@
 #include <array>
 
 #include "call_stacks.h"
-#include "finalize/keep_scalar_tensors.h"
-#include "finalize/pack_weights.h"
 #include "frontend.h"
 #include "original_graph.h"
-#include "pipeline.h"
+#include "pack/keep_scalar_tensors.h"
+#include "pack/pack_weights.h"
+#include "pipeline/pipeline.h"
 
 namespace ipex {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <torch/csrc/jit/ir/constants.h>
 
-#include "graph_walk.h"
+#include "ir/graph_walk.h"
 
 namespace ipex::passes {
 

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "pass.h"
+#include "pipeline/pass.h"
 
 namespace ipex::passes {
 

@@ -4,8 +4,8 @@
 #include <sstream>
 #include <unordered_map>
 
-#include "graph_walk.h"
-#include "source_place.h"
+#include "ir/graph_walk.h"
+#include "ir/source_place.h"
 
 namespace ipex {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <ipex/original_graph.h>
 
-#include "pass.h"
+#include "pipeline/pass.h"
 
 namespace ipex::passes {
 

@@ -8,9 +8,9 @@
 #include <mutex>
 #include <optional>
 
-#include "finalize/pack_weights.h"
-#include "graph_walk.h"
-#include "pipeline.h"
+#include "ir/graph_walk.h"
+#include "pack/pack_weights.h"
+#include "pipeline/pipeline.h"
 
 namespace ipex {
 namespace {

@@ -1,7 +1,7 @@
 #include "layout/image_readers.h"
 
-#include "constants.h"
-#include "graph_walk.h"
+#include "ir/constants.h"
+#include "ir/graph_walk.h"
 #include "ops/op_table.h"
 
 namespace ipex::passes {

@@ -32,15 +32,15 @@
 // that others may share (aliasing.h) is left alone.
 #include <map>
 
-#include "casts.h"
-#include "graph_walk.h"
+#include "ir/casts.h"
+#include "ir/graph_walk.h"
+#include "ir/single_pixel.h"
 #include "layout/image_readers.h"
 #include "layout/loosen_views.h"
 #include "layout/release_residuals.h"
 #include "layout/skip_copies.h"
 #include "layout/stretches.h"
-#include "passes.h"
-#include "single_pixel.h"
+#include "pipeline/passes.h"
 
 namespace ipex::passes {
 namespace {

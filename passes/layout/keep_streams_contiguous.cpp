@@ -12,10 +12,10 @@
 // Runs before keep_channels_last, which then need not restore the layout of %image: channels-last, %t is contiguous as it
 // is.
 // Declines where somebody can tell (stride_readers.h): a result that is returned has eager's strides.
-#include "aliasing.h"
-#include "graph_walk.h"
-#include "passes.h"
-#include "stride_readers.h"
+#include "ir/aliasing.h"
+#include "ir/graph_walk.h"
+#include "ir/stride_readers.h"
+#include "pipeline/passes.h"
 
 namespace ipex::passes {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <unordered_set>
 
-#include "graph_walk.h"
+#include "ir/graph_walk.h"
 
 namespace ipex::passes {
 namespace {

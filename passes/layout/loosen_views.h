@@ -6,7 +6,7 @@
 // and of an op that begins with such a view (fuse_image_weights) its argument.
 #pragma once
 
-#include "pass.h"
+#include "pipeline/pass.h"
 
 namespace ipex::passes {
 

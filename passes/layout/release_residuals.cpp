@@ -15,7 +15,7 @@
 
 #include <map>
 
-#include "anchor.h"
+#include "anchor/anchor.h"
 
 namespace ipex::passes {
 namespace {

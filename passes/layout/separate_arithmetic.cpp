@@ -8,9 +8,9 @@
 // first operand, as aten::add_ has, and as aten::add has not.
 // Runs after the fusions, which take what follows a packed op as it is. restore_in_place puts back what it can.
 // Declines when somebody may see the write (unseen_write.h).
-#include "graph_walk.h"
-#include "passes.h"
-#include "unseen_write.h"
+#include "ir/graph_walk.h"
+#include "ir/unseen_write.h"
+#include "pipeline/passes.h"
 
 namespace ipex::passes {
 namespace {

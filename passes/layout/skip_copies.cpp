@@ -1,8 +1,8 @@
 #include "layout/skip_copies.h"
 
-#include "anchor.h"
-#include "constants.h"
-#include "graph_walk.h"
+#include "anchor/anchor.h"
+#include "ir/constants.h"
+#include "ir/graph_walk.h"
 #include "layout/loosen_views.h"
 
 namespace ipex::passes {

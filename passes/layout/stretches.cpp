@@ -5,10 +5,10 @@
 #include <map>
 #include <set>
 
-#include "casts.h"
-#include "graph_walk.h"
+#include "ir/casts.h"
+#include "ir/graph_walk.h"
+#include "ir/size_list.h"
 #include "ops/op_table.h"
-#include "size_list.h"
 
 namespace ipex::passes {
 namespace {

@@ -4,9 +4,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "aliasing.h"
-#include "anchor.h"
-#include "stride_readers.h"
+#include "anchor/anchor.h"
+#include "ir/aliasing.h"
+#include "ir/stride_readers.h"
 
 namespace ipex::passes {
 

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "pass.h"
+#include "pipeline/pass.h"
 
 namespace ipex::passes {
 

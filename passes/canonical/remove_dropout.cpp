@@ -1,0 +1,34 @@
+// remove_dropout: in eval mode dropout hands its input through.
+//
+//   before   %y = aten::dropout(%x, %p, %train=0)
+//   after    %y is %x
+//
+// Declines when %train is true or no constant: then the model asked for it.
+#include <torch/csrc/jit/ir/constants.h>
+
+#include "ir/graph_walk.h"
+#include "pipeline/passes.h"
+
+namespace ipex::passes {
+namespace {
+
+bool run(Context& context) {
+  bool changed = false;
+  for (const char* kind : {"aten::dropout", "aten::feature_dropout", "aten::dropout_"}) {
+    for_each(context.graph, kind, [&](Node* node) {
+      const auto train = torch::jit::toIValue(node->namedInput("train"));
+      if (!train || train->toBool()) return context.declined(node, "it is not in eval mode");
+      context.applied(node, "removed");
+      node->output()->replaceAllUsesWith(node->input(0));
+      node->destroy();
+      changed = true;
+    });
+  }
+  return changed;
+}
+
+}  // namespace
+
+Pass remove_dropout() { return {"remove_dropout", run}; }
+
+}  // namespace ipex::passes

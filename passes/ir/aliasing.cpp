@@ -1,0 +1,236 @@
+#include "ir/aliasing.h"
+
+#include <torch/csrc/jit/ir/constants.h>
+
+#include <algorithm>
+
+#include "ir/graph_walk.h"
+#include "ops/op_table.h"
+
+namespace ipex::passes {
+namespace {
+
+// Of these namespaces, schemas are believed about writes: torch tests its own, and ours are in the op table.
+bool has_true_schema(const Node* node) {
+  static const std::unordered_set<std::string> namespaces{"aten",     "prim",        "quantized",
+                                                          "profiler", "torchvision", "ipex"};
+  return namespaces.count(node->kind().ns().toUnqualString()) > 0;
+}
+
+// Whether elements of a tensor are written: one that is an argument, or one in a list that is. A list that only grows
+// writes no tensor.
+bool writes_elements(const c10::Argument& argument) {
+  const c10::AliasInfo* alias = argument.alias_info();
+  if (!alias) return false;
+  if (argument.type()->isSubtypeOf(*c10::TensorType::get()) ||
+      argument.type()->isSubtypeOf(*c10::OptionalType::ofTensor())) {
+    return alias->isWrite();
+  }
+  const auto& contained = alias->containedTypes();
+  return std::any_of(contained.begin(), contained.end(), [](const c10::AliasInfo& inner) { return inner.isWrite(); });
+}
+
+bool is_in_training(const Node* node) {
+  for (const char* name : {"training", "use_input_stats"}) {
+    if (!node->hasNamedInput(name)) continue;
+    const auto value = torch::jit::toIValue(node->namedInput(name));
+    return !value || value->toBool();
+  }
+  return true;
+}
+
+// Whether its results may be a tensor that it reads, or share its memory.
+bool may_hand_on(const Op& op) {
+  return op.has(trait::carries) || (op.memory != Memory::fresh && op.memory != Memory::no_tensor);
+}
+
+// Whether it can be a tensor, or hold one. A constant 0 may be read by slices whose memory is written to.
+bool may_hold_tensors(const c10::TypePtr& type) {
+  if (const auto list = type->cast<c10::ListType>()) return may_hold_tensors(list->getElementType());
+  const c10::TypePtr plain[] = {c10::NumberType::get(), c10::BoolType::get(), c10::StringType::get(),
+                                c10::NoneType::get()};
+  return std::none_of(std::begin(plain), std::end(plain), [&](const auto& t) { return type->isSubtypeOf(*t); });
+}
+
+// Looks for a write to what a reader is given. One that comes before `node`, if there is one, in its block is over.
+class WriteAfter {
+ public:
+  explicit WriteAfter(const Node* node) : node_(node) {}
+
+  bool is_made_by(const Use& use) {
+    const Node* reader = use.user;
+    if (!may_hold_tensors(reader->input(use.offset)->type())) return false;
+    if (reader->kind() == c10::prim::Return) {
+      // Out of an inner block, into what the node of the block gives. What a caller does is not the graph's to know.
+      const Node* owner = reader->owningBlock()->owningNode();
+      return owner && reaches_results_of(owner);
+    }
+    const Op* op = op_of(reader);
+    const auto* schema = reader->maybeSchema();
+    if (!op && (!schema || !has_true_schema(reader))) return true;
+    const bool is_over = node_ && reader->owningBlock() == node_->owningBlock() && reader->isBefore(node_);
+    if (!is_over && schema && use.offset < schema->arguments().size() &&
+        writes_elements(schema->arguments()[use.offset])) {
+      return true;
+    }
+    return (!op || may_hand_on(*op)) && reaches_results_of(reader);
+  }
+
+ private:
+  // Whether somebody overwrites what the node gives. A node seen before has answered already.
+  bool reaches_results_of(const Node* node) {
+    if (!seen_.insert(node).second) return false;
+    return std::any_of(node->outputs().begin(), node->outputs().end(), [&](const Value* result) {
+      return std::any_of(result->uses().begin(), result->uses().end(),
+                         [&](const Use& next) { return is_made_by(next); });
+    });
+  }
+
+  const Node* node_;
+  std::unordered_set<const Node*> seen_;
+};
+
+// The tensor in whose memory this one lies: what it is a view of, or the same tensor before it was overwritten. Ops that
+// change a tensor's shape may change its memory, too: set_.
+const Value* base_of(const Value* value) {
+  while (const Op* op = op_of(value->node())) {
+    if ((op->memory != Memory::view && op->memory != Memory::itself) || op->writes == Writes::shape) break;
+    value = value->node()->input(0);
+  }
+  return value;
+}
+
+// An einsum of one tensor may be a view of it. Of several it is a product.
+bool multiplies_factors(const Node* node) {
+  static const OpName einsum("aten::einsum");
+  if (!einsum.is_of(node)) return false;
+  const Node* factors = node->input(1)->node();
+  return factors->kind() == c10::prim::ListConstruct && factors->inputs().size() > 1;
+}
+
+}  // namespace
+
+bool is_fresh(const Value* value) {
+  const Op* op = op_of(value->node());
+  return op && (op->memory == Memory::fresh || multiplies_factors(value->node()));
+}
+
+bool may_write(const Node* node) {
+  for (const Block* block : node->blocks()) {
+    if (std::any_of(block->nodes().begin(), block->nodes().end(), may_write)) return true;
+  }
+  const Op* op = op_of(node);
+  if (op && op->has(trait::carries)) return false;
+  if (op && op->has(trait::writes_in_training)) return is_in_training(node);
+  const auto* schema = node->maybeSchema();
+  if (!schema || (!op && !has_true_schema(node))) return true;
+  return std::any_of(schema->arguments().begin(), schema->arguments().end(), writes_elements);
+}
+
+bool may_write_to(const Node* node, const std::vector<Value*>& values) {
+  if (!may_write(node)) return false;
+  const Op* op = op_of(node);
+  if (!op || !node->blocks().empty() || op->writes != Writes::elements || !is_fresh(base_of(node->input(0))))
+    return true;
+  const OverwrittenValues overwritten(node);
+  return std::any_of(values.begin(), values.end(), [&](const Value* value) { return overwritten.contain(value); });
+}
+
+bool overwrites_after(const Use& use, const Node* node) {
+  // In a loop, what comes from outside of it is overwritten again.
+  const bool is_of_block = use.user->input(use.offset)->node()->owningBlock() == node->owningBlock();
+  return WriteAfter(is_of_block ? node : nullptr).is_made_by(use);
+}
+
+bool overwrites(const Use& use) { return WriteAfter(nullptr).is_made_by(use); }
+
+bool is_overwritten_after(const Value* value, const Node* node) {
+  const Value* base = base_of(value);
+  return !is_fresh(base) || std::any_of(base->uses().begin(), base->uses().end(),
+                                        [&](const Use& use) { return overwrites_after(use, node); });
+}
+
+bool written_between(const Node* first, const Node* second) {
+  for (const Node* between = first->next(); between != second; between = between->next()) {
+    if (may_write(between)) return true;
+  }
+  return false;
+}
+
+bool writes_to_shared_memory(const std::shared_ptr<Graph>& graph) {
+  bool found = false;
+  for_each_node(graph->block(), [&](Node* node) {
+    if (found || !node->blocks().empty() || !may_write(node)) return;
+    const Op* op = op_of(node);
+    // Only of what has a row is it known that nothing but the first input is written.
+    found = !op || op->writes == Writes::nothing || !is_fresh(base_of(node->input(0)));
+  });
+  return found;
+}
+
+OverwrittenValues::OverwrittenValues(const std::shared_ptr<Graph>& graph)
+    : everything_(writes_to_shared_memory(graph)) {
+  if (everything_) return;
+  for_each_node(graph->block(), [&](Node* node) {
+    if (node->blocks().empty() && !node->inputs().empty() && may_write(node)) add(base_of(node->input(0)));
+  });
+}
+
+OverwrittenValues::OverwrittenValues(const Node* write) { add(base_of(write->input(0))); }
+
+void OverwrittenValues::add(const Value* value) {
+  std::vector<const Value*> left{value};
+  while (!left.empty()) {
+    const Value* next = left.back();
+    left.pop_back();
+    if (!values_.insert(next).second) continue;
+    for (const Use& use : next->uses()) {
+      const Node* reader = use.user;
+      const Op* op = op_of(reader);
+      if (op && !may_hand_on(*op)) continue;
+      // Out of an inner block, or into it.
+      const Node* owner = reader->kind() == c10::prim::Return ? reader->owningBlock()->owningNode() : reader;
+      if (!owner) continue;
+      left.insert(left.end(), owner->outputs().begin(), owner->outputs().end());
+      for (const Block* inner : owner->blocks()) {
+        left.insert(left.end(), inner->inputs().begin(), inner->inputs().end());
+      }
+      // An op that nothing is known of may put it into a list that it reads as well.
+      if (!op && reader == owner) left.insert(left.end(), reader->inputs().begin(), reader->inputs().end());
+    }
+  }
+}
+
+bool reshapes_in_place(const std::shared_ptr<Graph>& graph) {
+  bool found = false;
+  for_each_node(graph->block(), [&](Node* node) {
+    if (found || !node->blocks().empty() || !may_write(node)) return;
+    const Op* op = op_of(node);
+    found = !op || op->writes == Writes::shape;
+  });
+  return found;
+}
+
+bool must_be_a_tensor_of_its_own(const Value* value) {
+  // A list whose readers compute something else of all that it holds.
+  const auto is_joined = [](const Node* list) {
+    if (list->kind() != c10::prim::ListConstruct) return false;
+    const auto& uses = list->output()->uses();
+    return std::all_of(uses.begin(), uses.end(), [](const Use& use) {
+      const Op* op = op_of(use.user);
+      return op && op->has(trait::joins) && op->memory == Memory::fresh;
+    });
+  };
+  return std::any_of(value->uses().begin(), value->uses().end(), [&](const Use& use) {
+    if (is_joined(use.user)) return false;
+    const Op* op = op_of(use.user);
+    if (!op || op->has(trait::carries) || op->writes == Writes::shape) return true;
+    // As itself it may meet any of these further on.
+    const auto outputs = use.user->outputs();
+    const bool may_be_itself = op->memory == Memory::itself || op->memory == Memory::maybe_view;
+    return op->memory == Memory::unknown ||
+           (may_be_itself && std::any_of(outputs.begin(), outputs.end(), must_be_a_tensor_of_its_own));
+  });
+}
+
+}  // namespace ipex::passes

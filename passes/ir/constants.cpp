@@ -1,0 +1,57 @@
+#include "ir/constants.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/jit/ir/constants.h>
+
+#include <charconv>
+#include <cmath>
+
+namespace ipex::passes {
+
+namespace {
+
+std::optional<at::Scalar> scalar(const Value* value) {
+  const auto constant = torch::jit::toIValue(value);
+  if (!constant) return std::nullopt;
+  if (constant->isInt() || constant->isDouble()) return constant->toScalar();
+  if (!constant->isTensor()) return std::nullopt;
+  const at::Tensor tensor = constant->toTensor();
+  const bool is_real = tensor.defined() && tensor.device().is_cpu() && tensor.layout() == at::kStrided &&
+                       tensor.dim() == 0 && tensor.scalar_type() != at::kBool && !tensor.is_complex();
+  return is_real ? std::optional(tensor.item()) : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<double> number(const Value* value) {
+  const auto found = scalar(value);
+  return found ? std::optional(found->toDouble()) : std::nullopt;
+}
+
+std::optional<int64_t> constant_integer(const Value* value) {
+  const auto constant = torch::jit::toIValue(value);
+  return constant && constant->isInt() ? std::optional(constant->toInt()) : std::nullopt;
+}
+
+bool is_same_argument(const Value* a, const Value* b) {
+  if (a == b) return true;
+  const auto first = torch::jit::toIValue(a), second = torch::jit::toIValue(b);
+  return first && second && !first->isTensor() && !second->isTensor() && *first == *second;
+}
+
+std::optional<std::string> number_text(const Value* value, bool negative) {
+  const auto found = scalar(value);
+  if (!found) return std::nullopt;
+  char digits[32];
+  char* const end = digits + sizeof digits;
+  if (found->isIntegral(/*includeBool=*/false)) {
+    const int64_t whole = found->toLong();
+    return std::string(digits, std::to_chars(digits, end, negative ? -whole : whole).ptr);
+  }
+  const double real = found->toDouble();
+  if (std::isnan(real)) return std::nullopt;
+  const std::string text(digits, std::to_chars(digits, end, negative ? -real : real).ptr);
+  return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;  // "inf" and "nan" have an n
+}
+
+}  // namespace ipex::passes

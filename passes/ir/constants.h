@@ -1,0 +1,25 @@
+// Reading constants out of a graph.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "pipeline/pass.h"
+
+namespace ipex::passes {
+
+// The number that `value` is. A constant tensor without dimensions counts: tracing makes one of `y * 2`, and next to a
+// tensor with dimensions, whose dtype it does not change, it is one. None for bool, complex and what is not known.
+std::optional<double> number(const Value* value);
+
+// The integer that `value` is. A constant tensor is none.
+std::optional<int64_t> constant_integer(const Value* value);
+
+// Whether both are one value, or constants that are equal. Constant tensors are not compared.
+bool is_same_argument(const Value* a, const Value* b);
+
+// A number as text, as post-ops have their arguments: "2" for an integer, "2.0" for a float. With its sign changed where
+// `negative` asks for it. None for NaN as well, of which each op has its own idea.
+std::optional<std::string> number_text(const Value* value, bool negative);
+
+}  // namespace ipex::passes

@@ -1,0 +1,87 @@
+// fuse_norm_sum: a norm's result is added to the stream in the same pass over memory.
+//
+//   before   %n = ipex::layer_norm(%x, ..)          %y = aten::add(%residual, %n, %alpha=1)
+//   after    %y = ipex::layer_norm_sum(%residual, %x, ..)
+//
+// and ipex::layer_norm_of_rows, and ipex::rms_norm, whose result may be cast (aten::type_as) before. So do networks that
+// normalise what a block gives, as Swin v2, Gemma and OLMo 2. Runs late, when add_layer_norm has taken the sums before norms.
+// Declines when alpha is not 1, when the other operand is a number, when somebody else reads the norm, and when something is
+// overwritten in between.
+#include "ir/aliasing.h"
+#include "ir/graph_walk.h"
+#include "pattern/fusion_rule.h"
+#include "pattern/spelling.h"
+#include "pipeline/passes.h"
+
+namespace ipex::passes {
+namespace {
+
+// A norm whose result one op reads, cast or not.
+struct Norm {
+  Node* node;
+  Value* like;  // whose dtype the result is cast to; null where it is not cast
+};
+
+bool is_norm(const Node* node) {
+  static const OpName names[] = {OpName("ipex::layer_norm."), OpName("ipex::layer_norm_of_rows."),
+                                 OpName("ipex::rms_norm")};
+  return is_of_any(names, node);
+}
+
+std::optional<Norm> norm_behind(const Value* value) {
+  static const OpName cast("aten::type_as"), rms_norm("ipex::rms_norm");
+  Node* node = const_cast<Node*>(value->node());
+  if (value->uses().size() != 1) return std::nullopt;
+  if (!cast.is_of(node)) return is_norm(node) ? std::optional(Norm{node, nullptr}) : std::nullopt;
+  Node* given = node->input(0)->node();
+  const bool is_read_once = node->input(0)->uses().size() == 1;
+  return rms_norm.is_of(given) && is_read_once ? std::optional(Norm{given, node->input(1)}) : std::nullopt;
+}
+
+std::optional<std::string> reason_against(const Node* add, const Norm& norm, const Value* residual) {
+  if (norm.node->owningBlock() != add->owningBlock()) return "an if or a loop stands in between";
+  if (!is_one(add->input(2))) return "alpha is not 1";
+  if (!is_tensor(residual)) return "what it is added to is a number";
+  for (const Node* node = norm.node; node != add; node = node->next()) {
+    if (may_write(node)) return "something is overwritten in between";
+  }
+  return std::nullopt;
+}
+
+Node* summed(const Norm& norm, Value* residual, Graph& graph) {
+  static const OpName rms_norm("ipex::rms_norm");
+  std::vector<Value*> inputs{residual};
+  inputs.insert(inputs.end(), norm.node->inputs().begin(), norm.node->inputs().end());
+  if (rms_norm.is_of(norm.node)) {
+    inputs.push_back(norm.like ? norm.like : graph.insertConstant(torch::jit::IValue()));
+  }
+  const std::string op = norm.node->kind().toQualString();
+  return graph.insertNode(graph.create(Symbol::fromQualString(op + "_sum"), inputs));
+}
+
+bool run(Context& context) {
+  bool changed = false;
+  for_each(context.graph, "aten::add.Tensor", [&](Node* add) {
+    for (const size_t i : {1, 0}) {
+      const auto norm = norm_behind(add->input(i));
+      if (!norm) continue;
+      Value* residual = add->input(1 - i);
+      if (const auto reason = reason_against(add, *norm, residual)) {
+        context.declined(add, *reason);
+        continue;
+      }
+      context.applied(add, std::string("became ") + norm->node->kind().toQualString() + "_sum");
+      const torch::jit::WithInsertPoint guard(add);
+      replace(add, summed(*norm, residual, *context.graph));
+      changed = true;
+      return;
+    }
+  });
+  return changed;
+}
+
+}  // namespace
+
+Pass fuse_norm_sum() { return {"fuse_norm_sum", run}; }
+
+}  // namespace ipex::passes

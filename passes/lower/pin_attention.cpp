@@ -1,0 +1,48 @@
+// pin_attention: attention computes in the precision that the user asked for, instead of following the process.
+//
+//   before   %y = ipex::scaled_dot_product_attention(%q, .., %gqa)
+//   after    %y = ipex::scaled_dot_product_attention(%q, .., %gqa, %math_mode)
+//
+// The math mode asked for; in a model that computes in bfloat16 or int8, BF32, which rounds as little as its layers do. The
+// same for ipex::attention. On CPUs without bfloat16 products it computes in float32 in every mode.
+#include "ir/graph_walk.h"
+#include "pipeline/passes.h"
+
+namespace ipex::passes {
+namespace {
+
+std::optional<FP32MathMode> mode_of(const Options& options) {
+  if (options.fp32_math_mode) return options.fp32_math_mode;
+  const bool rounds = options.dtype == at::kBFloat16 || (options.quantization && !options.quantization->observes);
+  return rounds ? std::optional(FP32MathMode::BF32) : std::nullopt;
+}
+
+bool run(Context& context) {
+  const auto mode = mode_of(context.options);
+  if (!mode) return false;
+  bool changed = false;
+  for (const char* op : {"ipex::attention", "ipex::scaled_dot_product_attention"}) {
+    for_each(context.graph, op, [&](Node* node) {
+      const torch::jit::WithInsertPoint guard(node);
+      std::vector<Value*> inputs = node->inputs().vec();
+      inputs.push_back(context.graph->insertConstant(static_cast<int64_t>(*mode)));
+      Node* pinned = context.graph->insertNode(context.graph->create(node->kind(), inputs));
+      context.applied(node, to_string(*mode));
+      replace(node, pinned);
+      changed = true;
+    });
+  }
+  for_each(context.graph, "ipex::attention_in_a_grid", [&](Node* node) {
+    const torch::jit::WithInsertPoint guard(node);
+    node->replaceInput(node->inputs().size() - 1, context.graph->insertConstant(static_cast<int64_t>(*mode)));
+    context.applied(node, to_string(*mode));
+    changed = true;
+  });
+  return changed;
+}
+
+}  // namespace
+
+Pass pin_attention() { return {"pin_attention", run}; }
+
+}  // namespace ipex::passes

@@ -1,0 +1,79 @@
+#include "pipeline/pass.h"
+
+#include <algorithm>
+#include <array>
+
+namespace ipex::passes {
+namespace {
+
+std::string source_line(const Node* node) {
+  const auto place = node->sourceRange().file_line_col();
+  if (!place) return "";
+  const auto& [file, line, column] = *place;
+  return file.substr(file.rfind('/') + 1) + ":" + std::to_string(line);
+}
+
+// Who asked for 8 bits wants to know what stays in float, whatever becomes of it there; and which table is there twice.
+bool is_final(const Decision& decision) {
+  static const std::array passes{"quantize", "quantize_embeddings", "pad_bytes", "share_embedding_weight"};
+  return std::find(passes.begin(), passes.end(), decision.pass) != passes.end();
+}
+
+}  // namespace
+
+// The last part of "M::/__module.layer1/__module.layer1.0.relu".
+std::string module_path_of(const Node* node) {
+  const std::string scope = node->scopeName(), marker = "__module.";
+  const size_t start = scope.rfind(marker);
+  return start == std::string::npos ? "" : scope.substr(start + marker.size());
+}
+
+bool is_in_one_of(const Node* node, const std::vector<std::string>& modules) {
+  const std::string path = module_path_of(node);
+  return std::any_of(modules.begin(), modules.end(),
+                     [&](const std::string& module) { return path == module || path.starts_with(module + "."); });
+}
+
+std::string describe(const Node* node) {
+  std::string text = node->kind().toQualString();
+  if (const std::string path = module_path_of(node); !path.empty()) {
+    text += " in " + path;
+  } else if (const std::string line = source_line(node); !line.empty()) {
+    text += " at " + line;
+  }
+  return text + " (%" + (node->outputs().empty() ? "none" : node->output(0)->debugName()) + ")";
+}
+
+void Recorder::applied(const std::string& pass, const Node* node, const std::string& what) {
+  const std::string name = describe(node);
+  for (const size_t i : about_[name]) {
+    if (!decisions_[i].applied && !is_final(decisions_[i])) is_taken_back_[i] = true;
+  }
+  record({pass, name, true, what, method_});
+}
+
+void Recorder::declined(const std::string& pass, const Node* node, const std::string& reason) {
+  record({pass, describe(node), false, reason, method_});
+}
+
+void Recorder::record(Decision decision) {
+  std::vector<size_t>& about = about_[decision.node];
+  const bool is_known = !decision.applied && std::any_of(about.begin(), about.end(), [&](size_t i) {
+    const Decision& other = decisions_[i];
+    return !is_taken_back_[i] && !other.applied && other.pass == decision.pass && other.reason == decision.reason;
+  });
+  if (is_known) return;
+  about.push_back(decisions_.size());
+  decisions_.push_back(std::move(decision));
+  is_taken_back_.push_back(false);
+}
+
+Report Recorder::report() const {
+  Report report;
+  for (size_t i = 0; i < decisions_.size(); ++i) {
+    if (!is_taken_back_[i]) report.push_back(decisions_[i]);
+  }
+  return report;
+}
+
+}  // namespace ipex::passes

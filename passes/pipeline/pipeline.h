@@ -1,0 +1,16 @@
+// The order of the passes, and what runs them.
+#pragma once
+
+#include <ipex/jit_optimize.h>
+
+#include "pipeline/pass.h"
+
+namespace ipex::passes {
+
+// Every pass, in order, each once.
+const std::vector<Pass>& pipeline();
+
+// Runs the pipeline on the graph of a method, up to but not including the packing of weights.
+Report optimize(const std::shared_ptr<Graph>& graph, const std::string& method, const Options& options);
+
+}  // namespace ipex::passes

@@ -1,0 +1,85 @@
+// simplify_views: a view of a view is a view of the tensor itself.
+//
+//   before   %a = aten::view(%x, [6, 4])    %b = aten::view(%a, [2, 3, 4])
+//   after    %b = aten::view(%x, [2, 3, 4])
+//
+// The outer one may be a reshape: what can't be viewed in these sizes can't be through others, so it copies or not as
+// before. An inner reshape stays: it may have copied where a direct one need not, and strides would be others.
+// Declines when sizes are not constants, or when the inner view refuses tensors that the outer one would take, as
+// [-1, 7] refuses six elements and [-1] does not; and when something may be overwritten between the two: strides change
+// in place as well.
+#include <torch/csrc/jit/ir/constants.h>
+
+#include <algorithm>
+
+#include "ir/aliasing.h"
+#include "ir/graph_walk.h"
+#include "pipeline/passes.h"
+
+namespace ipex::passes {
+namespace {
+
+using torch::jit::toIValue;
+
+std::optional<std::vector<int64_t>> constant_sizes(const Node* view) {
+  const Value* list = view->input(1);
+  if (const auto constant = toIValue(list)) return constant->toIntVector();
+  std::vector<int64_t> sizes;
+  if (list->node()->kind() != c10::prim::ListConstruct) return std::nullopt;
+  for (const Value* element : list->node()->inputs()) {
+    const auto size = toIValue(element);
+    if (!size || !size->isInt()) return std::nullopt;
+    sizes.push_back(size->toInt());
+  }
+  return sizes;
+}
+
+// How many elements a tensor has to have for a view in these sizes.
+struct Demand {
+  int64_t elements = 1;
+  bool or_a_multiple = false;
+
+  explicit Demand(const std::vector<int64_t>& sizes) {
+    for (const int64_t size : sizes) {
+      if (size == -1) {
+        or_a_multiple = true;
+      } else {
+        elements *= size;
+      }
+    }
+  }
+
+  // Whether what meets this demand meets the other one. Not where sizes are 0, and -1 may be anything.
+  bool implies(const Demand& other) const {
+    if (elements <= 0 || other.elements <= 0) return false;
+    return other.or_a_multiple ? elements % other.elements == 0 : !or_a_multiple && elements == other.elements;
+  }
+};
+
+bool run(Context& context) {
+  bool changed = false;
+  const auto simplify = [&](Node* outer) {
+    Node* inner = outer->input(0)->node();
+    static const OpName view("aten::view.");
+    if (!view.is_of(inner)) return;
+    const auto first = constant_sizes(inner), second = constant_sizes(outer);
+    if (!first || !second) return context.declined(outer, "its sizes are not constants");
+    if (!Demand(*second).implies(Demand(*first))) {
+      return context.declined(outer, describe(inner) + " refuses some that this one takes");
+    }
+    if (inner->owningBlock() != outer->owningBlock() || written_between(inner, outer)) {
+      return context.declined(outer, "something may be overwritten in between");
+    }
+    context.applied(outer, "merged with " + describe(inner));
+    outer->replaceInput(0, inner->input(0));
+    changed = true;
+  };
+  for (const char* kind : {"aten::view.", "aten::reshape"}) for_each(context.graph, kind, simplify);
+  return changed;
+}
+
+}  // namespace
+
+Pass simplify_views() { return {"simplify_views", run}; }
+
+}  // namespace ipex::passes

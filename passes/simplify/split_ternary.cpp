@@ -1,0 +1,83 @@
+// split_ternary: ops of three tensors are two ops of two, which everything else knows.
+//
+//   before   %y = aten::addcmul(%x, %a, %b, %value)
+//   after    %m = aten::mul(%a, %b)
+//            %y = aten::add(%x, %m, %value)
+//
+// addcdiv likewise with div, where its value is 1. Packed ops take the two as post-ops, chains as steps. lerp stays: it
+// refuses tensors of two dtypes, which two ops would promote.
+// Eager orders the strides of the result by all operands at once. Declines where somebody sees them, unless at most one
+// operand has more than one dimension to order. In 16 bits the product is rounded on its own.
+#include <torch/csrc/jit/ir/constants.h>
+
+#include <algorithm>
+
+#include "ir/constants.h"
+#include "ir/graph_walk.h"
+#include "ir/stride_readers.h"
+#include "pattern/fusion_rule.h"
+#include "pipeline/passes.h"
+
+namespace ipex::passes {
+namespace {
+
+// Whether all elements of a constant lie along one dimension.
+bool is_vector(const Value* value) {
+  const auto constant = torch::jit::toIValue(value);
+  if (!constant || !constant->isTensor()) return false;
+  const auto sizes = constant->toTensor().sizes();
+  return std::count_if(sizes.begin(), sizes.end(), [](int64_t size) { return size != 1; }) <= 1;
+}
+
+class Splitter {
+ public:
+  explicit Splitter(Context& context) : context_(context), strides_(context.graph) {}
+
+  bool split(const char* op, int64_t tensors, const std::function<Value*(Node*)>& compute) {
+    bool changed = false;
+    for_each(context_.graph, op, [&](Node* node) {
+      const auto operands = node->inputs().slice(0, static_cast<size_t>(tensors));
+      const bool is_ordered = std::count_if(operands.begin(), operands.end(), is_vector) + 1 >= tensors;
+      if (!is_ordered && strides_.see(node->output())) {
+        return context_.declined(node, "somebody sees its strides, which follow from three tensors");
+      }
+      const torch::jit::WithInsertPoint guard(node);
+      Value* made = compute(node);
+      if (!made) return context_.declined(node, "its number is not one that two ops compute");
+      context_.applied(node, "became two ops");
+      replace(node, made->node());
+      changed = true;
+    });
+    return changed;
+  }
+
+ private:
+  Context& context_;
+  const StrideReaders strides_;
+};
+
+// Made by hand: of a schema that fits, graph.insert() takes the first, and a tensor fits a number.
+Value* compute(Graph& graph, Symbol op, std::initializer_list<Value*> inputs) {
+  return graph.insertNode(graph.create(op, inputs))->output();
+}
+
+bool run(Context& context) {
+  Graph& graph = *context.graph;
+  Splitter splitter(context);
+  bool changed = splitter.split("aten::addcmul", 3, [&](Node* node) {
+    Value* product = compute(graph, c10::aten::mul, {node->input(1), node->input(2)});
+    return compute(graph, c10::aten::add, {node->input(0), product, node->input(3)});
+  });
+  changed |= splitter.split("aten::addcdiv", 3, [&](Node* node) -> Value* {
+    if (!is_one(node->input(3))) return nullptr;
+    Value* quotient = compute(graph, c10::aten::div, {node->input(1), node->input(2)});
+    return compute(graph, c10::aten::add, {node->input(0), quotient, node->input(3)});
+  });
+  return changed;
+}
+
+}  // namespace
+
+Pass split_ternary() { return {"split_ternary", run}; }
+
+}  // namespace ipex::passes
