@@ -10,6 +10,7 @@
 #include <map>
 #include <tuple>
 
+#include "ir/aliasing.h"
 #include "ir/constants.h"
 #include "ir/graph_walk.h"
 #include "pipeline/passes.h"
