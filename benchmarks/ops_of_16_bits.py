@@ -26,11 +26,11 @@ EPS = 1e-5
 ROWS = ((1, 768), (128, 768), (197, 1024), (512, 4096))
 SCORES = ((1536, 128), (2364, 197), (100, 1000))
 PASSES = (
-    "rewrite_layer_norm",
+    "ipex::layer_norm",
     "fuse_add_layer_norm",
     "fuse_rms_norm",
-    "rewrite_softmax",
-    "rewrite_attention",
+    "ipex::softmax",
+    "ipex::scaled_dot_product_attention",
     "fuse_attention",
     "fuse_cached_attention",
 )

@@ -1,7 +1,7 @@
 """Times models of the zoo with and without some passes of ipex, in turn:
 
     PYTHONPATH=build/zoo-packages OMP_NUM_THREADS=1 python -m benchmarks.without_passes timm/convnextv2_pico \
-        --passes split_ternary rewrite_vector_norm
+        --passes split_ternary ipex::vector_norm
 
 Time of the fastest of many calls, and the median over pairs of them; above 1 the passes gain. With one thread,
 processor time.
@@ -24,7 +24,7 @@ def main() -> None:
     """Print a line for each model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+")
-    parser.add_argument("--passes", nargs="+", required=True, help="names as `python -m ipex --passes` lists them")
+    parser.add_argument("--passes", nargs="+", required=True, help="names that jit_optimize takes in `disable`")
     parser.add_argument("--seconds", type=float, default=12)
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()

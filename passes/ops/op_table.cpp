@@ -372,9 +372,10 @@ std::vector<Op> rows() {
   table.ops(
       "ipex::softmax ipex::log_softmax ipex::cached_attention ipex::scaled_dot_product_attention "
       "ipex::scaled_dot_product_attention.in_mode "
-      "ipex::look_up ipex::embedding ipex::embedding_bag ipex::embedding_in_int8 ipex::embedding_bag_in_int8 "
+      "ipex::embedding ipex::embedding_bag ipex::embedding_in_int8 ipex::embedding_bag_in_int8 "
       "ipex::round_rows",
       fresh);
+  table.ops("ipex::look_up", fresh).weight(0);
   table.ops("ipex::layer_norm ipex::layer_norm_to_rows ipex::layer_norm_of_rows", fresh, hides_strides | rounds);
   table.ops("ipex::layer_norm_sum ipex::layer_norm_of_rows_sum ipex::rms_norm_sum", fresh);
   table.ops("ipex::vector_norm ipex::sum ipex::var ipex::std ipex::amax ipex::max_values", fresh,

@@ -1,7 +1,7 @@
 // share_embedding_weight: an embedding whose weight is that of a linear too, as in language models, reads the packed one.
 //
 //   before   %context = ipex::linear_prepack(%weight, ..)
-//            %y = aten::embedding(%weight, %indices, ..)
+//            %y = ipex::look_up(%weight, %indices, ..)
 //   after    %y = ipex::embedding(%indices, %context)
 //
 // Else the weight would be there twice, packed and plain. Runs after all that changes the weight of a linear, and after
@@ -43,7 +43,7 @@ bool run(Context& context) {
   std::vector<Node*> prepacks;
   for_each(context.graph, "ipex::linear_prepack", [&](Node* node) { prepacks.push_back(node); });
   bool changed = false;
-  for_each(context.graph, "aten::embedding", [&](Node* node) {
+  for_each(context.graph, "ipex::look_up", [&](Node* node) {
     const auto prepack = std::find_if(prepacks.begin(), prepacks.end(), [&](const Node* candidate) {
       return are_same(candidate->input(0), node->input(0));
     });

@@ -64,6 +64,11 @@ Spelling Spelling::becomes(const std::string& what, Build build) && {
   return std::move(*this);
 }
 
+Spelling Spelling::keeps_gradient() && {
+  keeps_gradient_ = true;
+  return std::move(*this);
+}
+
 Spelling Spelling::keep(const std::string& value, size_t output) && {
   kept_[value] = output;
   return std::move(*this);
@@ -167,7 +172,7 @@ std::optional<std::string> Spelling::reason_against(const Match& match) const {
     }
     if (!own && may_write(node)) return "something is overwritten in between";
   }
-  return reason_against_writers(match);
+  return keeps_gradient_ ? std::nullopt : reason_against_writers(match);
 }
 
 void Spelling::replace(const Match& match) const {
@@ -176,8 +181,8 @@ void Spelling::replace(const Match& match) const {
   Node* made = build_(match);
   made->setSourceRange(last->sourceRange());
   made->setScope(last->scope());
-  made->output(0)->copyMetadata(last->output());
-  last->output()->replaceAllUsesWith(made->output(0));
+  made->output(0)->copyMetadata(last->output(0));
+  last->output(0)->replaceAllUsesWith(made->output(0));
   for (const auto& [name, output] : kept_) {
     made->output(output)->copyMetadata(match[name]);
     match[name]->replaceAllUsesAfterNodeWith(last, made->output(output));
@@ -195,7 +200,7 @@ bool Spelling::apply(Node* last, Context& context) const {
   auto reason = unmet_requirement(match);
   if (!reason) reason = reason_against(match);
   if (reason) {
-    context.declined(last, "not " + what_ + ": " + *reason);
+    if (!reason->empty()) context.declined(last, "not " + what_ + ": " + *reason);
     return false;
   }
   context.applied(last, "became " + what_);

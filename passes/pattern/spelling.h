@@ -41,13 +41,15 @@ class Spelling {
 
   explicit Spelling(const std::string& ir);
 
-  // Where the condition does not hold, the match is declined for this reason.
+  // Where the condition does not hold, the match is declined for this reason; if that is empty, it is another spelling's business.
   Spelling declines_unless(const std::string& value, Condition condition, const std::string& reason) &&;
   // The op that takes its place, called with these values and then these constants.
   Spelling becomes(const std::string& op, const std::vector<std::string>& values,
                    const std::vector<torch::jit::IValue>& constants = {}) &&;
   // The same with a node that `build` makes. `what` goes into the report.
   Spelling becomes(const std::string& what, Build build) &&;
+  // What takes its place computes the gradient as the pattern does: then values may be overwritten later on.
+  Spelling keeps_gradient() &&;
   // A value that others may read too: it is the new node's output number `output`. The result is output 0.
   Spelling keep(const std::string& value, size_t output) &&;
 
@@ -78,6 +80,7 @@ class Spelling {
   std::vector<PatternLine> lines_;
   std::vector<Requirement> requirements_;
   std::map<std::string, size_t> kept_;
+  bool keeps_gradient_ = false;
   std::string what_;
   Build build_;
 };

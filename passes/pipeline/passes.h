@@ -64,21 +64,15 @@ Pass fuse_grid_mask();
 Pass fuse_image_weights();
 Pass fuse_norm_sum();
 Pass fuse_cached_attention();
-Pass rewrite_cat();
-Pass rewrite_addmm();
-Pass rewrite_embedding();
-Pass rewrite_convolution();
-Pass rewrite_fills();
-Pass rewrite_roll();
-Pass rewrite_attention();
-Pass rewrite_group_norm();
-Pass rewrite_layer_norm();
 Pass rewrite_channel_mixing();
-Pass rewrite_softmax();
-Pass rewrite_pooling();
 Pass fuse_rotary();
-Pass rewrite_upsample();
-Pass rewrite_sums();
+
+// lower
+Pass lower_norms();
+Pass lower_ops();
+Pass lay_out_upsample();
+// Whether one of the first two makes the op, so that `Options::disable` may name it.
+bool is_op_of_lowering(const std::string& name);
 
 // layout
 Pass separate_arithmetic();

@@ -78,11 +78,12 @@ const std::vector<Phase>& phases() {
        /*until_stable=*/true},
       // fuse_add_layer_norm before fuse_add: a packed op that took the addition would leave the norm to read the sum
       // once more. fuse_batch_norm takes those that were not folded,
-      // and fuse_cat_batch_norm what it has made. rewrite_group_norm before the fusions: ours takes post-ops.
+      // and fuse_cat_batch_norm what it has made. lower_norms before the fusions, which append
+      // post-ops to these norms, and before keep_channels_last, whose stretches go on through them.
       {{fuse_attention(), fuse_rms_norm(), fuse_add_layer_norm(), fuse_batch_norm(), fuse_cat_batch_norm(),
-        rewrite_group_norm(), fuse_channel_shuffle(), fuse_sampled_sum(), fuse_rotary()}},
-      // What is left of the products and of softmax when attention has its own.
-      {{prepack_matmul(), rewrite_softmax()}},
+        lower_norms(), fuse_channel_shuffle(), fuse_sampled_sum(), fuse_rotary()}},
+      // What is left of the products when attention has its own.
+      {{prepack_matmul()}},
       // Post-ops are appended in the order of the graph: add then relu needs another round after the first add. The rules
       // are independent of one another (fusion_rule.h).
       {fusions(), /*until_stable=*/true},
@@ -104,9 +105,8 @@ const std::vector<Phase>& phases() {
       // move_rows before join_rearrangements, which has no rolls and borders and takes what is left.
       {{move_rows(), join_rearrangements()}},
       // After the last fold_casts, which stops where anything is overwritten.
-      // Ops of one kind that our kernels compute for some calls: every pass before knows them by one name.
-      {{restore_in_place(), rewrite_pooling(), rewrite_upsample(), rewrite_sums(), rewrite_cat(), rewrite_addmm(),
-        rewrite_fills(), rewrite_roll(), rewrite_attention(), rewrite_layer_norm(), rewrite_convolution()}},
+      // lower_ops: every pass before knows these ops by aten's names alone.
+      {{restore_in_place(), lower_ops(), lay_out_upsample()}},
       {{pin_attention(), fuse_cached_attention()}},
       // carry_bytes knows our own max_pool2d, which takes 8-bit numbers.
       {{pad_bytes(), carry_bytes(), read_bytes()}},
@@ -117,8 +117,8 @@ const std::vector<Phase>& phases() {
       // prepack_grouped_linear as late: its layers have no run op of their own, which passes before would look for.
       // read_images_as_they_lie after all that looks for conversions, but for fold_computed_padding, which looks through them.
       {{read_images_as_they_lie(), fold_computed_padding(), rewrite_pad(), chain_linears(), join_linears(),
-        chain_convolutions(), chain_excitations(), share_embedding_weight(), rewrite_embedding(),
-        prepack_grouped_linear(), gather_selects()}},
+        chain_convolutions(), chain_excitations(), share_embedding_weight(), prepack_grouped_linear(),
+        gather_selects()}},
       {{explain_leftovers()}},
   };
   return phases;
@@ -172,9 +172,10 @@ const std::vector<Pass>& pipeline() {
 
 Report optimize(const std::shared_ptr<Graph>& graph, const std::string& method, const Options& options) {
   for (const std::string& name : options.disable) {
-    TORCH_CHECK(std::any_of(pipeline().begin(), pipeline().end(), [&](const Pass& p) { return p.name == name; }),
-                "ipex.jit_optimize: expected the name of a pass in disable, got '", name,
-                "'. `python -m ipex --passes` lists them.");
+    const bool is_pass =
+        std::any_of(pipeline().begin(), pipeline().end(), [&](const Pass& p) { return p.name == name; });
+    TORCH_CHECK(is_pass || is_op_of_lowering(name), "ipex.jit_optimize: expected the name of a pass in disable, got '",
+                name, "'. `python -m ipex --passes` lists them.");
   }
   Recorder recorder(method);
   for (const Phase& phase : phases()) {

@@ -25,10 +25,11 @@ def jit_optimize(
     `example_inputs` to trace it with: a tensor, a tuple of arguments, or a mapping of keyword arguments. It must be in
     eval mode. The result is an ordinary ScriptModule: save it, load it, copy it, run it from many threads or from C++.
 
-    `disable` names passes to leave out; `python -m ipex --passes` lists them. `dtype`, torch.bfloat16 or torch.float16,
-    lets the convolutions and linears of a float32 model compute in it; inputs and results keep their dtype. A model
-    that has 16-bit weights, or was traced under autocast, needs no `dtype`. `fp32_math_mode`, FP32 or BF32, is the
-    model's own from then on, and saved with it; without, the model follows `set_fp32_math_mode`.
+    `disable` names passes to leave out; `python -m ipex --passes` lists them. An op of ours that it names, as
+    "ipex::softmax", stays aten's. `dtype`, torch.bfloat16 or torch.float16, lets the convolutions and linears of a
+    float32 model compute in it; inputs and results keep their dtype. A model that has 16-bit weights, or was traced
+    under autocast, needs no `dtype`. `fp32_math_mode`, FP32 or BF32, is the model's own from then on, and saved with
+    it; without, the model follows `set_fp32_math_mode`.
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU()).eval()
     >>> x = torch.randn(2, 8)

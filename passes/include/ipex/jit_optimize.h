@@ -14,7 +14,7 @@
 namespace ipex {
 
 struct Options {
-  // Passes to leave out, by name. `pass_names` lists them.
+  // Passes to leave out, by name. `pass_names` lists them. "ipex::softmax" leaves that op to aten.
   std::vector<std::string> disable;
   // FP32 or BF32, to give the model a mode of its own, which is saved with it. Without, it follows the process.
   std::optional<FP32MathMode> fp32_math_mode;

@@ -14,7 +14,7 @@ from support import (
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")  # group_norm looks at its sizes
-NAME = "rewrite_group_norm"
+NAME = "lower_norms"
 INPUTS = "%x : Tensor, %g : int, %w : Tensor?, %b : Tensor?, %e : float, %c : bool"
 CONSTANTS = ("%none : NoneType = prim::Constant()", "%true : bool = prim::Constant[value=1]()")
 INSTANCE = "%y : Tensor = aten::instance_norm(%x, %w, %b, %none, %none, %true, %e, %e, %c)"

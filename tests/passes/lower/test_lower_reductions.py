@@ -1,83 +1,70 @@
+"""lower_ops on softmax, layer_norm, sums, variances and norms over some dimensions."""
+
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
-from support import assert_rewrites, assert_round_trip, assert_unchanged, check_against_eager, graph_ir, kinds
-
-NAME = "rewrite_sums"
-
-
-def ir(order: str = "2", dims: str = "[2, 3]", dtype: str = "%none") -> str:
-    return graph_ir(
-        "%x : Tensor",
-        f"%order : int = prim::Constant[value={order}]()",
-        f"%dims : int[] = prim::Constant[value={dims}]()" if dims else "%dims : NoneType = prim::Constant()",
-        "%keepdim : bool = prim::Constant[value=1]()",
-        "%none : NoneType = prim::Constant()",
-        "%double : int = prim::Constant[value=7]()",
-        f"%y : Tensor = aten::linalg_vector_norm(%x, %order, %dims, %keepdim, {dtype})",
-        returns="%y",
-    )
+import ipex
+from support import assert_round_trip, assert_same, check_against_eager, kinds, why_aten
 
 
-def scripted(order: str = "2") -> str:
-    return ir(order).replace("linalg_vector_norm", "norm").replace(", %none)", ")")
+@pytest.mark.parametrize("dim", [-1, 1, 0])
+@pytest.mark.parametrize("script", [False, True])
+def test_softmax(tmp_path, dim, script):
+    x = torch.randn(5, 6)
+    model = nn.Sequential(nn.Linear(6, 10), nn.Softmax(dim), nn.Hardtanh(), nn.LogSoftmax(dim))
+    optimized = check_against_eager(model, x, script=script, also=(x[:1], x[:, None] * 100, x * torch.nan))
+    assert kinds(optimized)["ipex::softmax"] == kinds(optimized)["ipex::log_softmax"] == 1
+    assert_round_trip(optimized, tmp_path, x)
 
 
-def of_sum(dims: str = "[2, 3]", dtype: str = "%none") -> str:
-    return ir(dims=dims, dtype=dtype).replace("linalg_vector_norm(%x, %order, ", "sum(%x, ")
+@pytest.mark.parametrize("norm", [nn.LayerNorm(33), nn.LayerNorm(33, bias=False), nn.LayerNorm((4, 33), eps=1e-3)])
+@pytest.mark.parametrize("affine", [True, False])
+def test_layer_norm(tmp_path, norm, affine):
+    if not affine:
+        norm = nn.LayerNorm(norm.normalized_shape, norm.eps, elementwise_affine=False)
+    for parameter in norm.parameters():
+        nn.init.uniform_(parameter)
+    x = torch.randn(2, 4, 33)
+    also = (x[:1], x.transpose(0, 1).contiguous().transpose(0, 1), x * 1e-4, torch.full_like(x, 3.0), x * torch.nan)
+    optimized = check_against_eager(nn.Sequential(norm, nn.Linear(33, 5)), x, also=also)
+    assert kinds(optimized)["ipex::layer_norm"] == 1
+    assert_round_trip(optimized, tmp_path, x)
 
 
-def test_fires_on_a_sum():
-    result = assert_rewrites(NAME, of_sum())
-    assert (result.count("ipex::sum"), result.count("aten::sum")) == (1, 0)
+def layer_norm(*arguments):
+    return torch.ops.ipex.layer_norm(*arguments)
 
 
-def of_deviation(op: str, arguments: str) -> str:
-    text = ir().replace("aten::linalg_vector_norm(%x, %order, %dims, %keepdim, %none)", f"aten::{op}(%x, {arguments})")
-    return text.replace("%double : int = prim::Constant[value=7]", "%unbiased : bool = prim::Constant[value=0]")
+def test_what_aten_computes():
+    x, weight, bias = torch.randn(4, 16), torch.randn(16), torch.randn(16)
+    cases = {
+        "float32": (x.double(), [16], weight.double(), bias.double()),
+        "finite": (x * torch.inf, [16], weight, bias),
+    }
+    for reason, arguments in cases.items():
+        assert_same(layer_norm(*arguments, 1e-5), F.layer_norm(*arguments))
+        assert reason in str(why_aten(lambda arguments=arguments: layer_norm(*arguments, 1e-5)))
+    for rows in (x, x.t().contiguous().t()):
+        assert_same(layer_norm(rows, [16], weight, bias, 1e-5), F.layer_norm(rows, [16], weight, bias))
+        assert why_aten(lambda rows=rows: layer_norm(rows, [16], weight, bias, 1e-5)) is None
+    with pytest.raises(RuntimeError, match="normalized_shape"):
+        layer_norm(x, [15], None, None, 1e-5)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert_same(layer_norm(x, [16], weight, bias, 1e-5), F.layer_norm(x, [16], weight, bias))
 
 
-@pytest.mark.parametrize("op", ["var", "std"])
-@pytest.mark.parametrize("correction", ["%unbiased", "%order", "%none"])
-def test_fires_on_deviations(op, correction):
-    result = assert_rewrites(NAME, of_deviation(op, f"%dims, {correction}, %keepdim"))
-    assert (result.count(f"ipex::{op}"), result.count(f"aten::{op}")) == (1, 0)
+def test_gradients_are_those_of_eager():
+    x, weight = torch.randn(4, 16, requires_grad=True), torch.randn(16, requires_grad=True)
+    expected = torch.autograd.grad(F.layer_norm(x, [16], weight).sum(), [x, weight])
+    assert_same(torch.autograd.grad(layer_norm(x, [16], weight, None, 1e-5).sum(), [x, weight]), expected)
 
 
-def of_largest(returns: str = "%y") -> str:
-    lines = ("%dim : int = prim::Constant[value=1]()", "%keepdim : bool = prim::Constant[value=1]()")
-    return graph_ir("%x : Tensor", *lines, "%y : Tensor, %i : Tensor = aten::max(%x, %dim, %keepdim)", returns=returns)
-
-
-def test_fires_on_largest_elements():
-    assert assert_rewrites(NAME, of_largest()).count("ipex::max_values") == 1
-    text = ir().replace("linalg_vector_norm(%x, %order, %dims, %keepdim, %none)", "amax(%x, %dims, %keepdim)")
-    assert assert_rewrites(NAME, text).count("ipex::amax") == 1
-
-
-@pytest.mark.parametrize("graph", [ir(), scripted()])
-def test_fires(graph):
-    result = assert_rewrites(NAME, graph)
-    assert result.count("ipex::vector_norm") == 1
-    assert result.count("aten::linalg_vector_norm") == result.count("aten::norm") == 0
-
-
-@pytest.mark.parametrize(
-    ("graph", "reason"),
-    [
-        (ir(order="1"), "it is not the Euclidean norm"),
-        (scripted(order="1"), "it is not the Euclidean norm"),
-        (ir(dims=""), "it does not say which dimensions"),
-        (ir(dtype="%double"), "it gives a dtype of its own"),
-        (of_largest("%y, %i"), "somebody reads its indices"),
-        (of_deviation("var", "%none, %unbiased, %keepdim"), "it does not say which dimensions"),
-        (of_sum(dims=""), "it does not say which dimensions"),
-        (of_sum(dtype="%double"), "it gives a dtype of its own"),
-    ],
-)
-def test_declines(graph, reason):
-    assert_unchanged(NAME, graph, reason=reason)
+def test_layer_norm_can_be_switched_off():
+    x = torch.randn(2, 8)
+    optimized = ipex.jit_optimize(torch.jit.trace(nn.LayerNorm(8).eval(), x), disable=["ipex::layer_norm"])
+    assert kinds(optimized)["aten::layer_norm"] == 1
 
 
 class ResponseNorm(nn.Module):
@@ -97,7 +84,7 @@ class ResponseNorm(nn.Module):
         return self.last(normed), torch.linalg.vector_norm(y, dim=(1, 2))
 
 
-def test_matches_eager(tmp_path):
+def test_norms_of_channels(tmp_path):
     x = torch.randn(2, 3, 12, 13)
     for script in (False, True):
         also = (x[:1], x.to(memory_format=torch.channels_last), x * torch.inf)
