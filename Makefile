@@ -98,7 +98,7 @@ try-wheel: wheel               ## install it where there is no compiler, and run
 
 # The folder is the archive, unpacked: what is tried there is what is given away.
 sdk: $(VENV)/tools             ## headers, libraries, CMake and pkg-config files for C++ alone: dist/ipex-*.tar.gz, dist/sdk
-	cmake -G Ninja -S . -B build/sdk -DIPEX_BUILD_PYTHON=OFF -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python
+	cmake -G Ninja -S . -B build/sdk -DIPEX_BUILD_PYTHON=OFF -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python"
 	cmake --build build/sdk
 	rm -rf dist/sdk dist/ipex-*.tar.gz build/sdk/package
 	cpack --config build/sdk/CPackConfig.cmake -B build/sdk/package

@@ -1,16 +1,23 @@
-"""Random numbers differ from test to test and are the same in every run, so that a failure can be repeated.
+"""Tests are the same in every run: on every machine, started from anywhere, and with the same random numbers.
 
-What random numbers find beyond that is the fuzzer's to find. IPEX_TEST_SEED=n gives the tests other numbers.
+These differ from test to test, and a failure can be repeated. What random numbers find beyond that is the fuzzer's to
+find. IPEX_TEST_SEED=n gives the tests other numbers.
 """
 
 from __future__ import annotations
 
 import os
 import zlib
+from collections.abc import Iterator
 
 import pytest
-import torch
-import torch.jit._builtins as builtins_of_torchscript
+
+from neutral_environment import make_neutral
+
+make_neutral()
+
+import torch  # noqa: E402
+import torch.jit._builtins as builtins_of_torchscript  # noqa: E402
 
 _kept_ops: list[object] = []
 
@@ -30,3 +37,12 @@ builtins_of_torchscript._register_builtin = _register_and_keep
 def _same_numbers_in_every_run(request: pytest.FixtureRequest) -> None:
     name = request.node.nodeid + os.environ.get("IPEX_TEST_SEED", "")
     torch.manual_seed(zlib.crc32(name.encode()))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _in_an_empty_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test reads or writes where it happens to be started."""
+    before = os.getcwd()
+    os.chdir(tmp_path_factory.mktemp("empty"))
+    yield
+    os.chdir(before)
