@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import ipex
 from ipex import _C
@@ -44,10 +45,33 @@ def support() -> str:
         + ".\n\n## Ops that may be left to aten, and the reason that `explain` gives\n\n"
         "Most of them are packed, or fused into a packed op before them. This is said where they are not.\n\n"
         + markdown(("reason", "ops"), reasons)
-        + "\n## Passes, in order\n\n"
-        + "\n".join(f"{number}. `{name}`" for number, name in enumerate(_C.pass_names(), 1))
-        + "\n"
     )
+
+
+def passes() -> str:
+    """Return the phases and the contracts of their passes, with what the header of each says."""
+    table = _C.pass_table()
+    phases: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in table:
+        phases[row["phase"]].append(row)
+    parts = [
+        "# Passes\n\n" + WRITTEN + "`ipex.jit_optimize` takes a graph through these phases. `disable=` leaves a pass "
+        "out, `stop_after=` ends with a phase.\n\n## Invariants\n\nWhat passes rely on. A given one holds until a pass "
+        "breaks it; the others hold once all passes that establish them have run.\nAt start-up the order of the passes "
+        "is checked against that; `IPEX_VERIFY=1` checks the graph after every pass.\n\n"
+        + markdown(("invariant", "holds", "meaning"), _invariants())
+    ]
+    for phase, rows in phases.items():
+        lines = [
+            (
+                f"`{row['name']}`",
+                _purpose(row["name"]),
+                *(", ".join(row[key]) for key in ("needs", "establishes", "breaks")),
+            )
+            for row in rows
+        ]
+        parts.append(f"## {phase}\n\n" + markdown(("pass", "what it does", "needs", "establishes", "breaks"), lines))
+    return "\n".join(parts)
 
 
 def python() -> str:
@@ -81,13 +105,43 @@ def command_line() -> str:
     return "\n".join(parts)
 
 
-PAGES = {"support.md": support, "python.md": python, "cpp.md": cpp, "command_line.md": command_line}
+PAGES = {
+    "support.md": support,
+    "passes.md": passes,
+    "python.md": python,
+    "cpp.md": cpp,
+    "command_line.md": command_line,
+}
 
 
 def markdown(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     """Return a table."""
     lines = [head, tuple("---" for _ in head), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _invariants() -> list[tuple[str, ...]]:
+    return [
+        (f"`{name}`", "given" if is_given else "when established", meaning)
+        for name, meaning, is_given in _C.invariant_table()
+    ]
+
+
+def source_of(name: str) -> Path:
+    """Return the file that a pass is written in."""
+    made = re.compile(rf'\{{\s*"{name}",|FusionRule\("{name}"\)|^Pass {name}\(\) \{{', re.MULTILINE)
+    (source,) = [path for path in sorted((ROOT / "passes").rglob("*.cpp")) if made.search(path.read_text())]
+    return source
+
+
+def _purpose(name: str) -> str:
+    """Return the first sentence that the header of a pass says of it."""
+    header = re.match(r"(//.*\n)*", source_of(name).read_text())
+    assert header is not None
+    paragraphs = re.sub(r"^// ?", "", header[0], flags=re.MULTILINE).split("\n\n")
+    of_pass = re.compile(rf"\b{name}\b(?:, \w+)*: (.+?)(?:\.(?= |$)|$)")
+    (purpose, *_) = [found[1] for text in paragraphs if (found := of_pass.search(text.replace("\n", " ")))]
+    return purpose.rstrip(".:").replace("|", "\\|")
 
 
 def _post_ops() -> list[tuple[str, ...]]:

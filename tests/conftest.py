@@ -19,6 +19,9 @@ make_neutral()
 import torch  # noqa: E402
 import torch.jit._builtins as builtins_of_torchscript  # noqa: E402
 
+# After every pass the graph is checked: passes/pipeline/verifier.h.
+os.environ.setdefault("IPEX_VERIFY", "1")
+
 _kept_ops: list[object] = []
 
 

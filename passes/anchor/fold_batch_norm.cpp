@@ -75,6 +75,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass fold_batch_norm() { return {"fold_batch_norm", run}; }
+Pass fold_batch_norm() { return {"fold_batch_norm", run, needs(anchors_prepacked, full_precision, layers_apart)}; }
 
 }  // namespace ipex::passes

@@ -111,6 +111,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass fold_constants() { return {"fold_constants", run}; }
+Pass fold_constants() { return {"fold_constants", run, needs(anchors_prepacked, full_precision, layers_apart)}; }
 
 }  // namespace ipex::passes

@@ -9,7 +9,7 @@
 // So look RepVGG, MobileOne, FastViT, RepViT, PP-LCNet and the necks of RT-DETR and D-FINE after training. Works for
 // differences as well, and in place. A smaller window goes where its pixels lie in the larger one's. A batch_norm of the
 // image is a window of one pixel that leaves channels apart; so is the image itself, which joins depthwise convolutions
-// only: for others fuse_add is as good, and rounds nothing.
+// only: for others an epilogue is as good, and rounds nothing.
 // Declines when an addend has another reader, when neither window holds the other, when something is overwritten in
 // between, where the weight has 16 bits, as the sum would be rounded, and where somebody sees the strides of a sum that
 // would have others in eager. A batch_norm does not join the weight of a model that is quantised, where its large numbers
@@ -291,6 +291,8 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass fold_convolution_sums() { return {"fold_convolution_sums", run}; }
+Pass fold_convolution_sums() {
+  return {"fold_convolution_sums", run, needs(anchors_prepacked, eager_layouts, full_precision, layers_apart)};
+}
 
 }  // namespace ipex::passes

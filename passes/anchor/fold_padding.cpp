@@ -6,17 +6,11 @@
 // Declines when the padding is no constant, cuts off, is not zeros, or goes beyond the image; when %p has another
 // reader; when something may write to %x in between, or does later: gradients want it as it was; and before transposed
 // convolutions, whose padding cuts off.
-//
-// fold_computed_padding: the same of padding that follows from the size of the image, as TensorFlow's "same" does. The
-// convolution is told at each call. Runs at the end: up to then pad and convolution are what every pass knows.
-//
-//   before   %p = aten::pad(%x, %widths, "constant", 0)    %y = ipex::convolution_run(%p, %packed, %operands, %layout)
-//   after    %y = ipex::padded_convolution_run(%x, %packed, %operands, %layout, %widths)
 #include <torch/csrc/jit/ir/constants.h>
 
-#include "anchor/anchor.h"
-#include "ir/aliasing.h"
-#include "ir/constants.h"
+#include <algorithm>
+
+#include "anchor/padded_image.h"
 #include "ir/pads.h"
 #include "pipeline/passes.h"
 
@@ -34,21 +28,6 @@ std::optional<std::string> reason_against_widths(const Node* pad, const Anchor& 
   return std::nullopt;
 }
 
-std::optional<std::string> reason_against(const Node* pad, const Anchor& anchor) {
-  if (pad->output()->uses().size() != 1) return "another reader needs the padded image";
-  if (pad->hasNamedInput("mode") && toIValue(pad->namedInput("mode")) != torch::jit::IValue("constant")) {
-    return "it does not pad with zeros";
-  }
-  const Value* value = pad->namedInput("value");
-  if (!value->mustBeNone() && number(value) != 0) return "it does not pad with zeros";
-  if (anchor.is_transposed()) return "the convolution is transposed";
-  if (pad->owningBlock() != anchor.run()->owningBlock()) return "the convolution is in another block";
-  if (written_between(pad, anchor.run())) return "something is overwritten in between";
-  const auto& readers = pad->input(0)->uses();
-  if (std::any_of(readers.begin(), readers.end(), overwrites)) return "what it pads is overwritten";
-  return std::nullopt;
-}
-
 void fold(const Node* pad, const Anchor& anchor) {
   const auto rank = static_cast<size_t>(anchor.spatial_rank());
   std::vector<int64_t> padding = toIValue(anchor.argument("padding"))->toIntVector();
@@ -62,60 +41,27 @@ void fold(const Node* pad, const Anchor& anchor) {
   anchor.run()->replaceInput(0, pad->input(0));
 }
 
-// The convolution that reads what the node pads, or reads it channels-last.
-std::optional<Anchor> convolution_after(const Node* pad) {
-  static const OpName convert("ipex::to_channels_last");
-  const Value* image = pad->output();
-  const auto reader = [&] { return image->uses().empty() ? nullptr : image->uses()[0].user; };
-  if (image->uses().size() == 1 && convert.is_of(reader()) && reader()->output()->uses().size() == 1) {
-    image = reader()->output();
-  }
-  if (!reader() || reader()->outputs().size() != 1) return std::nullopt;
-  const auto anchor = Anchor::producing(reader()->output());
-  return anchor && anchor->input() == image && anchor->spatial_rank() > 0 ? anchor : std::nullopt;
-}
-
-template <typename Visit>
-void for_each_pad(Context& context, Visit&& visit) {
-  for (Node* pad : find_pads(context.graph)) {
-    if (const auto anchor = convolution_after(pad)) visit(pad, *anchor);
-  }
-}
-
 bool run(Context& context) {
   bool changed = false;
-  for_each_pad(context, [&](Node* pad, const Anchor& anchor) {
-    auto reason = reason_against_widths(pad, anchor);
-    if (!reason) reason = reason_against(pad, anchor);
-    if (reason) return context.declined(pad, *reason);
-    context.applied(pad, "folded into " + describe(anchor.run()));
-    fold(pad, anchor);
+  for (Node* pad : find_pads(context.graph)) {
+    const auto anchor = convolution_after(pad);
+    if (!anchor) continue;
+    auto reason = reason_against_widths(pad, *anchor);
+    if (!reason) reason = reason_against_padding(pad, *anchor);
+    if (reason) {
+      context.declined(pad, *reason);
+      continue;
+    }
+    context.applied(pad, "folded into " + describe(anchor->run()));
+    fold(pad, *anchor);
     pad->destroy();
     changed = true;
-  });
-  return changed;
-}
-
-bool run_computed(Context& context) {
-  bool changed = false;
-  for_each_pad(context, [&](Node* pad, const Anchor& anchor) {
-    if (const auto reason = reason_against(pad, anchor)) return context.declined(pad, *reason);
-    context.applied(pad, "computed by " + describe(anchor.run()));
-    pad->output()->replaceAllUsesWith(pad->input(0));
-    std::vector<Value*> inputs = anchor.run()->inputs().vec();
-    inputs.push_back(pad->namedInput("pad"));
-    const torch::jit::WithInsertPoint guard(anchor.run());
-    static const Symbol padded = Symbol::fromQualString("ipex::padded_convolution_run");
-    replace(anchor.run(), context.graph->insertNode(context.graph->create(padded, inputs)));
-    pad->destroy();
-    changed = true;
-  });
+  }
   return changed;
 }
 
 }  // namespace
 
-Pass fold_padding() { return {"fold_padding", run}; }
-Pass fold_computed_padding() { return {"fold_computed_padding", run_computed}; }
+Pass fold_padding() { return {"fold_padding", run, needs(anchors_prepacked, full_precision, layers_apart)}; }
 
 }  // namespace ipex::passes

@@ -12,6 +12,7 @@
 #include <torch/csrc/jit/ir/constants.h>
 
 #include "anchor/anchor.h"
+#include "anchor/prepack.h"
 #include "ir/graph_walk.h"
 #include "pipeline/passes.h"
 
@@ -111,6 +112,13 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass prepack_convolution() { return {"prepack_convolution", run}; }
+std::optional<std::string> reason_against_prepacking_convolution(const Node* convolution) {
+  Geometry geometry;
+  return read(convolution, geometry);
+}
+
+Pass prepack_convolution() {
+  return {"prepack_convolution", run, establishes(anchors_prepacked) + breaks(aten_layers)};
+}
 
 }  // namespace ipex::passes

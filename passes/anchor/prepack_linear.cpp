@@ -9,6 +9,7 @@
 #include <torch/csrc/jit/ir/constants.h>
 
 #include "anchor/anchor.h"
+#include "anchor/prepack.h"
 #include "ir/graph_walk.h"
 #include "pipeline/passes.h"
 
@@ -32,17 +33,10 @@ void separate_bias(Node* node) {
   node->output()->replaceAllUsesAfterNodeWith(add, sum);
 }
 
-std::optional<std::string> reason_against(const Node* node) {
-  if (const auto reason = reason_against_weight(node)) return reason;
-  const at::Tensor weight = torch::jit::toIValue(node->namedInput("weight"))->toTensor();
-  if (weight.dim() != 2) return c10::str("its weight has ", weight.dim(), " dimensions, not 2");
-  return has_computed_bias(node) ? std::nullopt : reason_against_bias(node, weight.size(0));
-}
-
 bool run(Context& context) {
   bool changed = false;
   for_each(context.graph, "aten::linear", [&](Node* node) {
-    if (const auto reason = reason_against(node)) return context.declined(node, *reason);
+    if (const auto reason = reason_against_prepacking_linear(node)) return context.declined(node, *reason);
     if (has_computed_bias(node)) separate_bias(node);
     context.applied(node, "prepacked");
     replace(node, Anchor::insert_before(node, "linear", node->inputs().slice(1), node->input(0)).run());
@@ -53,6 +47,15 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass prepack_linear() { return {"prepack_linear", run}; }
+std::optional<std::string> reason_against_prepacking_linear(const Node* node) {
+  if (const auto reason = reason_against_weight(node)) return reason;
+  const at::Tensor weight = torch::jit::toIValue(node->namedInput("weight"))->toTensor();
+  if (weight.dim() != 2) return c10::str("its weight has ", weight.dim(), " dimensions, not 2");
+  return has_computed_bias(node) ? std::nullopt : reason_against_bias(node, weight.size(0));
+}
+
+Pass prepack_linear() {
+  return {"prepack_linear", run, needs(one_linear_pattern) + establishes(anchors_prepacked) + breaks(aten_layers)};
+}
 
 }  // namespace ipex::passes

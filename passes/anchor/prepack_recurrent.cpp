@@ -130,7 +130,7 @@ Pass prepack(const Kind& kind) {
     });
     return changed;
   };
-  return {c10::str("prepack_", kind.name), run};
+  return {c10::str("prepack_", kind.name), run, breaks(aten_layers)};
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 //
 // So in networks whose layers have windows of several sizes side by side, as MixNet, Res2Net's kind and pyramids of
 // dilated convolutions. The activations become post-ops later. An image without a batch has other channels for a
-// batch_norm than for the convolutions: it is refused then, as after fold_convolution_sums.
+// batch_norm than for the convolutions: it is refused then, as where convolutions are summed.
 // Declines a batch_norm when something other than plain float32 convolutions is joined, when another dimension than
 // channels is, when a statistic is no constant or training is on; and both, when a part, the list or the concatenation has
 // another reader.
@@ -137,6 +137,9 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass spread_over_concatenation() { return {"spread_over_concatenation", run}; }
+Pass spread_over_concatenation() {
+  return {"spread_over_concatenation", run,
+          needs(anchors_prepacked, aten_names, full_precision, layers_apart, one_name_per_op)};
+}
 
 }  // namespace ipex::passes

@@ -104,6 +104,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass read_known_sizes() { return {"read_known_sizes", run}; }
+Pass read_known_sizes() { return {"read_known_sizes", run, needs(integer_sizes, one_name_per_op)}; }
 
 }  // namespace ipex::passes

@@ -193,6 +193,6 @@ bool run(Context& context) { return Reading(context).run(); }
 
 }  // namespace
 
-Pass read_rounding() { return {"read_rounding", run}; }
+Pass read_rounding() { return {"read_rounding", run, establishes(roundings_read)}; }
 
 }  // namespace ipex::passes

@@ -29,6 +29,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass remove_dropout() { return {"remove_dropout", run}; }
+Pass remove_dropout() { return {"remove_dropout", run, establishes(no_dropout)}; }
 
 }  // namespace ipex::passes

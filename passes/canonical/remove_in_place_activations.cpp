@@ -4,8 +4,8 @@
 //   after    %z = aten::relu(%y)      and later readers of %y read %z
 //
 // So for every activation that keeps the dtype. Those that refuse integers in place, and give floats of them else, have
-// to have a floating input. Arithmetic in place has the dtype of its first operand, and is fused as what it is; what is
-// left of it, separate_arithmetic takes. What no packed op has taken by the end goes back: restore_in_place.
+// to have a floating input. Arithmetic in place has the dtype of its first operand, and is fused as what it is. What no
+// packed op has taken by the end is in place again.
 // Declines when somebody may see the write: a view, a graph input, a graph output, or memory that is not known to be %y's
 // own (unseen_write.h).
 #include "ir/floating.h"

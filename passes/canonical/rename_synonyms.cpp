@@ -22,6 +22,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass rename_synonyms() { return {"rename_synonyms", run}; }
+Pass rename_synonyms() { return {"rename_synonyms", run, establishes(one_name_per_op)}; }
 
 }  // namespace ipex::passes

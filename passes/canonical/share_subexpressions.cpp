@@ -27,6 +27,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass share_subexpressions() { return {"share_subexpressions", run}; }
+Pass share_subexpressions() { return {"share_subexpressions", run, needs(no_dropout, roundings_read)}; }
 
 }  // namespace ipex::passes

@@ -137,6 +137,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass simplify_sizes() { return {"simplify_sizes", run}; }
+Pass simplify_sizes() { return {"simplify_sizes", run, establishes(integer_sizes)}; }
 
 }  // namespace ipex::passes

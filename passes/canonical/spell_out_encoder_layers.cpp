@@ -183,6 +183,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass spell_out_encoder_layers() { return {"spell_out_encoder_layers", run}; }
+Pass spell_out_encoder_layers() { return {"spell_out_encoder_layers", run, needs(aten_layers, roundings_read)}; }
 
 }  // namespace ipex::passes

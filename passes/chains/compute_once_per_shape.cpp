@@ -263,6 +263,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass compute_once_per_shape() { return {"compute_once_per_shape", run}; }
+Pass compute_once_per_shape() { return {"compute_once_per_shape", run, needs(plain_arithmetic)}; }
 
 }  // namespace ipex::passes

@@ -1,5 +1,4 @@
-// Casts between layers of 16 bits and what stands between them in float32, which can be part of a pass over memory: for
-// fuse_elementwise, fuse_elementwise_casts and fuse_norm_casts.
+// Casts between layers of 16 bits and what stands between them in float32, which can be part of a pass over memory.
 #pragma once
 
 #include <optional>

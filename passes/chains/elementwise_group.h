@@ -1,4 +1,4 @@
-// A tree of elementwise ops, and what shares values with it, as one op: for fuse_elementwise.
+// A tree of elementwise ops, and what shares values with it, as one op.
 #pragma once
 
 #include <unordered_set>

@@ -95,7 +95,7 @@ FusionRule with_choices(FusionRule rule) {
 
 std::optional<NodeAsPostOp> as_post_op(Node* node) {
   static const FusionRule own =
-      with_choices(with_logic(with_comparisons(with_arithmetic(with_functions(FusionRule("fuse_elementwise"))))));
+      with_choices(with_logic(with_comparisons(with_arithmetic(with_functions(FusionRule("elementwise_steps"))))));
   for (const FusionRule& rule : fusion_rules()) {
     if (auto found = rule.as_post_op(node)) return found;
   }

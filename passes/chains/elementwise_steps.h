@@ -1,4 +1,4 @@
-// Which ops can be steps of ipex::elementwise, for fuse_elementwise.
+// Which ops can be steps of ipex::elementwise.
 #pragma once
 
 #include <unordered_map>

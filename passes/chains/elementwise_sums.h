@@ -1,4 +1,4 @@
-// Sums that can be taken in the pass over memory that makes their terms: for fuse_elementwise and fuse_elementwise_sum.
+// Sums that can be taken in the pass over memory that makes their terms.
 #pragma once
 
 #include "pipeline/pass.h"

@@ -20,7 +20,7 @@
 // A norm that is expanded to the shape of what it was taken of, as in F.normalize, is read as it is before: a step broadcasts
 // by itself.
 //
-// Runs after all fusions and the layout passes. Declines an op that stands alone, unless ours is the faster one; what may
+// Declines an op that stands alone, unless ours is the faster one; what may
 // be integers (arithmetic on sizes is traced as tensors too); and leaves out what memory is overwritten after.
 #include <torch/csrc/jit/ir/constants.h>
 
@@ -118,6 +118,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass fuse_elementwise() { return {"fuse_elementwise", run}; }
+Pass fuse_elementwise() { return {"fuse_elementwise", run, breaks(plain_arithmetic)}; }
 
 }  // namespace ipex::passes

@@ -8,8 +8,7 @@
 // The steps compute in float32, as before: numbers of 16 bits are read and written, and no float32 copy lies in between. Where
 // others read the result in float32 too, and of sums, only what is read is cast.
 //
-// Runs after fuse_elementwise, which takes an op alone for this, and after fuse_elementwise_sum. Declines where something is
-// overwritten between a cast and the op.
+// Declines where something is overwritten between a cast and the op.
 #include <torch/csrc/jit/ir/constants.h>
 
 #include "chains/elementwise_casts.h"

@@ -7,8 +7,8 @@
 // and ipex::elementwise_mean for aten::mean. The products of a broadcast, as of delta rules, attention over branches and
 // weighted pooling, are many times larger than what they are made of and than their sums.
 //
-// Runs after fuse_elementwise, which leaves such results alone. Declines sums of what others read too, of another dtype or
-// over dimensions that are not known, and of 8-bit numbers, which are read by another op.
+// Declines sums of what others read too, of another dtype or over dimensions that are not known, and of 8-bit numbers, which
+// are read by another op.
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>

@@ -4,8 +4,7 @@
 //            %y = ipex::convolution_run(%m, %packed, %operands, False)
 //   after    %y = ipex::gated_convolution_run(%x, %gate, %packed, %operands, False)
 //
-// So the product is not written to memory. Runs before fuse_elementwise, which would make an op of the multiplication, and
-// after all that edits the layer.
+// So the product is not written to memory.
 // Declines when somebody else reads the product, somebody sees the strides, or the image or the gate is overwritten in between.
 #include <torch/csrc/jit/ir/constants.h>
 
@@ -60,6 +59,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass fuse_gate() { return {"fuse_gate", run}; }
+Pass fuse_gate() { return {"fuse_gate", run, needs(layers_apart, plain_arithmetic)}; }
 
 }  // namespace ipex::passes

@@ -156,6 +156,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass fuse_grid_mask() { return {"fuse_grid_mask", run}; }
+Pass fuse_grid_mask() { return {"fuse_grid_mask", run, needs(aten_names, plain_arithmetic, plain_views)}; }
 
 }  // namespace ipex::passes

@@ -8,7 +8,6 @@
 // operands, other dtypes and the like are left to aten when it runs. So is an addition in place of something of another
 // dtype or shape, which keeps both.
 // Declines when alpha is not 1, when an operand is a number, and when %sum is read before it is normalised.
-// Runs before fuse_add, which would hand the addition to a packed op and leave a layer_norm that reads its sum again.
 #include "pattern/fusion_rule.h"
 #include "pattern/spelling.h"
 #include "pipeline/passes.h"
@@ -42,6 +41,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass fuse_add_layer_norm() { return {"fuse_add_layer_norm", run}; }
+Pass fuse_add_layer_norm() { return {"fuse_add_layer_norm", run, needs(aten_names, plain_arithmetic)}; }
 
 }  // namespace ipex::passes

@@ -13,7 +13,7 @@
 // windows, so that each window gets its mask; bmm and baddbmm as well as matmul; a query or a key that is multiplied by a number.
 // They are data: the op does what they say, the fast way where that gives the same (runtime/ops/attention/attention.cpp).
 // Attention of images has its channels before its pixels: %v @ %p^T, with the steps [.., "softmax", "turned_matmul"]. Where an
-// einsum multiplied the probabilities (rewrite_einsum), the last step is "spread_matmul".
+// einsum multiplied the probabilities, the last step is "spread_matmul".
 // Declines when something else stands between the products, when somebody reads the scores or the probabilities (a model
 // that returns its attention weights), when softmax is not over the last dimension, and when memory is overwritten in
 // between.
@@ -505,6 +505,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass fuse_attention() { return {"fuse_attention", run}; }
+Pass fuse_attention() { return {"fuse_attention", run, needs(aten_names, no_dropout, one_name_per_op)}; }
 
 }  // namespace ipex::passes

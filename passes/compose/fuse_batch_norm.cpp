@@ -7,7 +7,6 @@
 // So in DenseNet, where it follows a concatenation. Without a relu it is still faster than aten's, and the fusions append
 // other activations to its post-ops.
 // Declines when training is on or no constant, and when the statistics are no constants: then somebody may train them.
-// Runs after fold_batch_norm, which costs nothing at run time.
 #include <torch/csrc/jit/ir/constants.h>
 
 #include "pattern/spelling.h"
@@ -40,6 +39,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass fuse_batch_norm() { return {"fuse_batch_norm", run}; }
+Pass fuse_batch_norm() { return {"fuse_batch_norm", run, needs(anchors_prepacked)}; }
 
 }  // namespace ipex::passes

@@ -7,7 +7,6 @@
 // So in DenseNet, each of whose layers begins with this. What the kernel does not take is joined first when it runs.
 // Declines when another dimension is joined, when the concatenation has another reader, and when somebody else has the
 // list: it might grow before the batch_norm. Nor where an activation other than relu follows, which the batch_norm takes.
-// Runs after fuse_batch_norm.
 #include <torch/csrc/jit/ir/constants.h>
 
 #include "ops/op_table.h"
@@ -45,6 +44,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass fuse_cat_batch_norm() { return {"fuse_cat_batch_norm", run}; }
+Pass fuse_cat_batch_norm() { return {"fuse_cat_batch_norm", run, needs(aten_names, one_name_per_op)}; }
 
 }  // namespace ipex::passes

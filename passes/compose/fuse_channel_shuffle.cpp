@@ -7,7 +7,7 @@
 //   after    %y = ipex::channel_shuffle(%x, %split, %joined, ..)
 //
 // Each view may be a reshape. The op looks at the sizes when it runs; alone it is no faster than what was spelled out, but
-// keep_channels_last can take it into a stretch.
+// it can be part of a stretch that runs channels-last.
 // Declines when other dimensions are swapped, and when somebody reads a value in between. Without aten::contiguous it is
 // something else: a reshape may give a view, in the layout of %x.
 #include <torch/csrc/jit/ir/constants.h>
@@ -62,6 +62,8 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass fuse_channel_shuffle() { return {"fuse_channel_shuffle", run}; }
+Pass fuse_channel_shuffle() {
+  return {"fuse_channel_shuffle", run, needs(eager_layouts, one_name_per_op, plain_views)};
+}
 
 }  // namespace ipex::passes

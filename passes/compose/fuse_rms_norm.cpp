@@ -112,6 +112,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass fuse_rms_norm() { return {"fuse_rms_norm", run}; }
+Pass fuse_rms_norm() { return {"fuse_rms_norm", run, needs(plain_arithmetic)}; }
 
 }  // namespace ipex::passes

@@ -242,6 +242,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass fuse_rotary() { return {"fuse_rotary", run}; }
+Pass fuse_rotary() { return {"fuse_rotary", run, needs(aten_names, one_name_per_op, plain_arithmetic)}; }
 
 }  // namespace ipex::passes

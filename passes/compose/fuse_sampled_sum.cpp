@@ -88,6 +88,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass fuse_sampled_sum() { return {"fuse_sampled_sum", run}; }
+Pass fuse_sampled_sum() { return {"fuse_sampled_sum", run, needs(aten_names)}; }
 
 }  // namespace ipex::passes

@@ -44,7 +44,7 @@ at::ArrayRef<Value*> tensors_of(Node* node) {
   return joins_a_list(node) ? node->input(0)->node()->inputs() : node->inputs().slice(0, 1);
 }
 
-// Attention whose result has the dtype that query, key and value have, and no gaps: lower_attention makes it so.
+// Attention whose result has the dtype that query, key and value have, and no gaps.
 bool keeps_16_bits(Node* node) {
   if (node->kind() == c10::aten::scaled_dot_product_attention) return true;
   if (node->kind() != Symbol::fromQualString("ipex::attention")) return false;

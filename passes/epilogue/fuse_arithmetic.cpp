@@ -3,7 +3,7 @@
 //   before   %y = ipex::linear_run(%x, %packed, [..])            %z = aten::mul(%y, %other)
 //   after    %z = ipex::linear_run(%x, %packed', [.., %other])   packed' = packed + post-op mul
 //
-// Like fuse_add, which has addition. Declines when alpha is not 1, when a division rounds, and when %y is the divisor:
+// Addition has a rule of its own. Declines when alpha is not 1, when a division rounds, and when %y is the divisor:
 // oneDNN has no such form.
 #include "pattern/fusion_rule.h"
 

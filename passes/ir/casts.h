@@ -10,7 +10,7 @@ namespace ipex::passes {
 struct Cast {
   Value* source;
   at::ScalarType dtype;
-  // Whether the result has this dtype whatever the source is. The casts that lower_precision inserts leave what is not
+  // Whether the result has this dtype whatever the source is. The casts of ipex::lower_precision leave what is not
   // of the dtype that they are made for.
   bool is_unconditional;
 };

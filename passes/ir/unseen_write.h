@@ -18,7 +18,7 @@ namespace ipex::passes {
 std::optional<std::string> reason_against_separating(Node* write);
 
 // Lets `replacement`, which overwrites nothing, take the place of the write: later readers of its first input read the new
-// tensor. Remembers what the op was, for restore_in_place. Destroys the write.
+// tensor. Remembers what the op was. Destroys the write.
 void separate(Node* write, Node* replacement);
 
 // The attribute in which it remembers that, and the op in place that it replaced by this node.

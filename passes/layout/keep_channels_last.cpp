@@ -254,6 +254,9 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass keep_channels_last() { return {"keep_channels_last", run}; }
+Pass keep_channels_last() {
+  return {"keep_channels_last", run,
+          needs(aten_names, layers_apart, one_name_per_op, plain_arithmetic, plain_views) + breaks(eager_layouts)};
+}
 
 }  // namespace ipex::passes

@@ -9,8 +9,7 @@
 //
 // So begins a transformer on patches of an image. A sum takes the strides of its first operand, and so in eager all the
 // stream of residuals lies transposed: each norm, and each product after it, reads it column by column.
-// Runs before keep_channels_last, which then need not restore the layout of %image: channels-last, %t is contiguous as it
-// is.
+// The layout of %image then need not be restored: channels-last, %t is contiguous as it is.
 // Declines where somebody can tell (stride_readers.h): a result that is returned has eager's strides.
 #include "ir/aliasing.h"
 #include "ir/graph_walk.h"
@@ -62,6 +61,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass keep_streams_contiguous() { return {"keep_streams_contiguous", run}; }
+Pass keep_streams_contiguous() { return {"keep_streams_contiguous", run, needs(eager_layouts)}; }
 
 }  // namespace ipex::passes

@@ -3,7 +3,7 @@
 //   before   %v = aten::view(%y, %sizes)
 //   after    %v = aten::reshape(%y, %sizes)
 //
-// and of an op that begins with such a view (fuse_image_weights) its argument.
+// and of an op that begins with such a view (ipex::image_weights_convolution) its argument.
 #pragma once
 
 #include "pipeline/pass.h"

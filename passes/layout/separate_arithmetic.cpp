@@ -4,9 +4,8 @@
 //   before   %p = aten::slice(%joined, ..)    %z = aten::add_(%p, %other, %alpha)
 //   after    %p = aten::slice(%joined, ..)    %z = ipex::add_like(%p, %other, %alpha)
 //
-// keep_channels_last needs it: it works on copies, which do not see a write. ipex::add_like has the dtype and shape of its
-// first operand, as aten::add_ has, and as aten::add has not.
-// Runs after the fusions, which take what follows a packed op as it is. restore_in_place puts back what it can.
+// What is channels-last is a copy, which doesn't see a write: so stretches go on. ipex::add_like has the dtype and shape of
+// its first operand, as aten::add_ has, and as aten::add has not.
 // Declines when somebody may see the write (unseen_write.h).
 #include "ir/graph_walk.h"
 #include "ir/unseen_write.h"

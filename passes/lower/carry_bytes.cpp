@@ -175,6 +175,6 @@ bool run(Context& context) { return Carrying(context).run(); }
 
 }  // namespace
 
-Pass carry_bytes() { return {"carry_bytes", run}; }
+Pass carry_bytes() { return {"carry_bytes", run, needs(layers_apart, ops_lowered)}; }
 
 }  // namespace ipex::passes

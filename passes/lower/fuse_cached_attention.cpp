@@ -7,8 +7,7 @@
 //   after    %y, %keys, %values = ipex::cached_attention(%q, %past_key, %key, %past_value, %value, %dim, .., %math_mode)
 //
 // Keys and values are results too, as they are kept for the next step.
-// Declines when somebody reads what was joined before attention does, or when anything is overwritten in between. Runs
-// after pin_attention, and takes the precision that it has set.
+// Declines when somebody reads what was joined before attention does, or when anything is overwritten in between.
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
@@ -84,6 +83,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass fuse_cached_attention() { return {"fuse_cached_attention", run}; }
+Pass fuse_cached_attention() { return {"fuse_cached_attention", run, needs(ops_lowered) + breaks(plain_attention)}; }
 
 }  // namespace ipex::passes

@@ -8,7 +8,7 @@
 // and so for a norm that moves rows, and for one that adds two streams, which reads what it did before. The norm computes in
 // float32 either way. Where others read the result in float32 too, it is stored so.
 //
-// Runs late, when ipex's own norms stand in the graph. Declines where something is overwritten between a cast and the norm.
+// Declines where something is overwritten between a cast and the norm.
 #include <torch/csrc/jit/ir/constants.h>
 
 #include "chains/elementwise_casts.h"
@@ -65,6 +65,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass fuse_norm_casts() { return {"fuse_norm_casts", run}; }
+Pass fuse_norm_casts() { return {"fuse_norm_casts", run, needs(ops_lowered)}; }
 
 }  // namespace ipex::passes

@@ -4,7 +4,7 @@
 //   after    %y = ipex::layer_norm_sum(%residual, %x, ..)
 //
 // and ipex::layer_norm_of_rows, and ipex::rms_norm, whose result may be cast (aten::type_as) before. So do networks that
-// normalise what a block gives, as Swin v2, Gemma and OLMo 2. Runs late, when add_layer_norm has taken the sums before norms.
+// normalise what a block gives, as Swin v2, Gemma and OLMo 2.
 // Declines when alpha is not 1, when the other operand is a number, when somebody else reads the norm, and when something is
 // overwritten in between.
 #include "ir/aliasing.h"
@@ -82,6 +82,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass fuse_norm_sum() { return {"fuse_norm_sum", run}; }
+Pass fuse_norm_sum() { return {"fuse_norm_sum", run, needs(ops_lowered)}; }
 
 }  // namespace ipex::passes

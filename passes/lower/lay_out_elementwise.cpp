@@ -12,7 +12,7 @@
 // short runs far apart.
 //
 // Eager's layout follows from the first input whose strides tell dimensions apart, as one does that is a permutation: the reshape
-// would copy. Runs after the passes that let a chain give or read 8-bit numbers, as they know it by one name.
+// would copy.
 // Leaves a chain that somebody else reads, or whose strides somebody sees. Chains read the slices: those see the order of
 // dimensions only, which stays.
 #include <torch/csrc/jit/ir/constants.h>

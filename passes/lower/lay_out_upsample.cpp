@@ -4,7 +4,7 @@
 //            %y = ipex::restore_layout(%u, %l)
 //   after    %y = ipex::upsample_bilinear2d(%x, %output_size, %align_corners, %scale_factors, %l)
 //
-// and nearest and bicubic: what becomes contiguous does so before it is much larger. After lower_ops, which makes these ops.
+// and nearest and bicubic: what becomes contiguous does so before it is much larger.
 #include "ir/graph_walk.h"
 #include "pipeline/passes.h"
 
@@ -34,6 +34,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass lay_out_upsample() { return {"lay_out_upsample", run}; }
+Pass lay_out_upsample() { return {"lay_out_upsample", run, needs(ops_lowered)}; }
 
 }  // namespace ipex::passes

@@ -4,13 +4,18 @@
 //   after    %y = ipex::cat(%tensors, %dim)
 //
 // Our ops look at each call, and fall back to PyTorch for what their kernels don't take. Every pass before this one knows an op
-// by aten's name alone: an op of ours costs a row here and its kernel, and no pass more. lower_norms does the same for norms
-// that take post-ops, before the epilogues are fused. A row is switched off by the op that it makes, as `disable=["ipex::cat"]`.
+// by aten's name alone: an op of ours costs a row here and its kernel, and no pass more. A row is switched off by the op that
+// it makes, as `disable=["ipex::cat"]`.
+//
+// lower_norms: norms that take post-ops get their op of ours by rows of the same kind, before the epilogues are fused.
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "ir/graph_walk.h"
+#include "lower/lower_ops.h"
 #include "pattern/fusion_rule.h"
 #include "pattern/spelling.h"
 #include "pipeline/passes.h"
@@ -67,7 +72,7 @@ bool has_channels_last(const std::shared_ptr<Graph>& graph) {
 const Condition dims_are_known{"dim", names_dimensions, "it does not say which dimensions"};
 const Condition has_no_dtype{"dtype", is_none, "it gives a dtype of its own"};
 const Condition is_not_transposed{"transposed", is_bool(false), "it is transposed"};
-// Constant ones that are left have a dtype or a geometry that no kernel takes: prepack_convolution has said so.
+// Constant ones that are left have a dtype or a geometry that no kernel takes, and have a reason in the report.
 const Condition weight_is_computed{"weight", is_computed, ""};
 const std::string other_options = "it asks for another dtype, device or layout";
 
@@ -284,11 +289,34 @@ bool run(Context& context, const std::vector<Row>& rows) {
 }  // namespace
 
 Pass lower_norms() {
-  return {"lower_norms", [](Context& context) { return run(context, norms()); }};
+  return {"lower_norms", [](Context& context) { return run(context, norms()); }, needs(eager_layouts)};
 }
 
 Pass lower_ops() {
-  return {"lower_ops", [](Context& context) { return run(context, others(has_channels_last(context.graph))); }};
+  return {"lower_ops", [](Context& context) { return run(context, others(has_channels_last(context.graph))); },
+          establishes(ops_lowered) + breaks(aten_names)};
+}
+
+bool is_lowered(const Node* node) {
+  static const std::unordered_set<Symbol> kinds = [] {
+    std::unordered_set<Symbol> all;
+    for (const Row& row : others(/*has_channels_last=*/false)) all.insert(Symbol::fromQualString(row.op));
+    return all;
+  }();
+  return kinds.count(node->kind()) > 0;
+}
+
+bool is_to_lower(const Node* node) {
+  static const std::unordered_map<Symbol, PatternLine> lines = [] {
+    std::unordered_map<Symbol, PatternLine> all;
+    for (const Row& row : others(/*has_channels_last=*/false)) {
+      const PatternLine line(row.pattern);
+      if (row.conditions.empty()) all.emplace(line.kind(), line);
+    }
+    return all;
+  }();
+  const auto line = lines.find(node->kind());
+  return line != lines.end() && line->second.fits(node);
 }
 
 bool is_op_of_lowering(const std::string& name) {

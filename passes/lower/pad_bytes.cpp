@@ -1,12 +1,11 @@
-// pad_bytes: padding that follows from the size of the image is done by the convolution of 8-bit numbers that reads it, as
-// fold_computed_padding has it for floats.
+// pad_bytes: padding that follows from the size of the image is done by the convolution of 8-bit numbers that reads it.
 //
 //   before   %p = aten::pad(%x, %widths, "constant", 0)    %q = ipex::quantize(%p, %scale, %zero_point)
 //            %y = ipex::quantized_convolution_run(%q, %packed, %operands, %layout)
 //   after    %q = ipex::quantize(%x, %scale, %zero_point)
 //            %y = ipex::padded_quantized_convolution_run(%q, %packed, %operands, %layout, %widths)
 //
-// Zero is a number without error, so numbers are the same before and after padding. Before carry_bytes: whoever makes %x can
+// Zero is a number without error, so numbers are the same before and after padding. Whoever makes %x can
 // then give its numbers. The padded image may become channels-last before it is rounded, as the first one of a network does.
 // Declines when the padding is not zeros; when somebody needs the padded image, in floats or for
 // another op; and before transposed convolutions, whose padding cuts off.
@@ -112,6 +111,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass pad_bytes() { return {"pad_bytes", run}; }
+Pass pad_bytes() { return {"pad_bytes", run, needs(layers_apart), /*reasons_stay=*/true}; }
 
 }  // namespace ipex::passes

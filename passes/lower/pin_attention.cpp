@@ -43,6 +43,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass pin_attention() { return {"pin_attention", run}; }
+Pass pin_attention() { return {"pin_attention", run, needs(ops_lowered, plain_attention)}; }
 
 }  // namespace ipex::passes

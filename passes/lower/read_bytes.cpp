@@ -6,7 +6,7 @@
 //            %y = ipex::elementwise.of_bytes(%list, %steps, [%scale, %zero_point, 0, 0], [%to, %zero])
 //
 // Means of whole images read them in the same way, and numbers of one scale become those of another in one pass
-// (ipex::requantize). The floats are the same ones, but never lie in memory. After carry_bytes, by which layers give numbers.
+// (ipex::requantize). The floats are the same ones, but never lie in memory.
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
@@ -111,6 +111,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass read_bytes() { return {"read_bytes", run}; }
+Pass read_bytes() { return {"read_bytes", run, needs(layers_apart, ops_lowered)}; }
 
 }  // namespace ipex::passes

@@ -1,5 +1,5 @@
 // What each op does, said once: which memory its results have, what it writes, what it does to dtype and layout, and, for
-// ops of ours, which nodes they are made of. op_table.inc has the rows; every pass reads them here, and nobody else lists
+// ops of ours, which nodes they are made of. op_table.cpp has the rows; every pass reads them here, and nobody else lists
 // ops. tests/passes/ops/test_op_table.py holds the rows against the schemas that torch registers.
 //
 // A row belongs to one overload. `relu.out` is not `relu`: an overload without a row is an unknown op.

@@ -102,6 +102,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass chain_convolutions() { return {"chain_convolutions", run}; }
+Pass chain_convolutions() { return {"chain_convolutions", run, breaks(layers_apart)}; }
 
 }  // namespace ipex::passes

@@ -87,6 +87,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass chain_excitations() { return {"chain_excitations", run}; }
+Pass chain_excitations() { return {"chain_excitations", run, needs(ops_lowered) + breaks(layers_apart)}; }
 
 }  // namespace ipex::passes

@@ -83,6 +83,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass chain_linears() { return {"chain_linears", run}; }
+Pass chain_linears() { return {"chain_linears", run, breaks(layers_apart)}; }
 
 }  // namespace ipex::passes

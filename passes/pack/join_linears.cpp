@@ -86,6 +86,6 @@ bool run(Context& context) { return run_on(context.graph->block(), context); }
 
 }  // namespace
 
-Pass join_linears() { return {"join_linears", run}; }
+Pass join_linears() { return {"join_linears", run, needs(ops_lowered) + breaks(layers_apart)}; }
 
 }  // namespace ipex::passes

@@ -13,7 +13,7 @@ namespace {
 using torch::jit::IValue;
 using torch::jit::WithInsertPoint;
 
-// The layers of a chain: see chain_linears.
+// The layers of a chain.
 bool is_list_of_contexts(const Node* node) {
   return node->kind() == c10::prim::ListConstruct && !node->inputs().empty() && is_prepack(node->input(0)->node());
 }

@@ -6,7 +6,7 @@
 //            %context = ipex::grouped_linear_prepack(%layers)
 //            %y = ipex::grouped_linear_run(%x, %offsets, %context)
 //
-// Runs last of all that packs: the layers take no post-ops, have no run op of their own, and stay float32.
+// The layers take no post-ops, have no run op of their own, and stay float32.
 // Declines when the matrices are no constant of float32 with three dimensions, when there are no offsets, and with a bias
 // or another dtype for the result.
 #include <torch/csrc/jit/ir/constants.h>
@@ -69,6 +69,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass prepack_grouped_linear() { return {"prepack_grouped_linear", run}; }
+Pass prepack_grouped_linear() { return {"prepack_grouped_linear", run, breaks(layers_apart)}; }
 
 }  // namespace ipex::passes

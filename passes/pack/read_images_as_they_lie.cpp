@@ -4,7 +4,7 @@
 //   after    %y = ipex::convolution_run(%x, %packed, ..)
 //
 // The kernel reads single numbers, wherever they are (ops/convolution/few_channels.h). Where another one computes, the call
-// converts. Runs at the end: up to then the conversion tells every pass where images are channels-last.
+// converts.
 // Declines where something may write to %x in between.
 #include <torch/csrc/jit/ir/constants.h>
 

@@ -4,7 +4,7 @@
 //   after    %y = ipex::pad(%x, %pads, %mode, %value, %may_be_input)
 //
 // and aten::constant_pad_nd with a constant. The result may be %x itself where nobody overwrites either, and neither it nor a view of it leaves
-// the graph. Runs after convolutions have taken what they pad themselves.
+// the graph.
 #include "ir/aliasing.h"
 #include "ir/constants.h"
 #include "ir/pads.h"

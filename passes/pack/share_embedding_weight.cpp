@@ -4,8 +4,7 @@
 //            %y = ipex::look_up(%weight, %indices, ..)
 //   after    %y = ipex::embedding(%indices, %context)
 //
-// Else the weight would be there twice, packed and plain. Runs after all that changes the weight of a linear, and after
-// chain_linears, which takes contexts to itself. Declines when the linear is in a chain, or stands in another block.
+// Else the weight would be there twice, packed and plain. Declines when the linear is in a chain, or stands in another block.
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
@@ -62,6 +61,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass share_embedding_weight() { return {"share_embedding_weight", run}; }
+Pass share_embedding_weight() { return {"share_embedding_weight", run, {}, /*reasons_stay=*/true}; }
 
 }  // namespace ipex::passes

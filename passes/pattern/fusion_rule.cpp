@@ -8,6 +8,7 @@
 #include "ir/floating.h"
 #include "ir/graph_walk.h"
 #include "ir/single_pixel.h"
+#include "pipeline/invariants.h"
 
 namespace ipex::passes {
 namespace {
@@ -47,6 +48,11 @@ FusionRule FusionRule::append(const std::string& post_op, std::vector<std::strin
   forms_.back().post_op = post_op;
   forms_.back().operands = std::move(operands);
   return std::move(*this);
+}
+
+Pass FusionRule::pass() const {
+  return {name_, [this](Context& context) { return run(context); },
+          needs(anchors_prepacked, full_precision, layers_apart, plain_arithmetic)};
 }
 
 bool FusionRule::run(Context& context) const {

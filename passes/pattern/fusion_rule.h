@@ -2,7 +2,7 @@
 //
 // A rule in epilogue/ names the packed op's result %y in its pattern (pattern.h):
 //
-//   const FusionRule rule = FusionRule("fuse_activation").match("%z = aten::relu_?(%y)").append("relu");
+//   const FusionRule rule = FusionRule("fuse_relu").match("%z = aten::relu_?(%y)").append("relu");
 //   IPEX_REGISTER_FUSION(rule);
 //
 // "relu_?" stands for relu and for relu_: in place, on a value that nobody else reads, is the same thing.
@@ -47,7 +47,8 @@ class FusionRule {
   FusionRule append(const std::string& post_op, std::vector<std::string> operands = {}) &&;
 
   const std::string& name() const { return name_; }
-  bool run(Context& context) const;
+  // The rule has to live as long as the pass.
+  Pass pass() const;
 
   // What the node would be to a packed op whose result it reads, whether there is one or not.
   std::optional<NodeAsPostOp> as_post_op(Node* node) const;
@@ -65,6 +66,7 @@ class FusionRule {
     std::vector<std::string> operands;
   };
 
+  bool run(Context& context) const;
   // Whether the node was fused.
   static bool apply(const Form& form, Node* node, Context& context);
 

@@ -1,7 +1,6 @@
 #include "pipeline/pass.h"
 
 #include <algorithm>
-#include <array>
 
 namespace ipex::passes {
 namespace {
@@ -11,12 +10,6 @@ std::string source_line(const Node* node) {
   if (!place) return "";
   const auto& [file, line, column] = *place;
   return file.substr(file.rfind('/') + 1) + ":" + std::to_string(line);
-}
-
-// Who asked for 8 bits wants to know what stays in float, whatever becomes of it there; and which table is there twice.
-bool is_final(const Decision& decision) {
-  static const std::array passes{"quantize", "quantize_embeddings", "pad_bytes", "share_embedding_weight"};
-  return std::find(passes.begin(), passes.end(), decision.pass) != passes.end();
 }
 
 }  // namespace
@@ -44,19 +37,19 @@ std::string describe(const Node* node) {
   return text + " (%" + (node->outputs().empty() ? "none" : node->output(0)->debugName()) + ")";
 }
 
-void Recorder::applied(const std::string& pass, const Node* node, const std::string& what) {
+void Recorder::applied(const Pass& pass, const Node* node, const std::string& what) {
   const std::string name = describe(node);
   for (const size_t i : about_[name]) {
-    if (!decisions_[i].applied && !is_final(decisions_[i])) is_taken_back_[i] = true;
+    if (!decisions_[i].applied && !stays_[i]) is_taken_back_[i] = true;
   }
-  record({pass, name, true, what, method_});
+  record({pass.name, name, true, what, method_}, true);
 }
 
-void Recorder::declined(const std::string& pass, const Node* node, const std::string& reason) {
-  record({pass, describe(node), false, reason, method_});
+void Recorder::declined(const Pass& pass, const Node* node, const std::string& reason) {
+  record({pass.name, describe(node), false, reason, method_}, pass.reasons_stay);
 }
 
-void Recorder::record(Decision decision) {
+void Recorder::record(Decision decision, bool stays) {
   std::vector<size_t>& about = about_[decision.node];
   const bool is_known = !decision.applied && std::any_of(about.begin(), about.end(), [&](size_t i) {
     const Decision& other = decisions_[i];
@@ -65,6 +58,7 @@ void Recorder::record(Decision decision) {
   if (is_known) return;
   about.push_back(decisions_.size());
   decisions_.push_back(std::move(decision));
+  stays_.push_back(stays);
   is_taken_back_.push_back(false);
 }
 

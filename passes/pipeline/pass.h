@@ -20,24 +20,27 @@ using torch::jit::Symbol;
 using torch::jit::Use;
 using torch::jit::Value;
 
+struct Invariant;
+struct Pass;
+
 // Collects what all passes decide about the graph of one method.
 class Recorder {
  public:
   explicit Recorder(std::string method) : method_(std::move(method)) {}
 
-  // Takes back what an earlier pass or round declined about this node.
-  void applied(const std::string& pass, const Node* node, const std::string& what);
-  void declined(const std::string& pass, const Node* node, const std::string& reason);
+  // Takes back what an earlier pass or round declined about this node, unless its reasons stay.
+  void applied(const Pass& pass, const Node* node, const std::string& what);
+  void declined(const Pass& pass, const Node* node, const std::string& reason);
 
   Report report() const;
   const std::string& method() const { return method_; }
 
  private:
-  void record(Decision decision);
+  void record(Decision decision, bool stays);
 
   std::string method_;
   std::vector<Decision> decisions_;
-  std::vector<bool> is_taken_back_;
+  std::vector<bool> stays_, is_taken_back_;
   // The decisions about a node, by what it is called.
   std::unordered_map<std::string, std::vector<size_t>> about_;
 };
@@ -46,17 +49,25 @@ class Recorder {
 struct Context {
   std::shared_ptr<Graph> graph;
   const Options& options;
-  const std::string& pass;
+  const Pass& pass;
   Recorder& recorder;
 
   void applied(const Node* node, const std::string& what) { recorder.applied(pass, node, what); }
   void declined(const Node* node, const std::string& reason) { recorder.declined(pass, node, reason); }
 };
 
+// Where a pass may stand, by the invariants that it has to do with (invariants.h).
+struct Contract {
+  std::vector<const Invariant*> needed = {}, established = {}, broken = {};
+};
+
 struct Pass {
   std::string name;
   // True when the graph changed. Declining comes before the first edit, and is recorded.
   std::function<bool(Context&)> run;
+  Contract contract = {};
+  // Whether its reasons for declining a node stay in the report, whatever another pass makes of the node.
+  bool reasons_stay = false;
 };
 
 // "aten::relu".

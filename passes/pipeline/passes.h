@@ -1,114 +1,123 @@
-// The procedural passes, by phase. pipeline.cpp puts them in order; fusions register themselves (fusion_rule.h).
+// The procedural passes, by phase. phases.cpp puts them in order; fusion rules register themselves (fusion_rule.h).
 #pragma once
 
+#include "pipeline/invariants.h"
 #include "pipeline/pass.h"
 
 namespace ipex::passes {
 
-// canonicalize
+// canonical
 Pass read_rounding();
 Pass spell_out_encoder_layers();
-Pass rename_synonyms();
-Pass share_subexpressions();
 Pass simplify_sizes();
+Pass rename_synonyms();
 Pass read_known_sizes();
+Pass remove_dropout();
+Pass remove_in_place_activations();
+Pass share_subexpressions();
+
+// simplify
+Pass remove_idle_copies();
 Pass split_ternary();
+Pass simplify_transposes();
+Pass simplify_views();
+Pass unbind_before_reshape();
+Pass split_sums();
+Pass remove_idle_slices();
+Pass remove_idle_conversions();
+
+// recognize
 Pass rewrite_as_linear();
 Pass rewrite_einsum();
 Pass flatten_before_linear();
-Pass remove_in_place_activations();
 Pass simplify_embedding_bag();
 Pass rewrite_activation_spellings();
+Pass fuse_image_weights();
 Pass move_activations();
 Pass move_arithmetic();
-Pass unbind_before_reshape();
-Pass split_sums();
+Pass rewrite_channel_mixing();
 
-// prepack
+// anchor
 Pass prepack_convolution();
 Pass prepack_linear();
 Pass prepack_weight_only_linear();
-Pass prepack_matmul();
 Pass prepack_lstm();
 Pass prepack_gru();
-
-// fold
-Pass remove_dropout();
-Pass simplify_transposes();
-Pass remove_idle_copies();
-Pass remove_idle_slices();
-Pass simplify_views();
-Pass remove_idle_conversions();
 Pass fold_padding();
 Pass fold_constants();
 Pass fold_batch_norm();
 Pass fold_convolution_sums();
 Pass spread_over_concatenation();
-Pass fold_casts();
 
-// fusions that are more than a post-op
+// compose
 Pass fuse_attention();
-Pass fuse_add_layer_norm();
 Pass fuse_rms_norm();
-Pass fuse_sampled_sum();
-Pass fuse_channel_shuffle();
+Pass fuse_add_layer_norm();
 Pass fuse_batch_norm();
 Pass fuse_cat_batch_norm();
-Pass fuse_elementwise();
-Pass fuse_elementwise_casts();
-Pass gather_selects();
-Pass fuse_norm_casts();
-Pass fuse_elementwise_sum();
-Pass fuse_gate();
-Pass fuse_grid_mask();
-Pass fuse_image_weights();
-Pass fuse_norm_sum();
-Pass fuse_cached_attention();
-Pass rewrite_channel_mixing();
+Pass lower_norms();
+Pass fuse_channel_shuffle();
+Pass fuse_sampled_sum();
 Pass fuse_rotary();
 
-// lower
-Pass lower_norms();
-Pass lower_ops();
-Pass lay_out_upsample();
-// Whether one of the first two makes the op, so that `Options::disable` may name it.
-bool is_op_of_lowering(const std::string& name);
+// epilogue
+Pass prepack_matmul();
+Pass fold_casts();
 
 // layout
 Pass separate_arithmetic();
 Pass keep_streams_contiguous();
 Pass keep_channels_last();
-Pass read_images_as_they_lie();
-Pass move_rows();
-Pass join_rearrangements();
 
-// quantization
+// precision
+Pass split_layers();
 Pass observe();
 Pass quantize();
-Pass split_layers();
-Pass pad_bytes();
-Pass carry_bytes();
-Pass read_bytes();
+Pass lower_precision();
+Pass lower_attention();
+Pass pin_math_mode();
 Pass quantize_linears();
 Pass quantize_recurrent();
 Pass quantize_embeddings();
 
-// finalize
-Pass lay_out_elementwise();
-Pass lower_precision();
-Pass lower_attention();
-Pass pin_attention();
-Pass pin_math_mode();
+// chains
+Pass compute_once_per_shape();
+Pass fuse_gate();
+Pass fuse_grid_mask();
+Pass fuse_elementwise();
+Pass fuse_elementwise_sum();
+Pass fuse_elementwise_casts();
+
+// rearrange
+Pass move_rows();
+Pass join_rearrangements();
+
+// lower
 Pass restore_in_place();
+Pass lower_ops();
+Pass lay_out_upsample();
+Pass pin_attention();
+Pass fuse_cached_attention();
+Pass pad_bytes();
+Pass carry_bytes();
+Pass read_bytes();
+Pass fuse_norm_sum();
+Pass fuse_norm_casts();
+Pass lay_out_elementwise();
+
+// pack
+Pass read_images_as_they_lie();
 Pass fold_computed_padding();
 Pass rewrite_pad();
-Pass chain_convolutions();
-Pass chain_excitations();
 Pass chain_linears();
 Pass join_linears();
-Pass prepack_grouped_linear();
+Pass chain_convolutions();
+Pass chain_excitations();
 Pass share_embedding_weight();
-Pass compute_once_per_shape();
+Pass prepack_grouped_linear();
+Pass gather_selects();
+
+// report
 Pass explain_leftovers();
 
 }  // namespace ipex::passes

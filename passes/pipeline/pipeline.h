@@ -1,4 +1,4 @@
-// The order of the passes, and what runs them.
+// What runs the passes.
 #pragma once
 
 #include <ipex/jit_optimize.h>
@@ -7,7 +7,7 @@
 
 namespace ipex::passes {
 
-// Every pass, in order, each once.
+// Every pass, in order, each once. The first call checks that their contracts allow this order.
 const std::vector<Pass>& pipeline();
 
 // Runs the pipeline on the graph of a method, up to but not including the packing of weights.

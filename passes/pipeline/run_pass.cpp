@@ -6,6 +6,7 @@
 
 #include "ir/graph_walk.h"
 #include "pipeline/pipeline.h"
+#include "pipeline/verifier.h"
 
 namespace ipex {
 
@@ -24,12 +25,15 @@ PassResult run_pass(const std::string& name, const std::string& ir, const Option
     }
   });
   passes::Recorder recorder("forward");
-  passes::Context context{graph, options, name, recorder};
+  passes::Context context{graph, options, *pass, recorder};
+  passes::Verifier verifier(graph, /*all_passes_run=*/true);
   PassResult result;
   result.changed = pass->run(context);
   result.report = recorder.report();
+  if (result.changed) verifier.check_nodes(*pass);
   torch::jit::EliminateDeadCode(graph);
   graph->lint();
+  verifier.check_invariants(*pass, result.changed);
   result.graph = graph->toString(/*print_source_locations=*/false);
   return result;
 }

@@ -2,11 +2,11 @@
 //
 //   before   %f = ipex::restore_precision(%l)     %q = aten::transpose(%f, ..)     and so for the key and the value
 //            %y = ipex::attention(%q, %k, %v, %steps, ..)
-//   after    %s = ipex::attention(lower_precision(%q), lower_precision(%k), lower_precision(%v), ["of_16_bits", ..steps], ..)
+//   after    %s = ipex::attention(%q, %k and %v in 16 bits, ["of_16_bits", ..steps], ..)
 //            %y = ipex::restore_precision(%s)
 //
-// and aten::scaled_dot_product_attention, which needs no step. fold_casts then removes the casts on both sides. All that the
-// casts round are the products' factors, which attention rounds anyhow (pin_attention), and the result, as the next layer does.
+// and aten::scaled_dot_product_attention, which needs no step. The casts on both sides then fold. All that the
+// casts round are the products' factors, which attention rounds anyhow, and the result, as the next layer does.
 // Declines where one of the three is not only moved on its way from a layer: two casts would take the place of two. float16
 // has other limits than float32, and attention does not round to it.
 #include <algorithm>
@@ -68,6 +68,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass lower_attention() { return {"lower_attention", run}; }
+Pass lower_attention() { return {"lower_attention", run, needs(aten_names) + breaks(full_precision)}; }
 
 }  // namespace ipex::passes

@@ -7,9 +7,8 @@
 //            %s = ipex::linear_run(%l, %context, [%o], ..)
 //            %y = ipex::restore_precision(%s)
 //
-// What lies between two of them stays float32; fold_casts then removes the pairs of casts between neighbours. The bias
-// stays float32: it is added before the sum is rounded. Runs late, so that batch_norm and constants are folded in float32,
-// and weights are rounded once.
+// What lies between two of them stays float32; pairs of casts between neighbours then fold. The bias
+// stays float32: it is added before the sum is rounded.
 // Declines a weight that overflows in that dtype, and transposed convolutions of a group per channel, and reports the ops
 // that compute in float32 only. Throws when an op was packed by an earlier optimisation.
 #include <ATen/ATen.h>
@@ -125,6 +124,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass lower_precision() { return {"lower_precision", run}; }
+Pass lower_precision() { return {"lower_precision", run, needs(float_weights, layers_apart) + breaks(full_precision)}; }
 
 }  // namespace ipex::passes

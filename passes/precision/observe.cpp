@@ -104,6 +104,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass observe() { return {"observe", run}; }
+Pass observe() { return {"observe", run, needs(full_precision, layers_apart, plain_arithmetic) + breaks(unobserved)}; }
 
 }  // namespace ipex::passes

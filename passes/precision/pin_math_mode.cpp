@@ -41,6 +41,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass pin_math_mode() { return {"pin_math_mode", run}; }
+Pass pin_math_mode() { return {"pin_math_mode", run, needs(float_weights, layers_apart)}; }
 
 }  // namespace ipex::passes

@@ -6,16 +6,16 @@
 //            %q = ipex::quantize(%x, %scale, %zero_point)
 //            %y = ipex::quantized_convolution_run(%q, %context, [%operand], ..)
 //
-// A weight has a scale per output channel, its largest magnitude divided by 127. Results stay float32 here; carry_bytes
-// then lets 8-bit numbers pass from layer to layer. Runs after all folding and fusing in float32.
+// A weight has a scale per output channel, its largest magnitude divided by 127. Results stay float32
+// here.
 //
 // Scales come from calibration or, where nothing else was asked for, from the roundings of a model that was quantised when
-// it was given (read_rounding). Its weights are 8-bit numbers already, and keep them. A rounding is
+// it was given. Its weights are 8-bit numbers already, and keep them. A rounding is
 //
 //   before   %y = aten::fake_quantize_per_tensor_affine(%x, %scale, %zero_point, 0, 255)
 //   after    %numbers = ipex::quantize(%x, %scale, %zero_point)    %y = ipex::dequantize(%numbers, %scale, %zero_point)
 //
-// What layers make for others too is rounded for all of them. read_bytes then lets these read numbers:
+// What layers make for others too is rounded for all of them, so that these can read numbers:
 //
 //   before   %s = aten::add(%y, %other, ..)
 //   after    %numbers = ipex::quantize(%y, %scale, %zero_point)    %floats = ipex::dequantize(%numbers, %scale, %zero_point)
@@ -381,6 +381,9 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass quantize() { return {"quantize", run}; }
+Pass quantize() {
+  return {"quantize", run, needs(full_precision, layers_apart, plain_arithmetic) + breaks(full_precision),
+          /*reasons_stay=*/true};
+}
 
 }  // namespace ipex::passes

@@ -116,6 +116,8 @@ bool quantize_tables(Context& context) {
 
 }  // namespace
 
-Pass quantize_embeddings() { return {"quantize_embeddings", quantize_tables}; }
+Pass quantize_embeddings() {
+  return {"quantize_embeddings", quantize_tables, needs(aten_names), /*reasons_stay=*/true};
+}
 
 }  // namespace ipex::passes

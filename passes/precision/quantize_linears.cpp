@@ -6,7 +6,7 @@
 //            %y = ipex::dynamic_linear_run(%x, %context, %operands, %eager_layout)
 //       or   ipex::weight_only_linear_prepack(%w, %b, %post_ops, %format, %group_size, %symmetric) and its run op
 //
-// Runs after the fusions, so that post-ops come along and weights are rounded once. Declines the layers that the user
+// Post-ops come along. Declines the layers that the user
 // wants in float; a weight that is not float32 or not finite, or so small that nothing is gained; a batch_norm that was
 // folded, which other ranks of input take out again; and rows whose sums don't fit 32 bits.
 // Throws when a linear was packed by an earlier optimisation.
@@ -79,6 +79,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass quantize_linears() { return {"quantize_linears", run}; }
+Pass quantize_linears() { return {"quantize_linears", run, needs(layers_apart) + breaks(float_weights)}; }
 
 }  // namespace ipex::passes

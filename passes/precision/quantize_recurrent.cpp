@@ -86,6 +86,6 @@ bool quantize_recurrent_layers(Context& context) {
 
 }  // namespace
 
-Pass quantize_recurrent() { return {"quantize_recurrent", quantize_recurrent_layers}; }
+Pass quantize_recurrent() { return {"quantize_recurrent", quantize_recurrent_layers, breaks(float_weights)}; }
 
 }  // namespace ipex::passes

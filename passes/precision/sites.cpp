@@ -67,7 +67,7 @@ bool moves(const Node* node) {
           (has_trait(node, trait::reshapes) || has_trait(node, trait::moves_dimensions)));
 }
 
-// What fuse_elementwise makes a chain of, whose kernel reads 8-bit numbers.
+// What becomes part of a chain of elementwise ops, whose kernel reads 8-bit numbers.
 bool is_arithmetic(const Node* node) {
   static const OpName names[] = {OpName("aten::add.Tensor"), OpName("aten::sub.Tensor"), OpName("aten::mul.Tensor"),
                                  OpName("ipex::add_like"),   OpName("ipex::mul_like"),   OpName("ipex::sub_like")};

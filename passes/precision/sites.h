@@ -15,9 +15,9 @@ struct Rounded {
   double scale;
   int64_t zero_point;
 };
-// What read_rounding has made, and the same after views, pools and the like. None for other tensors.
+// What stands for a rounding that the model was given with, and the same after views, pools and the like. None for other tensors.
 std::optional<Rounded> rounding_of(const Value* value);
-// The op that read_rounding makes.
+// The op that stands for such a rounding.
 bool is_rounding(const Node* node);
 
 struct Site {

@@ -6,7 +6,7 @@
 //
 // As CSP networks and YOLO's blocks have it: one piece goes to layers, and is added to what they make, the other to a
 // concatenation. Each is rounded to a scale of its own, by the layer that makes it, and lies in memory as layers want it. Cut out
-// of floats, each was read again, rounded or copied. Before observe and quantize, which have to see the same layers.
+// of floats, each was read again, rounded or copied.
 // Declines where layers alone read the pieces, which are then views of bytes (sites.h); pieces of few channels, or not of whole
 // registers, for which the kernels are slow; and groups, operands, and results with eager's layout, whose pieces may show it.
 #include <ATen/ATen.h>
@@ -134,6 +134,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass split_layers() { return {"split_layers", run}; }
+Pass split_layers() { return {"split_layers", run, needs(full_precision, layers_apart, unobserved)}; }
 
 }  // namespace ipex::passes

@@ -107,6 +107,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass join_rearrangements() { return {"join_rearrangements", run}; }
+Pass join_rearrangements() { return {"join_rearrangements", run, breaks(plain_views)}; }
 
 }  // namespace ipex::passes

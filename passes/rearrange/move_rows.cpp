@@ -335,6 +335,6 @@ bool run(Context& context) { return !writes_to_shared_memory(context.graph) && M
 
 }  // namespace
 
-Pass move_rows() { return {"move_rows", run}; }
+Pass move_rows() { return {"move_rows", run, needs(aten_names, plain_views) + breaks(plain_views)}; }
 
 }  // namespace ipex::passes

@@ -52,6 +52,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass flatten_before_linear() { return {"flatten_before_linear", run}; }
+Pass flatten_before_linear() { return {"flatten_before_linear", run, needs(aten_layers, one_linear_pattern)}; }
 
 }  // namespace ipex::passes

@@ -149,6 +149,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass fuse_image_weights() { return {"fuse_image_weights", run}; }
+Pass fuse_image_weights() { return {"fuse_image_weights", run, needs(aten_layers, plain_views)}; }
 
 }  // namespace ipex::passes

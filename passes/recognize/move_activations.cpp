@@ -87,6 +87,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass move_activations() { return {"move_activations", run}; }
+Pass move_activations() { return {"move_activations", run, needs(aten_layers, one_linear_pattern)}; }
 
 }  // namespace ipex::passes

@@ -154,6 +154,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass move_arithmetic() { return {"move_arithmetic", run}; }
+Pass move_arithmetic() { return {"move_arithmetic", run, needs(aten_layers, one_linear_pattern)}; }
 
 }  // namespace ipex::passes

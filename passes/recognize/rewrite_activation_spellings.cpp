@@ -124,6 +124,8 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass rewrite_activation_spellings() { return {"rewrite_activation_spellings", run}; }
+Pass rewrite_activation_spellings() {
+  return {"rewrite_activation_spellings", run, needs(no_dropout, plain_arithmetic)};
+}
 
 }  // namespace ipex::passes

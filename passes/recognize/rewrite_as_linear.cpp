@@ -152,6 +152,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass rewrite_as_linear() { return {"rewrite_as_linear", run}; }
+Pass rewrite_as_linear() { return {"rewrite_as_linear", run, needs(roundings_read) + establishes(one_linear_pattern)}; }
 
 }  // namespace ipex::passes

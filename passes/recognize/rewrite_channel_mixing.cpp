@@ -10,7 +10,7 @@
 //
 // The heads that talk to each other in CaiT and EfficientFormer v2. A linear wants them innermost, a convolution channels-last,
 // and the products and the softmax around them want rows of keys: each would copy all scores, for a sum of four numbers.
-// Before the linears are prepacked. Declines when there are many channels, for which a product is worth its copies, and where
+// Declines when there are many channels, for which a product is worth its copies, and where
 // somebody sees the strides of %y, which is contiguous now.
 #include <torch/csrc/jit/ir/constants.h>
 
@@ -123,6 +123,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass rewrite_channel_mixing() { return {"rewrite_channel_mixing", run}; }
+Pass rewrite_channel_mixing() { return {"rewrite_channel_mixing", run, needs(aten_layers, one_linear_pattern)}; }
 
 }  // namespace ipex::passes

@@ -10,7 +10,7 @@
 //   after    .. of %b as hck, which serves for each b. If another einsum reads %a too, both read %a.contiguous()
 //
 // So the products of an attention are known as such, and others take post-ops. Dimensions that dots stand for come first.
-// A factor that was multiplied by a number is multiplied as a view, where fuse_attention finds the number.
+// A factor that was multiplied by a number is multiplied as a view, so that the number is found before the product.
 // The factor that a table of relative positions is multiplied by has dimensions of its own on both sides of the batch. It is taken
 // where its dimensions stand as matmul wants them: aten copies it.
 // Declines when another factor has not one dimension of its own and one that is summed over beside those of the batch, and when
@@ -211,6 +211,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass rewrite_einsum() { return {"rewrite_einsum", run}; }
+Pass rewrite_einsum() { return {"rewrite_einsum", run, needs(one_linear_pattern)}; }
 
 }  // namespace ipex::passes

@@ -60,6 +60,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass remove_idle_copies() { return {"remove_idle_copies", run}; }
+Pass remove_idle_copies() { return {"remove_idle_copies", run, needs(integer_sizes)}; }
 
 }  // namespace ipex::passes

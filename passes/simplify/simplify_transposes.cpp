@@ -79,6 +79,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass simplify_transposes() { return {"simplify_transposes", run}; }
+Pass simplify_transposes() { return {"simplify_transposes", run, needs(one_name_per_op, plain_views)}; }
 
 }  // namespace ipex::passes

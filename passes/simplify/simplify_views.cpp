@@ -80,6 +80,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass simplify_views() { return {"simplify_views", run}; }
+Pass simplify_views() { return {"simplify_views", run, needs(plain_views)}; }
 
 }  // namespace ipex::passes

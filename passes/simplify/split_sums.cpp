@@ -153,6 +153,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass split_sums() { return {"split_sums", run}; }
+Pass split_sums() { return {"split_sums", run, needs(aten_names, integer_sizes, one_name_per_op)}; }
 
 }  // namespace ipex::passes

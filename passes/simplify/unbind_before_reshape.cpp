@@ -130,6 +130,8 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass unbind_before_reshape() { return {"unbind_before_reshape", run}; }
+Pass unbind_before_reshape() {
+  return {"unbind_before_reshape", run, needs(integer_sizes, no_dropout, one_name_per_op, plain_views)};
+}
 
 }  // namespace ipex::passes

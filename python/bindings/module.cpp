@@ -7,6 +7,7 @@
 #include <ipex/load.h>
 #include <ipex/op_table.h>
 #include <ipex/original_graph.h>
+#include <ipex/pass_table.h>
 #include <ipex/run_pass.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -69,9 +70,10 @@ PYBIND11_MODULE(_C, m) {
       "jit_optimize",
       [](const torch::jit::Module& module, std::vector<std::string> disable, const std::optional<std::string>& dtype,
          std::optional<int> fp32_math_mode, const std::optional<Quantization>& quantization,
-         const std::optional<QuantizedLinears>& quantized_linears) {
+         const std::optional<QuantizedLinears>& quantized_linears, std::string stop_after) {
         ipex::Options options;
         options.disable = std::move(disable);
+        options.stop_after = std::move(stop_after);
         if (dtype) options.dtype = dtype_of(*dtype);
         if (fp32_math_mode) options.fp32_math_mode = static_cast<ipex::FP32MathMode>(*fp32_math_mode);
         if (quantization) options.quantization = quantization_of(*quantization);
@@ -83,7 +85,7 @@ PYBIND11_MODULE(_C, m) {
       },
       py::arg("module"), py::kw_only(), py::arg("disable") = std::vector<std::string>{},
       py::arg("dtype") = std::nullopt, py::arg("fp32_math_mode") = std::nullopt, py::arg("quantization") = std::nullopt,
-      py::arg("quantized_linears") = std::nullopt);
+      py::arg("quantized_linears") = std::nullopt, py::arg("stop_after") = "");
   m.def(
       "set_fp32_math_mode", [](int mode) { return ipex::set_fp32_math_mode(static_cast<ipex::FP32MathMode>(mode)); },
       py::arg("mode"));
@@ -134,6 +136,28 @@ PYBIND11_MODULE(_C, m) {
       },
       py::arg("module"), py::arg("inputs"), py::arg("sizes"));
   m.def("pass_names", &ipex::pass_names);
+  m.def("pass_table", [] {
+    py::list rows;
+    for (const ipex::PassFacts& pass : ipex::pass_table()) {
+      py::dict row;
+      row["phase"] = pass.phase;
+      row["name"] = pass.name;
+      row["needs"] = pass.needs;
+      row["establishes"] = pass.establishes;
+      row["breaks"] = pass.breaks;
+      rows.append(row);
+    }
+    return rows;
+  });
+  m.def("invariant_table", [] {
+    py::list rows;
+    for (const ipex::InvariantFacts& one : ipex::invariant_table()) {
+      rows.append(py::make_tuple(one.name, one.meaning, one.is_given));
+    }
+    return rows;
+  });
+  m.def("broken_invariants", &ipex::broken_invariants, py::arg("ir"));
+  m.def("reason_against_order", &ipex::reason_against_order, py::arg("passes"));
   m.def("register_jit_passes", &ipex::register_jit_passes);
   m.def("unregister_jit_passes", &ipex::unregister_jit_passes);
   m.def(

@@ -18,6 +18,7 @@ def jit_optimize(
     disable: Iterable[str] = (),
     dtype: torch.dtype | None = None,
     fp32_math_mode: FP32MathMode | None = None,
+    stop_after: str | None = None,
 ) -> torch.jit.ScriptModule:
     """Return a ScriptModule that computes what `module` does, faster. `module` is not changed.
 
@@ -28,8 +29,9 @@ def jit_optimize(
     `disable` names passes to leave out; `python -m ipex --passes` lists them. An op of ours that it names, as
     "ipex::softmax", stays aten's. `dtype`, torch.bfloat16 or torch.float16, lets the convolutions and linears of a
     float32 model compute in it; inputs and results keep their dtype. A model that has 16-bit weights, or was traced
-    under autocast, needs no `dtype`. `fp32_math_mode`, FP32 or BF32, is the model's own from then on, and saved with
-    it; without, the model follows `set_fp32_math_mode`.
+    under autocast, needs no `dtype`. `fp32_math_mode`, FP32 or BF32, is the model's own from then on, and saved
+    with it; without, the model follows `set_fp32_math_mode`. `stop_after` names the last phase to run, to see what
+    those up to it make of a model.
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU()).eval()
     >>> x = torch.randn(2, 8)
@@ -37,7 +39,7 @@ def jit_optimize(
     >>> torch.allclose(optimized(x), model(x), atol=1e-6)
     True
     """
-    options = Options(disable, dtype, fp32_math_mode)
+    options = Options(disable, dtype, fp32_math_mode, stop_after)
     script = script_module(module, example_inputs, "jit_optimize")
     return wrapped(_C.jit_optimize(cpp_module(script, "jit_optimize"), **options.for_cpp()))
 

@@ -18,6 +18,7 @@ class Options:
     disable: Iterable[str] = ()
     dtype: torch.dtype | None = None
     fp32_math_mode: FP32MathMode | None = None
+    stop_after: str | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.disable, str):
@@ -37,6 +38,7 @@ class Options:
             "disable": list(self.disable),
             "dtype": None if self.dtype is None else str(self.dtype).removeprefix("torch."),
             "fp32_math_mode": None if self.fp32_math_mode is None else self.fp32_math_mode.value,
+            "stop_after": self.stop_after or "",
         }
 
 

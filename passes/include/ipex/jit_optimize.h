@@ -25,6 +25,8 @@ struct Options {
   std::optional<Quantization> quantization;
   // To make integers of the weights of linears and recurrent layers, without data.
   std::optional<QuantizedLinears> quantized_linears;
+  // The last phase to run, to see what it makes of a model; what it leaves is packed and runs. All of them where empty.
+  std::string stop_after;
 };
 
 // Returns a new module that computes what `module` does, faster. `module` may be traced, scripted, frozen or loaded

@@ -16,7 +16,9 @@ from ..bench.machine import describe
 SETTINGS = (
     "ATEN_CPU_CAPABILITY",
     "IPEX_FP32_MATH_MODE",
+    "IPEX_SHUFFLE",
     "IPEX_VERBOSE",
+    "IPEX_VERIFY",
     "KMP_AFFINITY",
     "LD_PRELOAD",
     "MALLOC_CONF",

@@ -41,6 +41,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--disable", type=lambda text: text.split(","), default=[], help="passes to leave out, with commas"
     )
+    phases = list(dict.fromkeys(row["phase"] for row in _C.pass_table()))
+    parser.add_argument("--stop-after", choices=phases, metavar="PHASE", help=f"the last phase: {', '.join(phases)}")
 
 
 def the_model(name: str) -> tuple[torch.jit.ScriptModule, Any]:
@@ -79,7 +81,7 @@ def is_optimized(model: torch.jit.ScriptModule) -> bool:
 def optimized(model: torch.jit.ScriptModule, options: argparse.Namespace) -> torch.jit.ScriptModule:
     """Return the model optimised as the options say; one that is so already as it is."""
     if is_optimized(model):
-        if options.dtype or options.fp32_math_mode or options.disable:
+        if options.dtype or options.fp32_math_mode or options.disable or options.stop_after:
             raise ValueError("ipex: expected a plain model with these options, got one that is optimised already.")
         return model
     known = set(_C.pass_names())
@@ -92,6 +94,7 @@ def optimized(model: torch.jit.ScriptModule, options: argparse.Namespace) -> tor
             dtype=getattr(torch, options.dtype) if options.dtype else None,
             fp32_math_mode=FP32MathMode[options.fp32_math_mode] if options.fp32_math_mode else None,
             disable=options.disable,
+            stop_after=options.stop_after,
         )
 
 

@@ -1,6 +1,6 @@
 // explain_leftovers: changes nothing; gives a reason for each node that could have been fast and is not.
 //
-// Runs last, on what is left: an earlier pass may have declined a node for a more particular reason as well.
+// An earlier pass may have declined a node for a more particular reason as well.
 #include <algorithm>
 
 #include "ir/graph_walk.h"

@@ -11,8 +11,7 @@
 //
 // aten::bmm and aten::baddbmm refuse factors that aten::matmul would broadcast: so does of_batches. baddbmm_term is %c, and
 // refuses another dtype than %a's, as aten::baddbmm does. In place, because %c must not widen the product.
-// Products with a constant matrix are linears by now (rewrite_as_linear). Declines when beta or alpha is no constant, or
-// beta not 1.
+// Declines when beta or alpha is no constant, or beta not 1.
 #include "anchor/anchor.h"
 #include "ir/constants.h"
 #include "ir/graph_walk.h"
@@ -57,6 +56,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass prepack_matmul() { return {"prepack_matmul", run}; }
+Pass prepack_matmul() { return {"prepack_matmul", run, needs(one_linear_pattern)}; }
 
 }  // namespace ipex::passes
