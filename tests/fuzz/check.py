@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import os
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -19,7 +21,7 @@ from fuzz.compare import FACTOR, FLOOR, difference, essence
 from fuzz.idle_writes import remove_idle_writes
 from fuzz.outcome import Outcome, run
 from fuzz.stages import build, frozen, round_trip, torchscript, what_was_fused
-from fuzz.strategies import Call, Case
+from fuzz.strategies import Call, Case, Options
 from fuzz.tensors import TensorSpec
 
 Optimize = Callable[..., Any]
@@ -44,8 +46,18 @@ REFUSED_ON_PURPOSE = "Give it a batch."
 # Eager's max_pool3d of an image without a batch, which lies as a 4-d channels-last one: elsewhere it lies otherwise.
 REFUSED_LAYOUT = "Unsupported memory format"
 
+# What may be as torch.jit.freeze has it: it drops what nobody reads, and forgets who wants a gradient, and dtypes that
+# autocast asks for. Numbers that it gets wrong are wrong: it shares memory that the model writes with what it folds.
+FREEZES_OWN = ("result requires_grad", "result dtype", "gradient", "raises", "does not raise")
+
 # TorchScript drops these: it does not see that they write what is in their lists.
 LOST_WRITE = re.compile(r"_foreach_\w+_\(")
+
+
+# What eager does not write: several of its elements, or one of them and one that it reads, are one number in memory.
+REFUSED_MEMORY = "refer to a single memory location"
+
+STATE = re.compile(r"self\.(st\d+)\b")  # attributes that state.py names
 
 
 def _names_dtypes(error: str | None) -> bool:
@@ -57,7 +69,8 @@ class Verdict(NamedTuple):
 
     clean                the optimised module does as eager does
     torchscript differs  it does as the scripted or traced module does, which eager does not
-    freeze differs       it does as torch.jit.freeze does, which eager and the module before freezing do not
+    freeze differs       it raises, or asks for gradients, as torch.jit.freeze has it, and eager and the module before
+                         freezing do not; what freezing computes wrong is a failure
     both crashed         the process does not survive without ipex either
     rejected             not a program that eager and TorchScript take
     failed               none of these
@@ -86,6 +99,9 @@ class _Check:
         self.case, self.optimize, self.stage = case, optimize, stage
         self.stock: dict[bool, list[Outcome]] = {}
         self.differs = False
+        # Whether a call may depend on earlier ones: then each module has a model of its own, and makes all calls.
+        self.in_turn = case.is_stateful or any(call.overwrites for call in case.calls)
+        self.attributes = sorted(set(STATE.findall(case.source))) if case.is_stateful else []
 
     def verdict(self) -> Verdict:
         self.stage("eager")
@@ -93,40 +109,42 @@ class _Check:
             self.model = build(self.case.source)
         except Exception as error:
             return Verdict("rejected", "build", f"{type(error).__name__}: {error}")
-        self.expected = [run(self.model, call) for call in self.case.calls]
+        if self._overwrites_weights():
+            self.case = self.case._replace(calls=tuple(c._replace(overwrites=False) for c in self.case.calls))
+        self.expected = self._all_calls(self._eager())
         self.stage("torchscript")
         try:
-            module = torchscript(self.model, self.case.how, self.case.calls[0])
+            module = self._torchscript()
         except Exception as error:
             eager = self.expected[0].error
             return Verdict(
                 "rejected", "eager raises" if eager else "torchscript", eager or f"{type(error).__name__}: {error}"
             )
         before = str(module.graph) if self.case.saved else ""
+        attributes = _values_of(module, self.attributes)
         self.stage("optimize")
         try:
-            given = {"dtype": getattr(torch, self.case.dtype)} if self.case.dtype else {}
-            optimized = self.optimize(module, **given)
+            with _environment(self.case.options):
+                optimized = self.optimize(module, **_given_to_optimize(self.case))
         except Exception as error:
             return self._optimize_raised(module, error)
         fused = what_was_fused(optimized) if self.optimize is ipex.jit_optimize else set()
-        found = self._compare(optimized, "run optimised")
+        loaded = self._loaded(optimized) if self.case.saved and self.in_turn else None
+        found = loaded if isinstance(loaded, Mismatch) else self._compare(optimized, "run optimised")
         if found is None and self.case.saved:
             if str(module.graph) != before:
                 found = Mismatch("original changed", "the graph of the module that was optimised is another one")
-            self.stage("save and load")
-            try:
-                loaded = round_trip(optimized)
-            except Exception as error:
-                if self._is_saved_after_its_calls():
-                    found = Mismatch("save and load", f"{type(error).__name__}: {error}")
-                else:
-                    self.differs = True
-            else:
+            loaded = loaded or self._loaded(optimized)
+            if isinstance(loaded, Mismatch):
+                found = loaded
+            elif loaded is not None:
                 found = found or self._compare(loaded, "run loaded")
+        for name, value in _values_of(module, self.attributes).items():
+            if found is None and not torch.equal(value.nan_to_num(), attributes[name].nan_to_num()):
+                found = Mismatch("original changed", f"calls of the optimised module write {name} of the other")
         kind = "torchscript differs" if self.differs else "clean"
         if found is not None:
-            kind = "freeze differs" if found.as_frozen else "failed"
+            kind = "freeze differs" if found.as_frozen and found.category.startswith(FREEZES_OWN) else "failed"
         return Verdict(kind, *(found or Mismatch())[:2], tuple(sorted(fused)))
 
     def _optimize_raised(self, module: torch.jit.ScriptModule, error: Exception) -> Verdict:
@@ -138,8 +156,8 @@ class _Check:
 
     def _is_saved_after_its_calls(self) -> bool:
         """Whether TorchScript alone can: what wrote gradients into a constant of a trace can't be saved."""
-        module = torchscript(build(self.case.source), self.case.how, self.case.calls[0])
-        for call in self.case.calls:
+        module = self._torchscript()
+        for call in () if self.in_turn else self.case.calls:
             run(module, call)
         try:
             round_trip(module)
@@ -147,13 +165,50 @@ class _Check:
             return False
         return True
 
+    def _loaded(self, optimized: Any) -> Any:
+        """The module after a way through a file; a mismatch where only TorchScript's goes it; None where none does."""
+        self.stage("save and load")
+        try:
+            return round_trip(optimized)
+        except Exception as error:
+            if self._is_saved_after_its_calls():
+                return Mismatch("save and load", f"{type(error).__name__}: {error}")
+            self.differs = True
+            return None
+
+    def _eager(self) -> torch.nn.Module:
+        """The model, as it is before the first call."""
+        return build(self.case.source) if self.in_turn else self.model
+
+    def _torchscript(self) -> torch.jit.ScriptModule:
+        return torchscript(build(self.case.source), self.case.how, self.case.calls[0])
+
+    def _all_calls(self, module: Any) -> list[Outcome]:
+        return [run(module, call, attributes=self.attributes) for call in self.case.calls]
+
+    def _call(self, module: Any, index: int, change: Callable[[Tensor], Tensor] | None = None) -> Outcome:
+        """One call, after those that it may depend on."""
+        for call in self.case.calls[:index] if self.in_turn else ():
+            run(module, call, change)
+        return run(module, self.case.calls[index], change, self.attributes)
+
+    def _overwrites_weights(self) -> bool:
+        """Whether the caller is given a weight, and would write it: who freezes a model takes weights for constants."""
+        if not any(call.overwrites for call in self.case.calls):
+            return False
+        model = self._eager()
+        weights = {t.untyped_storage().data_ptr() for t in [*model.parameters(), *model.buffers()]}
+        outcomes = [run(model, call._replace(overwrites=False)) for call in self.case.calls]
+        results = [t for o in outcomes for name, t in o.tensors if name.startswith("result")]
+        return any(t.untyped_storage().data_ptr() in weights for t in results)
+
     def _compare(self, module: Any, stage: str) -> Mismatch | None:
         for index, call in enumerate(self.case.calls):
             self.stage(f"{stage}, call {index}")
-            actual = run(module, call)
+            actual = run(module, call, attributes=self.attributes)
             self.stage("compare")
             for disturbances in (DISTURBANCES, 8 * DISTURBANCES):  # a difference is looked at again, more closely
-                noise = _Noise(self.model, self.case, self.case.calls[index], disturbances)
+                noise = _Noise(self.model, self.case, self._calls_to(index), disturbances)
                 found = difference(actual, self.expected[index], noise)
                 if found is None:
                     break
@@ -163,7 +218,8 @@ class _Check:
                 continue
             if self._gives_nothing_in_its_dtype(index, actual) or REFUSED_ON_PURPOSE in (actual.error or ""):
                 continue
-            if found[0] == "does not raise" and REFUSED_LAYOUT in (self.expected[index].error or ""):
+            refused = self.expected[index].error or ""
+            if found[0] == "does not raise" and (REFUSED_LAYOUT in refused or REFUSED_MEMORY in refused):
                 continue
             if found[0] == "result dtype" and self._is_as_with_whole_factors(actual, noise):
                 continue
@@ -211,13 +267,16 @@ class _Check:
             return Mismatch(found[0], f"{stage}, call {index}, {call.mode}: {found[1]}{note}", as_frozen)
         return None
 
+    def _calls_to(self, index: int) -> tuple[Call, ...]:
+        return self.case.calls[0 if self.in_turn else index : index + 1]
+
     def _stock(self, loaded: bool) -> list[Outcome]:
         """What TorchScript makes of the same calls without ipex."""
         if loaded not in self.stock:
             self.stage("torchscript")
-            module = torchscript(build(self.case.source), self.case.how, self.case.calls[0])
+            module = self._torchscript()
             module = round_trip(module) if loaded else module
-            self.stock[loaded] = [run(module, call) for call in self.case.calls]
+            self.stock[loaded] = self._all_calls(module)
         return self.stock[loaded]
 
     def _is_as_with_whole_factors(self, actual: Outcome, noise: _Noise) -> bool:
@@ -234,8 +293,7 @@ class _Check:
             return False
         as_before = torch._C._jit_set_autocast_mode(False)
         try:
-            module = torchscript(build(self.case.source), self.case.how, self.case.calls[0])
-            traced = run(module, call)
+            traced = self._call(self._torchscript(), index)
             if traced.error is not None or difference(traced, self.expected[index], noise) is None:
                 return False
             is_same = difference(actual, traced, noise) is None or _is_close(actual, traced, 4e-2)
@@ -246,19 +304,20 @@ class _Check:
     def _frozen(self) -> list[Outcome] | None:
         """What torch.jit.freeze alone makes of them; None where it can't."""
         self.stage("torchscript")
-        module = torchscript(build(self.case.source), self.case.how, self.case.calls[0])
         try:
-            module = frozen(module)
+            module = frozen(self._torchscript())
         except RuntimeError:
             return None
-        return [run(module, call) for call in self.case.calls]
+        return self._all_calls(module)
 
     def _frozen_takes(self, index: int) -> bool:
         """Whether the call passes without the ops whose results nobody reads, if it is the first, without gradients; or
         raises an error of TorchScript's, not eager's."""
-        module = frozen(torchscript(build(self.case.source), self.case.how, self.case.calls[0]))
-        remove_idle_writes(module.graph)
-        error = run(module, self.case.calls[index]._replace(mode="no_grad")).error
+        module, call = frozen(self._torchscript()), self.case.calls[index]
+        remove_idle_writes(module._c._get_method(call.method).graph)
+        for earlier in self._calls_to(index)[:-1]:
+            run(module, earlier)
+        error = run(module, call._replace(mode="no_grad")).error
         eager = self.expected[index].error
         assert eager is not None
         # TorchScript itself takes no bool for a number.
@@ -280,10 +339,11 @@ class _Check:
 
     def _is_close_to_disturbed(self, actual: Outcome, stock: Outcome, index: int) -> bool:
         """Whether the values are no further from TorchScript's than its own move where inputs do by a rounding."""
-        module = torchscript(build(self.case.source), self.case.how, self.case.calls[0])
         is_autocast = self.case.calls[index].mode == "autocast"
         given = getattr(torch, self.case.dtype) if self.case.dtype else torch.bfloat16 if is_autocast else None
-        moved = [run(module, self.case.calls[index], _disturbance(seed, given)) for seed in range(DISTURBANCES)]
+        module = self._torchscript()
+        fresh = [self._torchscript() if self.in_turn else module for _ in range(DISTURBANCES)]
+        moved = [self._call(fresh[seed], index, _disturbance(seed, given)) for seed in range(DISTURBANCES)]
         for (_, a), (_, s), *others in zip(actual.tensors, stock.tensors, *(m.tensors for m in moved)):
             a, s, *others = [t.detach().double() for t in (a, s, *(t for _, t in others))]
             if any(t.shape != a.shape for t in (s, *others)):
@@ -309,10 +369,40 @@ class _Check:
             a._replace(shape=tuple(size or 1 for size in a.shape)) if isinstance(a, TensorSpec) else a
             for a in call.arguments
         ]
-        refused = run(self.model, call._replace(arguments=tuple(full))).error
+        refused = run(copy.deepcopy(self.model), call._replace(arguments=tuple(full))).error
         differs = error is not None or category == "result dtype"
         reasons = "type|not implemented for|ZeroDivision"
         return differs and refused is not None and re.search(reasons, refused) is not None
+
+
+def told_by_variables(options: Options) -> dict[str, str]:
+    told = {"IPEX_SHUFFLE": str(options.shuffle)} if options.shuffle else {}
+    return told | ({"IPEX_VERIFY": "1"} if options.verify else {})
+
+
+@contextlib.contextmanager
+def _environment(options: Options) -> Iterator[None]:
+    """The variables of the process while it optimises."""
+    told = told_by_variables(options)
+    before = {name: os.environ.get(name) for name in told}
+    os.environ.update(told)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _given_to_optimize(case: Case) -> dict[str, Any]:
+    dtype = {"dtype": getattr(torch, case.dtype)} if case.dtype else {}
+    return {**dtype, **({"disable": case.options.disable} if case.options.disable else {})}
+
+
+def _values_of(module: Any, attributes: list[str]) -> dict[str, Tensor]:
+    return {name: getattr(module, name).clone() for name in attributes if hasattr(module, name)}
 
 
 def _shapes(outcome: Outcome) -> list[torch.Size]:
@@ -343,14 +433,17 @@ def _is_close(actual: Outcome, stock: Outcome, tolerance: float) -> bool:
 class _Noise:
     """compare.Noise for one call: what eager gives when weights and inputs, or what each op computes, are disturbed."""
 
-    def __init__(self, model: torch.nn.Module, case: Case, call: Call, disturbances: int) -> None:
+    def __init__(self, model: torch.nn.Module, case: Case, calls: tuple[Call, ...], disturbances: int) -> None:
         self.disturbances = disturbances
         # The dtype that the module was given: then its roundings are not those of eager.
         self.given = getattr(torch, case.dtype) if case.dtype else None
         # What is next to zero decides between two numbers that are not.
         self.chooses_by_sign = "torch.where(" in case.source or ".masked_fill(" in case.source
         # Inference mode computes the same, and hides from a dispatch mode what composite ops are made of.
-        self.model, self.call = model, call._replace(mode="no_grad") if call.mode == "inference" else call
+        # The last call, and those that it depends on.
+        self.model, self.calls = model, [c._replace(mode="no_grad") if c.mode == "inference" else c for c in calls]
+        self.call = self.calls[-1]
+        self.attributes = sorted(set(STATE.findall(case.source))) if case.is_stateful else []
         self.evaluated: dict[str, dict[str, Tensor]] = {}
 
     def disturbed(self, name: str) -> list[Tensor]:
@@ -419,7 +512,7 @@ class _Noise:
     def layout_is_open(self) -> bool:
         found: list[str] = []
         with doubt.ambiguous_layouts(found):
-            run(self.model, self.call)
+            self._run(copy.deepcopy(self.model))
         return bool(found)
 
     def _named(self, name: str, label: str, evaluate: Callable[[Any], Outcome], change: Any) -> Tensor | None:
@@ -429,18 +522,31 @@ class _Noise:
         found = self.evaluated[label].get(name)
         return None if found is None else found.detach()
 
+    def _run(self, model: torch.nn.Module, change: Callable[[Tensor], Tensor] | None = None) -> Outcome:
+        for call in self.calls[:-1]:
+            run(model, call, change)
+        return run(model, self.call, change, self.attributes)
+
     def _with_tensors(self, change: Callable[[Tensor], Tensor]) -> Outcome:
         model = copy.deepcopy(self.model)
-        for tensor in [*model.parameters(), *model.buffers()]:
-            tensor.data = change(tensor.data)
-        return run(model, self.call, change)
+        changed: dict[int, Tensor] = {}  # by memory, which several tensors may share
+        plain = [t for module in model.modules() for t in vars(module).values() if isinstance(t, Tensor)]
+        for tensor in [*model.parameters(), *model.buffers(), *plain]:
+            storage = tensor.untyped_storage()
+            whole = changed.get(storage.data_ptr())
+            if whole is None:
+                whole = change(tensor.detach().new_empty(0).set_(storage))  # type: ignore[call-overload]
+                changed[storage.data_ptr()] = whole
+            tensor.data = whole.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+        return self._run(model, change)
 
     def _without_autocast(self, _: None) -> Outcome:
-        return run(copy.deepcopy(self.model), self.call._replace(mode="no_grad"))
+        model = copy.deepcopy(self.model)
+        return [run(model, call._replace(mode="no_grad")) for call in self.calls][-1]
 
     def _under(self, mode: TorchDispatchMode | TorchFunctionMode) -> Outcome:
         with mode:
-            return run(copy.deepcopy(self.model), self.call)
+            return self._run(copy.deepcopy(self.model))
 
     def _exactly_under(self, mode: TorchDispatchMode) -> Outcome:
         with mode:

@@ -57,7 +57,7 @@ def difference(actual: Outcome, expected: Outcome, noise: Noise) -> tuple[str, s
         kind = "does not raise" if actual.error is None else f"raises, {essence(actual.error)}"
         return kind, f"eager: {_short(expected.error)}; optimised: {_short(actual.error)}"
     if actual.error is not None:
-        return None
+        return _states(actual, expected, noise)
     if actual.structure != expected.structure:
         return "structure", f"{actual.structure}, eager {expected.structure}"
     if actual.gradient_error is not None and expected.gradient_error is None:
@@ -85,6 +85,20 @@ def difference(actual: Outcome, expected: Outcome, noise: Noise) -> tuple[str, s
         return "gradient", f"{len(actual.tensors)} tensors, eager {len(expected.tensors)}"
     if actual.shared != expected.shared:
         return "aliasing", f"in common memory: {actual.shared}, eager {expected.shared}"
+    return _states(actual, expected, noise)
+
+
+def _states(actual: Outcome, expected: Outcome, noise: Noise) -> tuple[str, str] | None:
+    """The first difference in attributes that both still have."""
+    theirs = dict(expected.states)
+    for name, a in actual.states:
+        e = theirs.get(name, a)
+        for what in ("dtype", "shape"):
+            if getattr(a, what) != getattr(e, what):
+                return f"state {what}", f"{name}: {what} {getattr(a, what)}, eager {getattr(e, what)}"
+        found = _values(a, e, noise, name)
+        if found is not None:
+            return f"state {found[0]}", f"{name}: {found[1]}"
     return None
 
 

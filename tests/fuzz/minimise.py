@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from fuzz.strategies import Case
+from fuzz.strategies import Case, Options
 from fuzz.tensors import TensorSpec
 
+METHOD = re.compile(r"\n    @torch\.jit\.export\n    def (\w+)\(.*\n(?: {8}.*\n)*")
 ASSIGNMENT = re.compile(r"( +)(\w+(?:, \w+)*) = (.*)")
 MEMBER = re.compile(r" {8}(?:self\.(\w+) = |self\.register_buffer\('(\w+)')")
 
@@ -21,7 +22,7 @@ def minimise(case: Case, fails: Callable[[Case], bool]) -> Case:
     changed = True
     while changed:
         changed = False
-        for candidates in (_fewer_calls, _plainer_calls, _fewer_statements, _fewer_results):
+        for candidates in (_fewer_calls, _fewer_methods, _plainer_calls, _fewer_statements, _fewer_results):
             smaller = True
             while smaller:
                 smaller = False
@@ -39,9 +40,24 @@ def _fewer_calls(case: Case) -> Iterator[Case]:
             yield case._replace(calls=case.calls[:index] + case.calls[index + 1 :])
 
 
+def _fewer_methods(case: Case) -> Iterator[Case]:
+    """Without a method that is exported, and its calls."""
+    for found in METHOD.finditer(case.source):
+        calls = tuple(call for call in case.calls if call.method != found[1])
+        if calls:
+            yield case._replace(source=case.source.replace(found[0], ""), calls=calls)
+
+
 def _plainer_calls(case: Case) -> Iterator[Case]:
     if case.saved:
         yield case._replace(saved=False)
+    if case.options != Options():
+        yield case._replace(options=Options())
+        yield case._replace(options=case.options._replace(disable=()))
+    for name in case.options.disable:
+        yield case._replace(options=Options(tuple(d for d in case.options.disable if d != name)))
+    if any(call.overwrites for call in case.calls):
+        yield case._replace(calls=tuple(call._replace(overwrites=False) for call in case.calls))
     if case.dtype:
         yield case._replace(dtype="")
     if case.how not in ("trace", "script"):
@@ -55,6 +71,8 @@ def _plainer_calls(case: Case) -> Iterator[Case]:
             simpler.append(call._replace(mode="no_grad"))
         if call.threads != 1:
             simpler.append(call._replace(threads=1))
+        if call.overwrites:
+            simpler.append(call._replace(overwrites=False))
         for position, spec in enumerate(call.arguments):
             if isinstance(spec, TensorSpec):
                 for field, plain in (("layout", "contiguous"), ("content", "normal")):
@@ -101,12 +119,15 @@ def _end_of_block(lines: list[str], start: int) -> int:
 
 
 def _fewer_results(case: Case) -> Iterator[Case]:
-    head, separator, tail = case.source.rpartition("\n        return ")
-    results, rest = tail.split("\n", 1)
-    names = results.split(", ")
-    for index in range(len(names)):
-        if len(names) > 1:
-            yield case._replace(source=f"{head}{separator}{', '.join(names[:index] + names[index + 1 :])}\n{rest}")
+    for found in re.finditer(r"\n        return ([\[{]?)(.+?)([\]}]?)\n", case.source):
+        names = found[2].split(", ")
+        for index in range(len(names)):
+            if len(names) > 1:
+                left = f"\n        return {found[1]}{', '.join(names[:index] + names[index + 1 :])}{found[3]}\n"
+                yield case._replace(source=case.source[: found.start()] + left + case.source[found.end() :])
+        if found[1] == "[":
+            left = f"\n        return {found[2]}\n"
+            yield case._replace(source=case.source[: found.start()] + left + case.source[found.end() :])
 
 
 def _with(case: Case, lines: list[str]) -> Case:
@@ -116,7 +137,12 @@ def _with(case: Case, lines: list[str]) -> Case:
 def without_unused(source: str) -> str:
     """The source without weights, submodules, classes and functions that nothing reads."""
     while True:
-        kept = [line for line in source.split("\n") if not _is_unused_member(line, source)]
+        kept, in_init = [], False
+        for line in source.split("\n"):
+            if line.startswith("    def "):
+                in_init = line.startswith("    def __init__")
+            if not (in_init and _is_unused_member(line, source)):
+                kept.append(line)
         smaller = "\n".join(kept)
         for found in re.finditer(r"^(?:class|def) (\w+\d+)\(.*?\n\n\n", smaller, re.M | re.S):
             if len(re.findall(rf"\b{found[1]}\b", smaller)) == 1:

@@ -78,17 +78,28 @@ def broadcast(a: Shape, b: Shape) -> Shape | None:
 
 
 class Program:
-    """The statements of one forward (of the model, or of a block inside it), and what they need."""
+    """The statements of one method (of the model, or of a block inside it), and what they need.
 
-    def __init__(self, choose: Choices, name: str = "Model", parent: Program | None = None) -> None:
+    A method that is given an `owner` is a further one of that program's class: it has the attributes of the other.
+    """
+
+    def __init__(
+        self, choose: Choices, name: str = "Model", parent: Program | None = None, owner: Program | None = None
+    ) -> None:
         self.choose = choose
         self.name = name
-        self.root: Program = parent.root if parent else self
+        self.owner: Program = owner or self
+        self.root: Program = parent.root if parent else owner.root if owner else self
         self.inputs: list[Input] = []
         self.values: list[Value] = []
-        self.inits: list[str] = []
+        self.inits: list[str] = owner.inits if owner else []
         self.body: list[str] = []
         self.definitions: list[str] = []  # of the root: functions and submodules that stand before the model
+        self.states: list[Value] = []  # of the owner: attributes that some method writes
+        self.methods: list[Program] = []  # of the owner: what is exported beside forward
+        self.only_script = False  # of the root: a trace can't say what it does
+        self.is_stateful = False  # of the root: a call depends on earlier ones
+        self.kept: list[Value] = []  # what the caller has to see
         self.indent = 2
         self._count = 0
 
@@ -99,13 +110,18 @@ class Program:
     def line(self, text: str) -> None:
         self.body.append("    " * self.indent + text)
 
+    def lines(self, text: str) -> None:
+        for line in text.split("\n"):
+            self.line(line)
+
     def mark(self) -> tuple[list[Input], list[Value], list[str], list[str]]:
         """How far the program is, for `reset`."""
         return list(self.inputs), list(self.values), list(self.inits), list(self.body)
 
     def reset(self, mark: tuple[list[Input], list[Value], list[str], list[str]]) -> None:
         """Take back what was written since."""
-        self.inputs, self.values, self.inits, self.body = (list(part) for part in mark)
+        for mine, part in zip((self.inputs, self.values, self.inits, self.body), mark):
+            mine[:] = part  # type: ignore[index]
 
     def let(self, expression: str, shape: Sequence[int], dtype: str = "float32") -> Value:
         value = Value(self.fresh("v"), tuple(shape), dtype)
@@ -137,6 +153,11 @@ class Program:
             self.values.append(value)
         return value
 
+    def keep(self, value: Value) -> None:
+        """Let the caller see it, too."""
+        if self is self.root and self.indent == 2:
+            self.kept.append(value)
+
     def latest(self) -> Value:
         return self.values[-1]
 
@@ -149,17 +170,22 @@ class Program:
         alike = [v for v in self.values if v.shape == value.shape and v.dtype == value.dtype]
         return alike if value in alike else [value, *alike]
 
+    def method(self, name: str) -> list[str]:
+        """The lines of the method, whose last statement returns."""
+        arguments = "".join(f", {i.value.name}: Tensor" for i in self.inputs)
+        return [f"    def {name}(self{arguments}):", *self.body]
+
     def text(self, returned: str) -> str:
         """The class."""
-        arguments = "".join(f", {i.value.name}: Tensor" for i in self.inputs)
+        self.line(f"return {returned}")
         lines = [
             f"class {self.name}(nn.Module):",
             "    def __init__(self):",
             "        super().__init__()",
             *(f"        {line}" for line in self.inits),
             "",
-            f"    def forward(self{arguments}):",
-            *self.body,
-            f"        return {returned}",
+            *self.method("forward"),
         ]
+        for method in self.methods:
+            lines += ["", "    @torch.jit.export", *method.method(method.name)]
         return "\n".join([*self.definitions, *lines]) + "\n"

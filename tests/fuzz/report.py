@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 from fuzz import tensors
+from fuzz.check import told_by_variables
 from fuzz.session import Failure
 
 PROGRAM = '''"""{category}
@@ -25,8 +26,15 @@ CALLS = {calls}
 
 
 def compiled(model, arguments):
-    script = torch.jit.trace(model, arguments, check_trace=False) if "trace" in HOW else torch.jit.script(model)
-    return torch.jit.freeze(script) if "frozen" in HOW else script
+    if "trace" not in HOW:
+        script = torch.jit.script(model)
+    else:
+        before = [buffer.clone() for buffer in model.buffers()]
+        script = torch.jit.trace(model, arguments, check_trace=False, strict=False)
+        for buffer, value in zip(model.buffers(), before):  # to trace it is to call it
+            buffer.copy_(value)
+    names = [name for name in script._c._method_names() if name != "forward"]
+    return torch.jit.freeze(script, preserved_attrs=names) if "frozen" in HOW else script
 
 
 def made(specs):
@@ -37,41 +45,53 @@ def made(specs):
     return found
 
 
-def show(name, function, specs):
+def tensors(results):
+    if isinstance(results, Tensor):
+        return [results]
+    return [t for part in (results.values() if isinstance(results, dict) else results) for t in tensors(part)]
+
+
+def show(name, module, specs, method, overwrites):
     arguments = made(specs)
     try:
-        results = function(*arguments)
+        results = tensors((module if method == "forward" else getattr(module, method))(*arguments))
     except Exception as error:
         return print(f"  {{name}} raises {{type(error).__name__}}: {{str(error).strip().splitlines()[-1]}}")
-    for result in results if isinstance(results, tuple) else (results,):
+    for result in results:
         numbers = result.detach().flatten()[:6].tolist()
         print(f"  {{name}}: {{result.dtype}} {{tuple(result.shape)}} strides {{result.stride()}} {{numbers}}")
     print(f"    arguments then add up to {{[argument.double().sum().item() for argument in arguments]}}")
+    for result in results if overwrites else ():  # as the caller may
+        if result.is_floating_point():
+            result.add_(1)
 
 
 if __name__ == "__main__":
+    import os
+
     import ipex
 
     autocast = torch.autocast("cpu", torch.bfloat16, enabled="autocast" in HOW, cache_enabled=False)
     with torch.no_grad(), autocast:
         stock = compiled(build(), tuple(made(CALLS[0][0])))
-        optimized = ipex.jit_optimize(stock, dtype={dtype})
+        os.environ.update({environment})
+        optimized = ipex.jit_optimize(compiled(build(), tuple(made(CALLS[0][0]))), dtype={dtype}, disable={disable})
     eager = build()
     print(optimized.inlined_graph)
-    for specs, mode, threads in CALLS:
-        print(f"{{mode}}, {{threads}} threads, {{specs}}")
+    for specs, mode, threads, method, overwrites in CALLS:
+        print(f"{{method}}, {{mode}}, {{threads}} threads, {{specs}}")
         torch.set_num_threads(threads)
         modes = {{"no_grad": torch.no_grad, "inference": torch.inference_mode, "grad": torch.enable_grad}}
         autocast = torch.autocast("cpu", torch.bfloat16, enabled=mode == "autocast", cache_enabled=False)
         with modes.get(mode, torch.no_grad)(), autocast:
-            for name, function in (("eager", eager), ("TorchScript", stock), ("ipex", optimized)):
-                show(name, function, specs)
+            for name, module in (("eager", eager), ("TorchScript", stock), ("ipex", optimized)):
+                show(name, module, specs, method, overwrites)
 '''
 
 
 def program_text(failure: Failure, command: str) -> str:
     case, verdict, _ = failure
-    calls = "".join(f"    ({tuple(c.arguments)!r}, {c.mode!r}, {c.threads}),\n" for c in case.calls)
+    calls = "".join(f"    ({', '.join(map(repr, call))}),\n" for call in case.calls)
     helpers = inspect.getsource(tensors).split('"""', 2)[2].strip()
     return PROGRAM.format(
         category=f"{verdict.category}: eager and the optimised module differ.",
@@ -84,6 +104,8 @@ def program_text(failure: Failure, command: str) -> str:
         source="\n\n" + case.source.split("from torch import Tensor\n", 1)[1].strip("\n") + "\n",
         how=case.how,
         dtype=f"torch.{case.dtype}" if case.dtype else None,
+        disable=repr(case.options.disable),
+        environment=told_by_variables(case.options),
         calls=f"[\n{calls}]",
     )
 

@@ -85,7 +85,7 @@ def plant_all(options: argparse.Namespace) -> int:
     missed = 0
     fork = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(options.jobs, mp_context=fork) as pool:
-        for future in [pool.submit(plant, name, options.seed, options.cases) for name in planted.NAMES]:
+        for future in [pool.submit(plant, name, options.seed, options.cases) for name in planted.NAMES[1:]]:
             name, category, cases = future.result()
             missed += category is None
             print(f"{name}: {f'{category}, found in' if category else 'MISSED in'} {cases} cases", flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import linecache
 import re
@@ -29,12 +30,19 @@ def torchscript(model: nn.Module, how: str, call: Call) -> torch.jit.ScriptModul
     call = call._replace(mode="autocast" if "autocast" in how else "no_grad")
     with settings(call):
         if "trace" in how:
-            module = torch.jit.trace(model, tuple(arguments(call)[1]), check_trace=False)
+            before = [buffer.clone() for buffer in model.buffers()]
+            module = torch.jit.trace(model, tuple(arguments(call)[1]), check_trace=False, strict=False)
+            for buffer, value in zip(model.buffers(), before):  # to trace it is to call it
+                buffer.copy_(value)
         else:
             module = torch.jit.script(model)
     if "frozen" in how:
-        module = torch.jit.freeze(module)
+        module = torch.jit.freeze(module, preserved_attrs=other_methods(module))
     return round_trip(module) if "loaded" in how else module
+
+
+def other_methods(module: torch.jit.ScriptModule) -> list[str]:
+    return [name for name in module._c._method_names() if name != "forward"]
 
 
 def round_trip(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
@@ -47,10 +55,25 @@ def round_trip(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
 def frozen(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
     """What ipex starts from: the module frozen, its constants computed, without the ops whose results nobody reads,
     nothing else optimised."""
-    copy = torch.jit.freeze(module, optimize_numerics=False) if hasattr(module, "training") else round_trip(module)
-    torch._C._jit_pass_constant_propagation(copy.graph)
-    torch._C._jit_pass_dce(copy.graph)
-    return copy
+    if hasattr(module, "training"):
+        names = other_methods(module)
+        result = torch.jit.freeze(copied(module), preserved_attrs=names, optimize_numerics=False)
+    else:
+        result = round_trip(module)
+    for graph in graphs(result):
+        torch._C._jit_pass_constant_propagation(graph)
+        torch._C._jit_pass_dce(graph)
+    return result
+
+
+def copied(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
+    """The module itself, or a copy where it has what it may write."""
+    return copy.deepcopy(module) if any(True for _ in module.buffers()) else module
+
+
+def graphs(module: torch.jit.ScriptModule) -> list[torch.Graph]:
+    """Of all methods."""
+    return [module._c._get_method(name).graph for name in ("forward", *other_methods(module))]
 
 
 def what_was_fused(optimized: torch.jit.ScriptModule) -> set[str]:
