@@ -156,14 +156,16 @@ void ConvolutionContext::multiply_pixels(const InputRows& pixels, float* result)
 }
 
 State ConvolutionContext::state() const {
-  return save(spec(), {{"spatial_rank", {geometry_.spatial_rank}},
-                       {"stride", geometry_.stride},
-                       {"padding_begin", geometry_.begin},
-                       {"padding_end", geometry_.end},
-                       {"dilation", geometry_.dilation},
-                       {"output_padding", geometry_.output_padding},
-                       {"groups", {geometry_.groups}},
-                       {"transposed", {geometry_.transposed}}});
+  Integers integers{{"spatial_rank", {geometry_.spatial_rank}},
+                    {"stride", geometry_.stride},
+                    {"padding_begin", geometry_.begin},
+                    {"padding_end", geometry_.end},
+                    {"dilation", geometry_.dilation},
+                    {"output_padding", geometry_.output_padding},
+                    {"groups", {geometry_.groups}},
+                    {"transposed", {geometry_.transposed}}};
+  if (geometry_.pads_image) integers["pads_image"] = {1};
+  return save(spec(), integers);
 }
 
 c10::intrusive_ptr<ConvolutionContext> ConvolutionContext::load(const State& state) {
@@ -179,7 +181,8 @@ c10::intrusive_ptr<ConvolutionContext> ConvolutionContext::load(const State& sta
                                reader.integers("dilation", rank, 1),
                                reader.integers("output_padding", rank, 0),
                                reader.integers("groups", 1, 1)[0],
-                               reader.integers("transposed", 1, 0)[0] != 0};
+                               reader.integers("transposed", 1, 0)[0] != 0,
+                               std::get<2>(state).contains("pads_image")};
   return c10::make_intrusive<ConvolutionContext>(reader.spec(), std::move(geometry));
 }
 
@@ -227,7 +230,7 @@ Tensor ConvolutionContext::reference(const Tensor& input, const Tensor& weight, 
     return reference(input.to(at::kFloat), weight.to(at::kFloat), wide).to(narrow);
   }
   if (is_brgemm_at_fault(input)) return out_of_the_corner(input, weight, bias);
-  if (geometry_.begin == geometry_.end) {
+  if (geometry_.begin == geometry_.end && !(geometry_.pads_image && input.numel() == 0)) {
     return anchor_in_aten(input, weight, bias, geometry_.begin, geometry_.stride);
   }
   return anchor_in_aten(padded(input), weight, bias, no_padding(), geometry_.stride);
@@ -317,7 +320,7 @@ Tensor ConvolutionContext::padded(const Tensor& input) const {
 
 Tensor ConvolutionContext::anchor_in_aten(const Tensor& x, const Tensor& w, const Tensor& b, const Ints& padding,
                                           const Ints& stride) const {
-  const auto& [rank, own_stride, begin, end, dilation, output_padding, groups, transposed] = geometry_;
+  const auto& [rank, own_stride, begin, end, dilation, output_padding, groups, transposed, pads_image] = geometry_;
   if (rank == 1) {
     const Tensor flat = w.squeeze(2);
     return transposed ? at::conv_transpose1d(x, flat, b, stride[1], padding[1], output_padding[1], groups, dilation[1])
@@ -830,6 +833,7 @@ c10::intrusive_ptr<ConvolutionContext> convolution_prepack(
                 " for a weight of ", weight.sizes(), ", got ", at::IntArrayRef(*list),
                 ". Pass one for each dimension of the image.");
   }
+  const bool pads_image = padding.size() == 2 * rank;
   Ints begin(padding.begin(), padding.begin() + static_cast<std::ptrdiff_t>(rank));
   Ints end(padding.end() - static_cast<std::ptrdiff_t>(rank), padding.end());
   if (rank == 1) {
@@ -851,7 +855,7 @@ c10::intrusive_ptr<ConvolutionContext> convolution_prepack(
                   adds_input};
   auto context = c10::make_intrusive<ConvolutionContext>(
       spec, ConvolutionGeometry{static_cast<int64_t>(rank), std::move(stride), std::move(begin), std::move(end),
-                                std::move(dilation), std::move(output_padding), groups, transposed});
+                                std::move(dilation), std::move(output_padding), groups, transposed, pads_image});
   context->ensure_packed();
   return context;
 }

@@ -65,6 +65,7 @@ bool ConvolutionGeometry::can_pad(c10::IntArrayRef widths) const {
 
 ConvolutionGeometry ConvolutionGeometry::padded(c10::IntArrayRef widths) const {
   ConvolutionGeometry geometry = *this;
+  geometry.pads_image = true;
   for (size_t i = 0; i < widths.size(); ++i) {  // last dimension first, begin and end in turn
     (i % 2 ? geometry.end : geometry.begin)[stride.size() - 1 - i / 2] += widths[i];
   }

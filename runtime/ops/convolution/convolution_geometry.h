@@ -20,6 +20,8 @@ struct ConvolutionGeometry {
   std::vector<int64_t> stride, begin, end, dilation, output_padding;
   int64_t groups;
   bool transposed;
+  // Whether some of the padding is that of an image: aten takes an image without pixels where it is padded before.
+  bool pads_image = false;
 
   // Throws, naming `where`, for numbers that no convolution has: what is computed from the others must not overflow.
   const ConvolutionGeometry& checked(const char* where) const;

@@ -190,3 +190,12 @@ def test_padding_that_a_convolution_has_not_is_put_around_first():
             for module in (model, optimized):
                 with pytest.raises(RuntimeError):
                     module(x, widths)
+
+
+@pytest.mark.parametrize("padding", [0, 1])
+def test_an_image_without_pixels_is_taken_where_it_is_padded(tmp_path, padding):
+    model = nn.Sequential(nn.ZeroPad2d(1), nn.Conv2d(3, 8, 3, padding=padding))
+    empty = torch.randn(2, 3, 0, 4)
+    optimized = check_against_eager(model, torch.randn(2, 3, 5, 4), also=(empty,) if padding else ())
+    assert kinds(optimized)["aten::constant_pad_nd"] + kinds(optimized)["aten::pad"] == 0
+    assert_round_trip(optimized, tmp_path, empty if padding else torch.randn(2, 3, 5, 4))
