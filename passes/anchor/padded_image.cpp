@@ -4,6 +4,7 @@
 
 #include "ir/aliasing.h"
 #include "ir/constants.h"
+#include "ir/motion.h"
 
 namespace ipex::passes {
 
@@ -27,8 +28,7 @@ std::optional<std::string> reason_against_padding(const Node* pad, const Anchor&
   const Value* value = pad->namedInput("value");
   if (!value->mustBeNone() && number(value) != 0) return "it does not pad with zeros";
   if (convolution.is_transposed()) return "the convolution is transposed";
-  if (pad->owningBlock() != convolution.run()->owningBlock()) return "the convolution is in another block";
-  if (written_between(pad, convolution.run())) return "something is overwritten in between";
+  if (const auto reason = reason_against_waiting(pad, convolution.run())) return reason;
   const auto& readers = pad->input(0)->uses();
   if (std::any_of(readers.begin(), readers.end(), overwrites)) return "what it pads is overwritten";
   return std::nullopt;

@@ -16,6 +16,7 @@
 #include <algorithm>
 
 #include "ir/graph_walk.h"
+#include "ir/lists.h"
 #include "pipeline/passes.h"
 
 namespace ipex::passes {
@@ -30,21 +31,14 @@ struct Kind {
   bool may_project;
 };
 
-// Whether a list is what it was when it was made: layers of this kind only read theirs.
-bool is_only_read(const Value* list) {
-  return list->node()->kind() == c10::prim::ListConstruct &&
-         std::all_of(list->uses().begin(), list->uses().end(), [](const Use& use) {
-           return use.user->kind() == c10::aten::lstm || use.user->kind() == c10::aten::gru;
-         });
-}
-
 // The constant tensors of a list. Empty when they aren't.
 std::vector<at::Tensor> constant_tensors(const Value* list) {
   if (const auto value = toIValue(list))
     return value->isTensorList() ? value->toTensorVector() : std::vector<at::Tensor>();
   std::vector<at::Tensor> tensors;
-  if (!is_only_read(list)) return {};
-  for (const Value* element : list->node()->inputs()) {
+  const auto elements = elements_of(list);
+  if (!elements) return {};
+  for (const Value* element : *elements) {
     const auto value = toIValue(element);
     if (!value || !value->isTensor()) return {};
     tensors.push_back(value->toTensor().detach());
@@ -92,7 +86,7 @@ std::optional<std::string> reason_against(const Node* node, const Kind& kind) {
   if (toIValue(node->namedInput("train"))->toBool()) return "it is not in eval mode";
   const Value* state = node->namedInput("hx");
   const bool is_list = state->type()->kind() == c10::TypeKind::ListType;
-  if (is_list && (!is_only_read(state) || state->node()->inputs().size() != 2)) {
+  if (is_list && elements_of(state).value_or(std::vector<Value*>()).size() != 2) {
     return "its initial state is not a list of two tensors, or others may change it";
   }
   return reason_against_weights(node, kind);
@@ -130,7 +124,7 @@ Pass prepack(const Kind& kind) {
     });
     return changed;
   };
-  return {c10::str("prepack_", kind.name), run, breaks(aten_layers)};
+  return {c10::str("prepack_", kind.name), run, needs(lists_are_values) + breaks(aten_layers)};
 }
 
 }  // namespace

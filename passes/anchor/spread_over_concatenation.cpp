@@ -18,9 +18,10 @@
 
 #include "anchor/anchor.h"
 #include "anchor/batch_norm.h"
-#include "ir/aliasing.h"
 #include "ir/constants.h"
 #include "ir/graph_walk.h"
+#include "ir/lists.h"
+#include "ir/motion.h"
 #include "pipeline/passes.h"
 
 namespace ipex::passes {
@@ -35,13 +36,12 @@ std::vector<Anchor> parts_of(const Node* reader) {
   if (!cat.is_of(joined) || joined->owningBlock() != reader->owningBlock() || joined->output()->uses().size() != 1) {
     return {};
   }
-  const Node* list = joined->input(0)->node();
-  if (list->kind() != c10::prim::ListConstruct || list->output()->uses().size() != 1) return {};
+  const auto joined_parts = own_elements_of(joined->input(0));
+  if (!joined_parts) return {};
   std::vector<Anchor> parts;
-  for (const Value* part : list->inputs()) {
+  for (const Value* part : *joined_parts) {
     const auto anchor = Anchor::producing(part);
-    if (!anchor || !anchor->has_weight() || part->uses().size() != 1 ||
-        anchor->run()->owningBlock() != reader->owningBlock() || written_between(anchor->run(), reader) ||
+    if (!anchor || !anchor->has_weight() || part->uses().size() != 1 || !can_wait(anchor->run(), reader) ||
         (!parts.empty() && anchor->dtype() != parts.front().dtype())) {
       return {};
     }
@@ -139,7 +139,7 @@ bool run(Context& context) {
 
 Pass spread_over_concatenation() {
   return {"spread_over_concatenation", run,
-          needs(anchors_prepacked, aten_names, full_precision, layers_apart, one_name_per_op)};
+          needs(lists_are_values, anchors_prepacked, aten_names, full_precision, layers_apart, one_name_per_op)};
 }
 
 }  // namespace ipex::passes

@@ -11,11 +11,12 @@
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
-#include <unordered_map>
+#include <vector>
 
 #include "ir/aliasing.h"
 #include "ir/constants.h"
 #include "ir/graph_walk.h"
+#include "ir/ranks.h"
 #include "ir/size_list.h"
 #include "pipeline/passes.h"
 
@@ -23,47 +24,6 @@ namespace ipex::passes {
 namespace {
 
 using torch::jit::toIValue;
-
-// How many dimensions values have.
-class Ranks {
- public:
-  std::optional<int64_t> of(const Value* value) {
-    const auto known = known_.find(value);
-    if (known != known_.end()) return known->second;
-    const auto found = find(value);
-    known_[value] = found;
-    return found;
-  }
-
- private:
-  std::optional<int64_t> find(const Value* value) {
-    static const OpName by_numbers[] = {OpName("aten::permute"), OpName("aten::reshape"), OpName("aten::view."),
-                                        OpName("aten::expand")};
-    static const OpName keepers[] = {OpName("aten::layer_norm"),    OpName("aten::linear"),
-                                     OpName("aten::roll"),          OpName("aten::pad"),
-                                     OpName("aten::contiguous"),    OpName("aten::slice.Tensor"),
-                                     OpName("aten::transpose.int"), OpName("aten::dropout")};
-    const Node* node = value->node();
-    if (const auto constant = toIValue(value)) {
-      return constant->isTensor() ? std::optional(constant->toTensor().dim()) : std::nullopt;
-    }
-    if (is_of_any(by_numbers, node)) return length_of(node->input(1));
-    if (has_trait(node, trait::elementwise) || is_of_any(keepers, node)) {
-      return of(node->input(0));
-    }
-    if (has_trait(node, trait::joins) && node->input(0)->node()->kind() == c10::prim::ListConstruct) {
-      // What is empty and has one dimension is left out of what is joined.
-      const auto parts = node->input(0)->node()->inputs();
-      const auto rank = parts.empty() ? std::nullopt : of(parts[0]);
-      return rank && *rank > 1 ? rank : std::nullopt;
-    }
-    if (!has_trait(node, trait::promotes) || !has_tensor_type(node->input(1))) return std::nullopt;
-    const auto a = of(node->input(0)), b = of(node->input(1));
-    return a && b ? std::optional(std::max(*a, *b)) : std::nullopt;
-  }
-
-  std::unordered_map<const Value*, std::optional<int64_t>> known_;
-};
 
 // The size of the last dimension, where a layer_norm or a linear makes it so.
 std::optional<int64_t> last_size(const Value* value) {
@@ -81,14 +41,14 @@ std::optional<int64_t> last_size(const Value* value) {
 
 bool run(Context& context) {
   std::optional<bool> reshapes;
-  bool changed = false;
+  std::vector<Node*> known_nodes;
   Ranks ranks;
   for_each(context.graph, "aten::size.int", [&](Node* node) {
     const auto dimension = constant_integer(node->input(1));
     if (!dimension) return;
     Value* size = given_size(node->input(0), *dimension);
     const auto last = size ? std::nullopt : last_size(node->input(0));
-    const bool is_last = last && (*dimension == -1 || ranks.of(node->input(0)) == *dimension + 1);
+    const bool is_last = last && (*dimension == -1 || ranks.of(node->input(0)).exact() == *dimension + 1);
     if (!size && !is_last) return;
     if (!reshapes) reshapes = reshapes_in_place(context.graph);
     if (*reshapes) return context.declined(node, "the graph changes shapes in place");
@@ -96,14 +56,14 @@ bool run(Context& context) {
     const torch::jit::WithInsertPoint guard(node);
     const auto known = size ? constant_integer(size) : last;
     node->output()->replaceAllUsesWith(known ? context.graph->insertConstant(*known) : size);
-    node->destroy();
-    changed = true;
+    known_nodes.push_back(node);
   });
-  return changed;
+  for (Node* node : known_nodes) node->destroy();
+  return !known_nodes.empty();
 }
 
 }  // namespace
 
-Pass read_known_sizes() { return {"read_known_sizes", run, needs(integer_sizes, one_name_per_op)}; }
+Pass read_known_sizes() { return {"read_known_sizes", run, needs(lists_are_values, integer_sizes, one_name_per_op)}; }
 
 }  // namespace ipex::passes

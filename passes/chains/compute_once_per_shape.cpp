@@ -23,7 +23,9 @@
 #include <vector>
 
 #include "ir/aliasing.h"
+#include "ir/escape.h"
 #include "ir/graph_walk.h"
+#include "ir/lists.h"
 #include "pipeline/passes.h"
 
 namespace ipex::passes {
@@ -36,33 +38,12 @@ bool is_int(const Value* value) { return value->type()->isSubtypeOf(*c10::IntTyp
 
 bool is_constant(const Value* value) { return value->node()->kind() == c10::prim::Constant; }
 
-// A list that somebody appends to is another one later.
-bool is_list_that_changes(const Value* value) {
-  return value->type()->kind() == c10::TypeKind::ListType &&
-         std::any_of(value->uses().begin(), value->uses().end(), [](const Use& use) { return !op_of(use.user); });
-}
-
 // Whether the same inputs give the same results, and nothing else happens.
 bool is_function(const Node* node) {
-  if (node->kind() == c10::prim::Constant || node->kind() == c10::prim::ListConstruct) return true;
+  if (node->kind() == c10::prim::Constant || makes_list(node)) return true;
   if (!node->blocks().empty() || is_prepack(node) || is_run(node) || may_write(node)) return false;
   if (const Op* op = op_of(node); op ? op->has(trait::carries) : !node->kind().is_aten()) return false;
   return !node->hasSideEffects() && !node->isNondeterministic();
-}
-
-// Values that may lie in memory of what the graph returns.
-std::unordered_set<const Value*> returned(const Graph& graph) {
-  std::unordered_set<const Value*> found;
-  std::vector<const Value*> left(graph.outputs().begin(), graph.outputs().end());
-  while (!left.empty()) {
-    const Value* value = left.back();
-    left.pop_back();
-    if (!found.insert(value).second || is_fresh(value)) continue;
-    const Node* node = value->node();
-    left.insert(left.end(), node->inputs().begin(), node->inputs().end());
-    for (const Block* block : node->blocks()) left.insert(left.end(), block->outputs().begin(), block->outputs().end());
-  }
-  return found;
 }
 
 // Moves a node before another one of its block, and all that it is computed from with it.
@@ -76,7 +57,7 @@ void move_before(Node* node, Node* place) {
 class OfSizes {
  public:
   // Where shared memory is overwritten the pass declines all of it; what that is does not hang on who is written.
-  OfSizes(const std::shared_ptr<Graph>& graph, bool is_shared) : returned_(returned(*graph)) {
+  OfSizes(const std::shared_ptr<Graph>& graph, bool is_shared) {
     if (!is_shared) overwritten_.emplace(graph);
     for (const Value* input : graph->inputs()) add_size(input);
     for (Node* node : graph->block()->nodes()) {
@@ -100,9 +81,9 @@ class OfSizes {
     waits_for_[value] = is_of_tensor ? node->input(0)->node() : node;
   }
 
-  bool add_computed(const Node* node) {
+  bool add_computed(Node* node) {
     const auto fits = [&](const Value* value) {
-      return !(overwritten_ && overwritten_->contain(value)) && !returned_.count(value) && !is_list_that_changes(value);
+      return !(overwritten_ && overwritten_->contain(value)) && !(has_tensor_type(value) && escapes_.contain(value));
     };
     const auto is_known = [&](const Value* value) { return waits_for_.count(value) > 0; };
     const bool is_given = node->kind() == c10::prim::Constant;
@@ -126,7 +107,7 @@ class OfSizes {
   }
 
   std::optional<OverwrittenValues> overwritten_;
-  const std::unordered_set<const Value*> returned_;
+  Escapes escapes_;
   std::unordered_map<const Value*, Node*> waits_for_;
   std::unordered_set<const Value*> computed_;
 };

@@ -29,8 +29,8 @@
 
 #include "chains/elementwise_group.h"
 #include "chains/elementwise_sums.h"
-#include "ir/aliasing.h"
 #include "ir/graph_walk.h"
+#include "ir/motion.h"
 #include "pipeline/passes.h"
 
 namespace ipex::passes {
@@ -71,8 +71,7 @@ bool is_norm_of(const Value* value, const Value* x, const Node* reader) {
       norm("aten::norm.ScalarOpt_dim");
   const Node* node = value->node();
   if (clamp_min.is_of(node)) node = node->input(0)->node();
-  if ((!vector_norm.is_of(node) && !norm.is_of(node)) || node->input(0) != x ||
-      node->owningBlock() != reader->owningBlock() || written_between(node, reader)) {
+  if ((!vector_norm.is_of(node) && !norm.is_of(node)) || node->input(0) != x || !can_wait(node, reader)) {
     return false;
   }
   const auto keeps_dimensions = torch::jit::toIValue(node->namedInput("keepdim"));

@@ -12,8 +12,8 @@
 #include <torch/csrc/jit/ir/constants.h>
 
 #include "chains/elementwise_casts.h"
-#include "ir/aliasing.h"
 #include "ir/graph_walk.h"
+#include "ir/motion.h"
 #include "pipeline/passes.h"
 
 namespace ipex::passes {
@@ -26,7 +26,7 @@ bool fuse(Context& context, Node* node) {
   bool restores = false;
   for (Value*& input : inputs) {
     const Node* cast = restoring_cast(input);
-    const bool is_cast = cast && cast->owningBlock() == node->owningBlock() && !written_between(cast, node);
+    const bool is_cast = cast && can_wait(cast, node);
     if (is_cast) input = without_cast(input);
     restored.push_back(is_cast);
     restores |= is_cast;

@@ -18,6 +18,7 @@
 #include "ir/aliasing.h"
 #include "ir/constants.h"
 #include "ir/graph_walk.h"
+#include "ir/lists.h"
 #include "pipeline/passes.h"
 
 namespace ipex::passes {
@@ -105,7 +106,7 @@ void fuse_into_op(Node* attention) {
 bool fuse_into_steps(Context& context, Node* attention) {
   const auto steps = toIValue(attention->input(3));
   Node* list = attention->input(4)->node();
-  if (!steps || list->kind() != c10::prim::ListConstruct) return false;
+  if (!steps || !elements_of(attention->input(4))) return false;
   c10::List<std::string> names;
   std::vector<Value*> operands;
   size_t next = 0;
@@ -156,6 +157,8 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass fuse_grid_mask() { return {"fuse_grid_mask", run, needs(aten_names, plain_arithmetic, plain_views)}; }
+Pass fuse_grid_mask() {
+  return {"fuse_grid_mask", run, needs(lists_are_values, aten_names, plain_arithmetic, plain_views)};
+}
 
 }  // namespace ipex::passes

@@ -24,6 +24,7 @@
 #include "ir/aliasing.h"
 #include "ir/constants.h"
 #include "ir/graph_walk.h"
+#include "ir/lists.h"
 #include "ir/stride_readers.h"
 #include "pipeline/passes.h"
 
@@ -206,8 +207,8 @@ class Reader {
     if (const auto known = toIValue(list)) {
       if (!known->isIntList()) return std::nullopt;
       for (const int64_t size : known->toIntList()) found.push_back({static_cast<double>(size)});
-    } else if (list->node()->kind() == c10::prim::ListConstruct) {
-      for (Value* size : list->node()->inputs()) {
+    } else if (const auto elements = elements_of(list)) {
+      for (Value* size : *elements) {
         const auto constant = number(size);
         found.push_back(constant ? Number{*constant} : Number{0, size});
       }
@@ -505,6 +506,8 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass fuse_attention() { return {"fuse_attention", run, needs(aten_names, no_dropout, one_name_per_op)}; }
+Pass fuse_attention() {
+  return {"fuse_attention", run, needs(lists_are_values, aten_names, no_dropout, one_name_per_op)};
+}
 
 }  // namespace ipex::passes

@@ -9,6 +9,7 @@
 // list: it might grow before the batch_norm. Nor where an activation other than relu follows, which the batch_norm takes.
 #include <torch/csrc/jit/ir/constants.h>
 
+#include "ir/lists.h"
 #include "ops/op_table.h"
 #include "pattern/spelling.h"
 #include "pipeline/passes.h"
@@ -16,9 +17,7 @@
 namespace ipex::passes {
 namespace {
 
-bool is_list_of_its_own(const Value* list) {
-  return list->node()->kind() == c10::prim::ListConstruct && list->uses().size() == 1;
-}
+bool is_list_of_its_own(const Value* list) { return own_elements_of(list).has_value(); }
 
 bool is_no_list(const Value* post_ops) {
   const auto texts = torch::jit::toIValue(post_ops);
@@ -44,6 +43,8 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass fuse_cat_batch_norm() { return {"fuse_cat_batch_norm", run, needs(aten_names, one_name_per_op)}; }
+Pass fuse_cat_batch_norm() {
+  return {"fuse_cat_batch_norm", run, needs(lists_are_values, aten_names, one_name_per_op)};
+}
 
 }  // namespace ipex::passes

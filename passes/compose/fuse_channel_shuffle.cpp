@@ -12,6 +12,7 @@
 // something else: a reshape may give a view, in the layout of %x.
 #include <torch/csrc/jit/ir/constants.h>
 
+#include "ir/lists.h"
 #include "pattern/spelling.h"
 #include "pipeline/passes.h"
 
@@ -27,10 +28,9 @@ bool splits_channels(const Value* sizes) {
     const std::vector<int64_t> list = constant->toIntVector();
     return list.size() == length && list[1] != 1 && list[2] != 1;
   }
-  const auto elements = sizes->node()->inputs();
-  return sizes->node()->kind() == c10::prim::ListConstruct && elements.size() == length &&
-         torch::jit::toIValue(elements[1]) != torch::jit::IValue(1) &&
-         torch::jit::toIValue(elements[2]) != torch::jit::IValue(1);
+  const auto elements = elements_of(sizes);
+  return elements && elements->size() == length && torch::jit::toIValue(elements->at(1)) != torch::jit::IValue(1) &&
+         torch::jit::toIValue(elements->at(2)) != torch::jit::IValue(1);
 }
 
 Spelling shuffle(const std::string& split, const std::string& join) {
@@ -63,7 +63,7 @@ bool run(Context& context) {
 }  // namespace
 
 Pass fuse_channel_shuffle() {
-  return {"fuse_channel_shuffle", run, needs(eager_layouts, one_name_per_op, plain_views)};
+  return {"fuse_channel_shuffle", run, needs(lists_are_values, eager_layouts, one_name_per_op, plain_views)};
 }
 
 }  // namespace ipex::passes

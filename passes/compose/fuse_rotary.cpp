@@ -31,6 +31,7 @@
 #include "ir/casts.h"
 #include "ir/constants.h"
 #include "ir/graph_walk.h"
+#include "ir/lists.h"
 #include "ir/size_list.h"
 #include "pattern/spelling.h"
 #include "pipeline/passes.h"
@@ -111,7 +112,7 @@ std::optional<Parts> parts_of_split(const Value* before, const Value* behind) {
     return std::nullopt;
   }
   const Node* node = unpack->input()->node();
-  const auto sizes = sizes_in(node->input(1));
+  const auto sizes = elements_of(node->input(1));
   if (!sizes || sizes->size() != 2) return std::nullopt;
   const Node* rest = sizes->front()->node();
   const auto dim = constant_integer(node->input(2));
@@ -186,9 +187,9 @@ bool fuse_parts(Context& context, bool keeps_shapes) {
   const OverwrittenValues overwritten(context.graph);
   bool changed = false;
   for_each(context.graph, "aten::cat", [&](Node* cat) {
-    const Node* list = cat->input(0)->node();
-    if (list->kind() != c10::prim::ListConstruct || list->inputs().size() != 2) return;
-    Value *first = list->input(0), *second = list->input(1);
+    const auto parts = elements_of(cat->input(0));
+    if (!parts || parts->size() != 2) return;
+    Value *first = parts->at(0), *second = parts->at(1);
     changed |= fuse_rest_of_rows(context, overwritten, cat, first, second) ||
                (keeps_shapes && fuse_kept_tokens(context, overwritten, cat, first, second));
   });
@@ -203,7 +204,7 @@ bool flattens_its_pairs(const Value* reshaped) {
   Value* whole = pairs->inputs().back()->node()->input(0);
   const Node* all = reshape->input(1)->node();
   if (size.is_of(all)) return all->inputs().size() == 1 && all->input(0) == whole;
-  const auto sizes = sizes_in(reshape->input(1));
+  const auto sizes = elements_of(reshape->input(1));
   if (!sizes || sizes->size() < 2) return false;
   const int64_t last = std::ssize(*sizes) - 1;
   for (int64_t i = 0; i < last; ++i) {
@@ -242,6 +243,8 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass fuse_rotary() { return {"fuse_rotary", run, needs(aten_names, one_name_per_op, plain_arithmetic)}; }
+Pass fuse_rotary() {
+  return {"fuse_rotary", run, needs(lists_are_values, aten_names, one_name_per_op, plain_arithmetic)};
+}
 
 }  // namespace ipex::passes

@@ -11,8 +11,9 @@
 
 #include <algorithm>
 
-#include "ir/aliasing.h"
 #include "ir/constants.h"
+#include "ir/lists.h"
+#include "ir/motion.h"
 #include "pattern/fusion_rule.h"
 #include "pattern/spelling.h"
 #include "pipeline/passes.h"
@@ -24,16 +25,16 @@ using torch::jit::toIValue;
 
 bool are_samples_of_its_own(const Value* list) {
   static const OpName sampler("aten::grid_sampler");
-  const Node* maker = list->node();
-  if (maker->kind() != c10::prim::ListConstruct || maker->inputs().empty() || list->uses().size() != 1) return false;
-  const Node *joins = list->uses()[0].user, *first = maker->input(0)->node();
-  return std::all_of(maker->inputs().begin(), maker->inputs().end(), [&](const Value* sample) {
+  const auto samples = own_elements_of(list);
+  if (!samples || samples->empty()) return false;
+  const Node *joins = list->uses()[0].user, *first = samples->front()->node();
+  return std::all_of(samples->begin(), samples->end(), [&](const Value* sample) {
     const Node* node = sample->node();
-    if (!sampler.is_of(node) || sample->uses().size() != 1 || node->owningBlock() != joins->owningBlock()) return false;
+    if (!sampler.is_of(node) || sample->uses().size() != 1) return false;
     for (size_t option = 2; option < 5; ++option) {
       if (node->input(option) != first->input(option)) return false;
     }
-    return !written_between(node, joins);
+    return can_wait(node, joins);
   });
 }
 
@@ -88,6 +89,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass fuse_sampled_sum() { return {"fuse_sampled_sum", run, needs(aten_names)}; }
+Pass fuse_sampled_sum() { return {"fuse_sampled_sum", run, needs(lists_are_values, aten_names)}; }
 
 }  // namespace ipex::passes

@@ -21,7 +21,9 @@
 #include "anchor/anchor.h"
 #include "ir/aliasing.h"
 #include "ir/casts.h"
+#include "ir/escape.h"
 #include "ir/graph_walk.h"
+#include "ir/lists.h"
 #include "pipeline/passes.h"
 
 namespace ipex::passes {
@@ -34,7 +36,7 @@ bool joins_a_list(const Node* node) { return has_trait(node, trait::joins); }
 // Whether the op gives the same elements in any floating dtype, and nothing else is computed along with them.
 bool only_moves_or_chooses(const Node* node) {
   return has_trait(node, trait::chooses) && node->outputs().size() == 1 &&
-         (!joins_a_list(node) || node->input(0)->node()->kind() == c10::prim::ListConstruct);
+         (!joins_a_list(node) || elements_of(node->input(0)));
 }
 
 // The node that has the tensors of such an op as its inputs.
@@ -55,6 +57,9 @@ bool keeps_16_bits(Node* node) {
 // often at each such place.
 class Facts {
  public:
+  Facts() : escapes_([this](const Node* node) { return is_copy(node); }) {}
+  Facts(const Facts&) = delete;
+
   // The dtype that the value has in every call. None when it is not known.
   std::optional<at::ScalarType> dtype_of(const Value* value) {
     if (const auto known = dtypes_.find(value); known != dtypes_.end()) return known->second;
@@ -71,14 +76,8 @@ class Facts {
     return dense;
   }
 
-  // Whether the caller may get hold of the tensor, or of a view of it. True where that is not known.
-  bool escapes(const Value* value) {
-    if (const auto known = escaping_.find(value); known != escaping_.end()) return known->second;
-    const bool escaping = std::any_of(value->uses().begin(), value->uses().end(),
-                                      [&](const Use& use) { return escapes_through(use.user); });
-    escaping_.emplace(value, escaping);
-    return escaping;
-  }
+  // Whether somebody may get hold of the tensor, or of a view of it.
+  bool escapes(const Value* value) { return escapes_.contain(value); }
 
  private:
   std::optional<at::ScalarType> work_out_dtype(const Value* value) {
@@ -125,21 +124,16 @@ class Facts {
     return std::all_of(tensors.begin(), tensors.end(), [&](const Value* tensor) { return is_dense(tensor); });
   }
 
-  bool escapes_through(const Node* user) {
-    if (is_run(user)) return false;
-    if (user->outputs().size() != 1) return true;
-    const Value* result = user->output();
-    if (is_fresh(result)) return false;
-    if (const auto cast = cast_of(result)) {
-      const auto before = dtype_of(cast->source);
-      return !(before && before != cast->dtype) && escapes(result);  // to another dtype it is a copy
-    }
-    const bool hands_on = only_moves_or_chooses(user) || user->kind() == c10::prim::ListConstruct;
-    return !hands_on || escapes(result);
+  // A cast to another dtype.
+  bool is_copy(const Node* node) {
+    const auto cast = node->outputs().size() == 1 ? cast_of(node->output()) : std::nullopt;
+    const auto before = cast ? dtype_of(cast->source) : std::nullopt;
+    return before && before != cast->dtype;
   }
 
   std::unordered_map<const Value*, std::optional<at::ScalarType>> dtypes_;
-  std::unordered_map<const Value*, bool> dense_, escaping_;
+  std::unordered_map<const Value*, bool> dense_;
+  Escapes escapes_;
 };
 
 // Float32 values that can be computed in another dtype from the start, with the same elements: ops that only move or
@@ -210,20 +204,20 @@ bool run(Context& context) {
     return false;
   }
   bool changed = false;
-  Facts facts;
+  std::optional<Facts> facts(std::in_place);
   for (Node* node : casts) {
     const Cast cast = *cast_of(node->output());
-    if (facts.dtype_of(cast.source) == cast.dtype) {
+    if (facts->dtype_of(cast.source) == cast.dtype) {
       context.applied(node, "removed: its input has that dtype");
       node->output()->replaceAllUsesWith(cast.source);
     } else {
       Region region;
-      if (!is_16_bit(cast.dtype) || !find_region(cast.source, cast.dtype, node->output(), facts, region)) continue;
+      if (!is_16_bit(cast.dtype) || !find_region(cast.source, cast.dtype, node->output(), *facts, region)) continue;
       context.applied(node, "removed, with the cast to float32 that it undoes");
       narrow(region);
       node->output()->replaceAllUsesWith(region.is_pair() ? region.leaves.begin()->second : cast.source);
     }
-    facts = {};
+    facts.emplace();
     changed = true;
   }
   return changed;
@@ -231,6 +225,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass fold_casts() { return {"fold_casts", run}; }
+Pass fold_casts() { return {"fold_casts", run, needs(lists_are_values)}; }
 
 }  // namespace ipex::passes

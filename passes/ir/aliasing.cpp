@@ -4,31 +4,14 @@
 
 #include <algorithm>
 
+#include "ir/flow.h"
 #include "ir/graph_walk.h"
+#include "ir/lists.h"
+#include "ir/schemas.h"
 #include "ops/op_table.h"
 
 namespace ipex::passes {
 namespace {
-
-// Of these namespaces, schemas are believed about writes: torch tests its own, and ours are in the op table.
-bool has_true_schema(const Node* node) {
-  static const std::unordered_set<std::string> namespaces{"aten",     "prim",        "quantized",
-                                                          "profiler", "torchvision", "ipex"};
-  return namespaces.count(node->kind().ns().toUnqualString()) > 0;
-}
-
-// Whether elements of a tensor are written: one that is an argument, or one in a list that is. A list that only grows
-// writes no tensor.
-bool writes_elements(const c10::Argument& argument) {
-  const c10::AliasInfo* alias = argument.alias_info();
-  if (!alias) return false;
-  if (argument.type()->isSubtypeOf(*c10::TensorType::get()) ||
-      argument.type()->isSubtypeOf(*c10::OptionalType::ofTensor())) {
-    return alias->isWrite();
-  }
-  const auto& contained = alias->containedTypes();
-  return std::any_of(contained.begin(), contained.end(), [](const c10::AliasInfo& inner) { return inner.isWrite(); });
-}
 
 bool is_in_training(const Node* node) {
   for (const char* name : {"training", "use_input_stats"}) {
@@ -39,55 +22,33 @@ bool is_in_training(const Node* node) {
   return true;
 }
 
-// Whether its results may be a tensor that it reads, or share its memory.
-bool may_hand_on(const Op& op) {
-  return op.has(trait::carries) || (op.memory != Memory::fresh && op.memory != Memory::no_tensor);
-}
-
-// Whether it can be a tensor, or hold one. A constant 0 may be read by slices whose memory is written to.
-bool may_hold_tensors(const c10::TypePtr& type) {
-  if (const auto list = type->cast<c10::ListType>()) return may_hold_tensors(list->getElementType());
-  const c10::TypePtr plain[] = {c10::NumberType::get(), c10::BoolType::get(), c10::StringType::get(),
-                                c10::NoneType::get()};
-  return std::none_of(std::begin(plain), std::end(plain), [&](const auto& t) { return type->isSubtypeOf(*t); });
-}
-
-// Looks for a write to what a reader is given. One that comes before `node`, if there is one, in its block is over.
+// Looks for a write to what a user is given. One that comes before `node`, if there is one, in its block is over.
 class WriteAfter {
  public:
   explicit WriteAfter(const Node* node) : node_(node) {}
 
   bool is_made_by(const Use& use) {
-    const Node* reader = use.user;
-    if (!may_hold_tensors(reader->input(use.offset)->type())) return false;
-    if (reader->kind() == c10::prim::Return) {
-      // Out of an inner block, into what the node of the block gives. What a caller does is not the graph's to know.
-      const Node* owner = reader->owningBlock()->owningNode();
-      return owner && reaches_results_of(owner);
-    }
-    const Op* op = op_of(reader);
-    const auto* schema = reader->maybeSchema();
-    if (!op && (!schema || !has_true_schema(reader))) return true;
-    const bool is_over = node_ && reader->owningBlock() == node_->owningBlock() && reader->isBefore(node_);
+    const Node* user = use.user;
+    const Flow flow = flow_of(use);
+    if (flow.is_lost) return true;
+    const bool is_over = node_ && user->owningBlock() == node_->owningBlock() && user->isBefore(node_);
+    const auto* schema = user->maybeSchema();
     if (!is_over && schema && use.offset < schema->arguments().size() &&
         writes_elements(schema->arguments()[use.offset])) {
       return true;
     }
-    return (!op || may_hand_on(*op)) && reaches_results_of(reader);
+    return std::any_of(flow.names.begin(), flow.names.end(), [&](const Value* name) { return reaches(name); });
   }
 
  private:
-  // Whether somebody overwrites what the node gives. A node seen before has answered already.
-  bool reaches_results_of(const Node* node) {
-    if (!seen_.insert(node).second) return false;
-    return std::any_of(node->outputs().begin(), node->outputs().end(), [&](const Value* result) {
-      return std::any_of(result->uses().begin(), result->uses().end(),
-                         [&](const Use& next) { return is_made_by(next); });
-    });
+  // A value seen before has answered already.
+  bool reaches(const Value* value) {
+    return seen_.insert(value).second &&
+           std::any_of(value->uses().begin(), value->uses().end(), [&](const Use& next) { return is_made_by(next); });
   }
 
   const Node* node_;
-  std::unordered_set<const Node*> seen_;
+  std::unordered_set<const Value*> seen_;
 };
 
 // The tensor in whose memory this one lies: what it is a view of, or the same tensor before it was overwritten. Ops that
@@ -104,8 +65,8 @@ const Value* base_of(const Value* value) {
 bool multiplies_factors(const Node* node) {
   static const OpName einsum("aten::einsum");
   if (!einsum.is_of(node)) return false;
-  const Node* factors = node->input(1)->node();
-  return factors->kind() == c10::prim::ListConstruct && factors->inputs().size() > 1;
+  const auto factors = elements_of(node->input(1));
+  return factors && factors->size() > 1;
 }
 
 }  // namespace
@@ -185,18 +146,9 @@ void OverwrittenValues::add(const Value* value) {
     left.pop_back();
     if (!values_.insert(next).second) continue;
     for (const Use& use : next->uses()) {
-      const Node* reader = use.user;
-      const Op* op = op_of(reader);
-      if (op && !may_hand_on(*op)) continue;
-      // Out of an inner block, or into it.
-      const Node* owner = reader->kind() == c10::prim::Return ? reader->owningBlock()->owningNode() : reader;
-      if (!owner) continue;
-      left.insert(left.end(), owner->outputs().begin(), owner->outputs().end());
-      for (const Block* inner : owner->blocks()) {
-        left.insert(left.end(), inner->inputs().begin(), inner->inputs().end());
-      }
-      // An op that nothing is known of may put it into a list that it reads as well.
-      if (!op && reader == owner) left.insert(left.end(), reader->inputs().begin(), reader->inputs().end());
+      const Flow flow = flow_of(use);
+      everything_ |= flow.is_lost;
+      left.insert(left.end(), flow.names.begin(), flow.names.end());
     }
   }
 }
@@ -214,7 +166,7 @@ bool reshapes_in_place(const std::shared_ptr<Graph>& graph) {
 bool must_be_a_tensor_of_its_own(const Value* value) {
   // A list whose readers compute something else of all that it holds.
   const auto is_joined = [](const Node* list) {
-    if (list->kind() != c10::prim::ListConstruct) return false;
+    if (!makes_list(list)) return false;
     const auto& uses = list->output()->uses();
     return std::all_of(uses.begin(), uses.end(), [](const Use& use) {
       const Op* op = op_of(use.user);

@@ -6,6 +6,7 @@
 
 #include "ir/constants.h"
 #include "ir/graph_walk.h"
+#include "ir/lists.h"
 
 namespace ipex::passes {
 namespace {
@@ -36,11 +37,9 @@ bool are_spatial(std::vector<int64_t> dims, int64_t rank) {
 
 // Whether a list of sizes ends in as many ones.
 bool ends_in_ones(const Value* sizes, int64_t rank) {
-  const Node* list = sizes->node();
-  if (rank == 0 || list->kind() != c10::prim::ListConstruct) return false;
-  const auto all = list->inputs();
-  return static_cast<int64_t>(all.size()) == rank + 2 &&
-         std::all_of(all.end() - rank, all.end(), [](const Value* size) { return number(size) == 1; });
+  const auto all = elements_of(sizes);
+  return rank > 0 && all && std::ssize(*all) == rank + 2 &&
+         std::all_of(all->end() - rank, all->end(), [](const Value* size) { return number(size) == 1; });
 }
 
 bool has_windows_of_one(const Anchor& anchor) {

@@ -7,6 +7,8 @@
 
 #include "ir/constants.h"
 #include "ir/graph_walk.h"
+#include "ir/lists.h"
+#include "ir/ranks.h"
 
 namespace ipex::passes {
 namespace {
@@ -16,32 +18,12 @@ bool is_given_sizes(const Node* node) {
   return is_of_any(by_sizes, node);
 }
 
-// How many dimensions a value has that was reshaped or permuted.
-std::optional<int64_t> given_rank(const Value* value) {
-  while (value->node()->kind() == c10::aten::transpose) value = value->node()->input(0);
-  const Node* node = value->node();
-  return is_given_sizes(node) || node->kind() == c10::aten::permute ? length_of(node->input(1)) : std::nullopt;
-}
-
 }  // namespace
-
-std::optional<std::vector<Value*>> sizes_in(Value* list) {
-  Node* node = list->node();
-  const auto only_reads = [](const Use& use) {
-    const Op* op = op_of(use.user);
-    return op && (op->memory == Memory::view || op->memory == Memory::maybe_view || op->memory == Memory::fresh);
-  };
-  const auto& uses = list->uses();
-  if (node->kind() != c10::prim::ListConstruct || !std::all_of(uses.begin(), uses.end(), only_reads)) {
-    return std::nullopt;
-  }
-  return node->inputs().vec();
-}
 
 std::optional<int64_t> length_of(const Value* list) {
   const auto constant = torch::jit::toIValue(list);
   if (constant && constant->isIntList()) return std::ssize(constant->toIntVector());
-  const auto sizes = sizes_in(const_cast<Value*>(list));
+  const auto sizes = elements_of(list);
   return sizes ? std::optional(std::ssize(*sizes)) : std::nullopt;
 }
 
@@ -74,13 +56,14 @@ bool is_size(const Value* value) {
 }
 
 Value* given_size(Value* value, int64_t d) {
-  const auto rank = given_rank(value);
+  constexpr int furthest = 8;
+  const auto rank = Ranks(furthest).of(value).exact();
   if (!rank) return nullptr;
   const auto from_front = [&](int64_t dim) { return dim < 0 ? dim + *rank : dim; };
   for (d = from_front(d); d >= 0 && d < *rank; value = value->node()->input(0)) {
     Node* node = value->node();
     if (is_given_sizes(node)) {
-      const auto sizes = sizes_in(node->input(1));
+      const auto sizes = elements_of(node->input(1));
       if (!sizes || std::ssize(*sizes) != *rank) return nullptr;
       Value* size = sizes->at(static_cast<size_t>(d));
       return is_size(size) ? size : nullptr;

@@ -8,10 +8,7 @@
 
 namespace ipex::passes {
 
-// The elements of a list that the graph makes and nobody changes. None for others, constants included.
-std::optional<std::vector<Value*>> sizes_in(Value* list);
-
-// How many numbers the list has: a constant, or one that the graph makes and nobody changes. None for others.
+// How many numbers the list has: a constant, or one that the graph makes. None for others.
 std::optional<int64_t> length_of(const Value* list);
 
 // Whether it gives its first input in the sizes of the second, a list.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ir/aliasing.h"
+#include "ir/flow.h"
 #include "ir/graph_walk.h"
 #include "ops/op_table.h"
 
@@ -15,10 +16,8 @@ bool shares_memory_of_first_input(const Op& op) {
   return op.memory == Memory::view || op.memory == Memory::maybe_view || op.memory == Memory::itself;
 }
 
-// Whether the reader's result may lie in the memory of what it reads here.
-bool hands_memory_on(const Op& op, const Use& use) { return shares_memory_of_first_input(op) && use.offset == 0; }
-
-// The fresh value whose memory this one may lie in, and the values on the way there. None where that is not known.
+// The fresh value whose memory this one may lie in, and the values on the way there. None where that is not known, or where
+// one element of the memory may be several of a value: a write to a piece then reaches other pieces.
 std::optional<std::vector<Value*>> way_to_fresh_memory(Value* value) {
   std::vector<Value*> way{value};
   while (!is_fresh(way.back())) {
@@ -26,6 +25,7 @@ std::optional<std::vector<Value*>> way_to_fresh_memory(Value* value) {
     const Op* op = op_of(node);
     if (!op || node->inputs().empty() || node->owningBlock() != value->node()->owningBlock()) return std::nullopt;
     if (node->kind() != c10::prim::ListUnpack && !shares_memory_of_first_input(*op)) return std::nullopt;
+    if (op->has(trait::overlaps)) return std::nullopt;
     way.push_back(node->input(0));
   }
   return way;
@@ -53,13 +53,14 @@ class Readers {
     const bool is_later = write_->isBefore(reader) || (reader == write_ && use.offset > 0);
     const bool is_piece_of_way = has_trait(reader, trait::slices) || reader->kind() == c10::prim::ListUnpack;
     if (op->has(trait::carries) && reader->kind() != c10::prim::ListConstruct && !is_piece_of_way) return true;
-    if (is_later || !(op->has(trait::carries) || hands_memory_on(*op, use))) return is_later;
-    return std::any_of(reader->outputs().begin(), reader->outputs().end(), [&](const Value* result) {
-      // Of a split's pieces only the one that is overwritten shares its memory.
-      const bool is_other_piece =
-          reader->kind() == c10::prim::ListUnpack && leads_to_write(reader) && !way_.count(result);
-      return !is_other_piece && read_later(result);
-    });
+    if (is_later) return true;
+    const Flow flow = flow_of(use);
+    return flow.escapes() || std::any_of(flow.names.begin(), flow.names.end(), [&](const Value* result) {
+             // Of a split's pieces only the one that is overwritten shares its memory.
+             const bool is_other_piece =
+                 reader->kind() == c10::prim::ListUnpack && leads_to_write(reader) && !way_.count(result);
+             return !is_other_piece && read_later(result);
+           });
   }
 
   bool leads_to_write(const Node* unpack) const {
@@ -77,7 +78,8 @@ bool shows_strides(const Value* value, const Node* after) {
     if (use.user == after || use.user->isBefore(after)) return false;
     const Op* op = op_of(use.user);
     if (op && use.user->kind() == c10::prim::ListConstruct) return shows_strides(use.user->output(), after);
-    return !op || op->has(trait::carries) || hands_memory_on(*op, use);
+    const Flow flow = flow_of(use);
+    return flow.escapes() || !flow.names.empty();
   });
 }
 

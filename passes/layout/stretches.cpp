@@ -7,6 +7,7 @@
 
 #include "ir/casts.h"
 #include "ir/graph_walk.h"
+#include "ir/lists.h"
 #include "ir/size_list.h"
 #include "ops/op_table.h"
 
@@ -247,7 +248,7 @@ Root Stretches::common_root(at::ArrayRef<Value*> values, const Block* reader, bo
   for (Value* value : values) {
     const bool is_list = value->type()->isSubtypeOf(*c10::ListType::ofTensors());
     if (!is_list && (!has_tensor_type(value) || is_contiguous_constant(value))) continue;
-    if (is_list && value->node()->kind() != c10::prim::ListConstruct) return {};
+    if (is_list && !elements_of(value)) return {};
     const Root own = is_list ? common_root(value->node()->inputs(), reader, unseen) : root_of(value, reader);
     if (!own || (root && root.spatial_rank != own.spatial_rank)) return {};
     if (root && root != own && !unseen) return {};

@@ -22,9 +22,10 @@
 #include <unordered_set>
 
 #include "anchor/anchor.h"
-#include "ir/aliasing.h"
 #include "ir/floating.h"
 #include "ir/graph_walk.h"
+#include "ir/lists.h"
+#include "ir/motion.h"
 #include "pipeline/passes.h"
 
 namespace ipex::passes {
@@ -53,9 +54,8 @@ bool has_same_scale(const Node* a, const Node* b) {
 // Whether all who read the tensor want the numbers that `quantize` makes of it, as it is when it is made, or its sizes alone.
 bool is_read_as(const Value* value, const Node* quantize) {
   return std::all_of(value->uses().begin(), value->uses().end(), [&](const Use& use) {
-    return asks_for_sizes(use.user) ||
-           (is_quantize(use.user) && !has_factors(use.user) && has_same_scale(use.user, quantize) &&
-            use.user->owningBlock() == value->node()->owningBlock() && !written_between(value->node(), use.user));
+    return asks_for_sizes(use.user) || (is_quantize(use.user) && !has_factors(use.user) &&
+                                        has_same_scale(use.user, quantize) && can_wait(value->node(), use.user));
   });
 }
 
@@ -65,7 +65,7 @@ bool moves_or_chooses(const Node* node) {
   const bool is_atens_pool = is_of_any(pools, node);
   const bool joins = has_trait(node, trait::joins);
   return has_trait(node, trait::chooses) && !has_trait(node, trait::elementwise) && !is_atens_pool &&
-         node->outputs().size() == 1 && (!joins || node->input(0)->node()->kind() == c10::prim::ListConstruct);
+         node->outputs().size() == 1 && (!joins || elements_of(node->input(0)));
 }
 
 class Carrying {
@@ -175,6 +175,6 @@ bool run(Context& context) { return Carrying(context).run(); }
 
 }  // namespace
 
-Pass carry_bytes() { return {"carry_bytes", run, needs(layers_apart, ops_lowered)}; }
+Pass carry_bytes() { return {"carry_bytes", run, needs(lists_are_values, layers_apart, ops_lowered)}; }
 
 }  // namespace ipex::passes

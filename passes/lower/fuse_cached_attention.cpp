@@ -15,6 +15,7 @@
 #include "ir/aliasing.h"
 #include "ir/constants.h"
 #include "ir/graph_walk.h"
+#include "ir/lists.h"
 #include "pipeline/passes.h"
 
 namespace ipex::passes {
@@ -32,12 +33,9 @@ std::optional<Join> join_of(Value* joined) {
   static const OpName cat("ipex::cat");
   Node* node = joined->node();
   if (!cat.is_of(node)) return std::nullopt;
-  const Node* list = node->input(0)->node();
-  if (list->kind() != c10::prim::ListConstruct || list->inputs().size() != 2 || list->output()->uses().size() != 1 ||
-      !number(node->input(1))) {
-    return std::nullopt;
-  }
-  return Join{node, list->input(0), list->input(1), node->input(1)};
+  const auto parts = own_elements_of(node->input(0));
+  if (!parts || parts->size() != 2 || !number(node->input(1))) return std::nullopt;
+  return Join{node, parts->at(0), parts->at(1), node->input(1)};
 }
 
 // Why what is joined can't be written as late as attention reads it, as its argument `place`. Null when it can.
@@ -83,6 +81,8 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass fuse_cached_attention() { return {"fuse_cached_attention", run, needs(ops_lowered) + breaks(plain_attention)}; }
+Pass fuse_cached_attention() {
+  return {"fuse_cached_attention", run, needs(lists_are_values, ops_lowered) + breaks(plain_attention)};
+}
 
 }  // namespace ipex::passes

@@ -12,8 +12,8 @@
 #include <torch/csrc/jit/ir/constants.h>
 
 #include "chains/elementwise_casts.h"
-#include "ir/aliasing.h"
 #include "ir/graph_walk.h"
+#include "ir/motion.h"
 #include "pipeline/passes.h"
 
 namespace ipex::passes {
@@ -34,7 +34,7 @@ bool is_norm_of_sum(const Node* node) {
 bool fuse(Context& context, Node* norm) {
   std::vector<Value*> inputs = norm->inputs().vec();
   const Node* cast = is_norm(norm) ? restoring_cast(inputs[0]) : nullptr;
-  const bool restores = cast && cast->owningBlock() == norm->owningBlock() && !written_between(cast, norm);
+  const bool restores = cast && can_wait(cast, norm);
   const auto lowered_to = dtype_of_all_readers(norm->output(0));
   if (!restores && !lowered_to) return false;
   context.applied(norm, "casts in the same pass over memory");

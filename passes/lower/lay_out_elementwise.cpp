@@ -21,6 +21,7 @@
 
 #include "ir/constants.h"
 #include "ir/graph_walk.h"
+#include "ir/lists.h"
 #include "ir/stride_readers.h"
 #include "pipeline/passes.h"
 
@@ -55,7 +56,7 @@ bool is_read_by_chains(const Use& slice) {
   const auto reads_in_order = [](const Use& reader) { return reader.user->kind() == chain; };
   const auto& uses = slice.user->output()->uses();
   return std::all_of(uses.begin(), uses.end(), [&](const Use& use) {
-    const auto& readers = use.user->kind() == c10::prim::ListConstruct ? use.user->output()->uses() : uses;
+    const auto& readers = makes_list(use.user) ? use.user->output()->uses() : uses;
     return std::all_of(readers.begin(), readers.end(), reads_in_order);
   });
 }

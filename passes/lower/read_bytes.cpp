@@ -12,6 +12,7 @@
 #include <algorithm>
 
 #include "ir/graph_walk.h"
+#include "ir/lists.h"
 #include "pipeline/passes.h"
 
 namespace ipex::passes {
@@ -36,10 +37,7 @@ Node* insert_before(Node* node, const char* op, at::ArrayRef<Value*> inputs) {
 }
 
 // Those that nobody else reads: in a list with other readers, others want floats.
-bool reads_list_alone(const Node* node) {
-  const Node* list = node->input(0)->node();
-  return list->kind() == c10::prim::ListConstruct && list->output()->uses().size() == 1;
-}
+bool reads_list_alone(const Node* node) { return own_elements_of(node->input(0)).has_value(); }
 
 Node* elementwise_of_bytes(Node* node) {
   const auto given = node->input(0)->node()->inputs();
@@ -100,7 +98,7 @@ bool run(Context& context) {
     if (!made) return;
     context.applied(made, "reads 8-bit numbers");
     replace(node, made);
-    if (list->kind() == c10::prim::ListConstruct && !list->hasUses()) list->destroy();
+    if (makes_list(list) && !list->hasUses()) list->destroy();
     changed = true;
   });
   for (Node* node : unread) {
@@ -111,6 +109,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass read_bytes() { return {"read_bytes", run, needs(layers_apart, ops_lowered)}; }
+Pass read_bytes() { return {"read_bytes", run, needs(lists_are_values, layers_apart, ops_lowered)}; }
 
 }  // namespace ipex::passes

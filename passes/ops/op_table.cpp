@@ -15,6 +15,7 @@ constexpr const char* no_prepacked_form = "left to aten: no prepacked form";
 constexpr const char* not_taken = "left to aten: no packed op could take it";
 constexpr const char* fused_by_aten = "left to aten: aten's own kernel is fused already";
 constexpr const char* not_foldable = "left to aten: its statistics can't be folded into a weight";
+constexpr const char* quantised_by_torch = "left to aten: torch's quantised tensors have no packed ops";
 constexpr const char* alone = "left to aten: nothing to fuse it with";
 
 // What a dtype, a layout and the like say of a fresh result, an op in place has no use for.
@@ -128,8 +129,9 @@ std::vector<Op> rows() {
   table.ops("glu", fresh, keeps_dtype);
 
   table.ops("fake_quantize_per_tensor_affine", fresh, elementwise | keeps_dtype | any_layout);
-  table.ops("quantize_per_tensor quantize_per_tensor.tensor_qparams dequantize.self", fresh)
-      .left("left to aten: torch's quantised tensors have no packed ops");
+  table.ops("quantize_per_tensor quantize_per_tensor.tensor_qparams", fresh).left(quantised_by_torch);
+  // Of floats it is its input.
+  table.ops("dequantize.self", maybe_view).left(quantised_by_torch);
 
   // Several tensors, element by element.
   table
@@ -247,23 +249,26 @@ std::vector<Op> rows() {
   table.ops("t", view);
   table.ops("slice.Tensor", view, keeps_dtype | cuts);
   table.ops("narrow", view, cuts);
-  table.ops("select.int expand", view, keeps_dtype);
+  table.ops("select.int", view, keeps_dtype);
+  table.ops("expand", view, keeps_dtype | trait::overlaps);
   table.ops("split.Tensor split.sizes split_with_sizes chunk", view, slices | keeps_dtype);
   table.ops(
-      "unbind.int unfold diagonal alias detach movedim.int movedim.intlist swapaxes swapdims "
+      "unbind.int diagonal alias detach movedim.int movedim.intlist swapaxes swapdims "
       "tensor_split.sections real imag",
       view);
-  table.ops("expand_as", view, takes_sizes_of_second);
+  table.ops("unfold", view, trait::overlaps);
+  table.ops("expand_as", view, takes_sizes_of_second | trait::overlaps);
   table.ops("view_as", view, needs_strides | takes_sizes_of_second);
   table.ops("reshape_as", maybe_view, takes_sizes_of_second);
-  table.ops("view.dtype as_strided view_as_real view_as_complex", view, needs_strides);
+  table.ops("view.dtype view_as_real view_as_complex", view, needs_strides);
+  table.ops("as_strided", view, needs_strides | trait::overlaps);
   table.ops("reshape flatten.using_ints", maybe_view, chooses | keeps_dtype | keeps_contiguous | reshapes);
   table.ops("contiguous", maybe_view, chooses | keeps_dtype);
   table.ops(
       "to.dtype to.device to.other to.dtype_layout to.prim_dtype to.prim_Device to.prim_other type_as "
-      "pixel_shuffle pixel_unshuffle broadcast_tensors meshgrid meshgrid.indexing broadcast_to numpy_T atleast_1d "
-      "atleast_2d atleast_3d sum_to_size resolve_conj resolve_neg",
+      "pixel_shuffle pixel_unshuffle numpy_T atleast_1d atleast_2d atleast_3d sum_to_size resolve_conj resolve_neg",
       maybe_view);
+  table.ops("broadcast_tensors meshgrid meshgrid.indexing broadcast_to", maybe_view, trait::overlaps);
   table.ops("dropout feature_dropout", maybe_view, keeps_dtype | drops_out);
   table.ops("dropout_", itself, drops_out).writes(Writes::elements);
 

@@ -95,6 +95,8 @@ inline constexpr Traits makes_context = 1 << 17;
 inline constexpr Traits reads_any_layout = 1 << 26;
 // What it reads beside its first input are no images.
 inline constexpr Traits one_image = 1 << 28;
+// One element of the memory may be several of the result.
+inline constexpr Traits overlaps = 1 << 29;
 // The result is of bools whatever the inputs are.
 inline constexpr Traits gives_bools = 1 << 27;
 }  // namespace trait

@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "ir/graph_walk.h"
+#include "ir/lists.h"
 #include "pack/numbered_attributes.h"
 
 namespace ipex::passes {
@@ -15,7 +16,7 @@ using torch::jit::WithInsertPoint;
 
 // The layers of a chain.
 bool is_list_of_contexts(const Node* node) {
-  return node->kind() == c10::prim::ListConstruct && !node->inputs().empty() && is_prepack(node->input(0)->node());
+  return makes_list(node) && !node->inputs().empty() && is_prepack(node->input(0)->node());
 }
 
 bool is_in_list(const Node* prepack) {
@@ -29,7 +30,7 @@ void destroy_with_inputs(Node* node) {
   for (const Value* input : node->inputs()) {
     Node* maker = const_cast<Node*>(input->node());
     if (maker->kind() == c10::prim::Constant) constants.insert(maker);
-    if (maker->kind() == c10::prim::ListConstruct) lists.insert(maker);
+    if (makes_list(maker)) lists.insert(maker);
   }
   node->destroy();
   for (Node* constant : constants) {

@@ -11,8 +11,8 @@
 #include <algorithm>
 
 #include "anchor/anchor.h"
-#include "ir/aliasing.h"
 #include "ir/graph_walk.h"
+#include "ir/motion.h"
 #include "pipeline/passes.h"
 
 namespace ipex::passes {
@@ -43,8 +43,7 @@ bool run(Context& context) {
       const auto anchor =
           use.offset == 0 && use.user->outputs().size() == 1 ? Anchor::producing(use.user->output()) : std::nullopt;
       if (!anchor || !has_few_channels(*anchor)) continue;
-      const bool is_beside = conversion->owningBlock() == use.user->owningBlock();
-      if (!is_beside || written_between(conversion, use.user)) {
+      if (!can_wait(conversion, use.user)) {
         context.declined(use.user, "its image may be overwritten");
         continue;
       }

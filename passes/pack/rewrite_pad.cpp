@@ -7,30 +7,12 @@
 // the graph.
 #include "ir/aliasing.h"
 #include "ir/constants.h"
+#include "ir/escape.h"
 #include "ir/pads.h"
 #include "pipeline/passes.h"
 
 namespace ipex::passes {
 namespace {
-
-// Whether a list of tensors is read by ops that copy what they join.
-bool is_only_joined(const Value* list) {
-  const auto& uses = list->uses();
-  return std::all_of(uses.begin(), uses.end(), [](const Use& use) { return has_trait(use.user, trait::joins); });
-}
-
-// Whether all that shares the value's memory is read in the graph alone.
-bool is_only_read(const Value* value) {
-  const auto& uses = value->uses();
-  return std::all_of(uses.begin(), uses.end(), [](const Use& use) {
-    const Op* op = op_of(use.user);
-    if (use.user->kind() == c10::prim::ListConstruct) return is_only_joined(use.user->output());
-    if (!op || op->has(trait::carries) || op->writes != Writes::nothing || op->memory == Memory::unknown) return false;
-    const bool shares = use.offset == 0 && op->memory != Memory::fresh && op->memory != Memory::no_tensor;
-    const auto outputs = use.user->outputs();
-    return !shares || std::all_of(outputs.begin(), outputs.end(), is_only_read);
-  });
-}
 
 bool run(Context& context) {
   static const Symbol pad = Symbol::fromQualString("ipex::pad");
@@ -38,6 +20,7 @@ bool run(Context& context) {
   if (found.empty()) return false;
   bool changed = false;
   const OverwrittenValues overwritten(context.graph);
+  Escapes escapes;
   for (Node* node : found) {
     const torch::jit::WithInsertPoint guard(node);
     std::vector<Value*> inputs = node->inputs().vec();
@@ -52,7 +35,8 @@ bool run(Context& context) {
     }
     context.applied(node, "became ipex::pad");
     changed = true;
-    const bool may_be_input = !overwritten.contain(node->input(0)) && is_only_read(node->output());
+    const bool may_be_input = !overwritten.contain(node->input(0)) && !overwritten.contain(node->output()) &&
+                              !escapes.contain(node->output());
     inputs.push_back(context.graph->insertConstant(may_be_input));
     replace(node, context.graph->insertNode(context.graph->create(pad, inputs)));
   }

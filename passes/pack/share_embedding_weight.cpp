@@ -14,6 +14,7 @@
 
 #include "anchor/anchor.h"
 #include "ir/graph_walk.h"
+#include "ir/lists.h"
 #include "pipeline/passes.h"
 
 namespace ipex::passes {
@@ -29,7 +30,7 @@ bool are_same(const Value* a, const Value* b) {
 
 std::optional<std::string> reason_against(const Node* prepack, const Node* embedding) {
   const auto is_constant = [](const Value* input) { return input->node()->kind() == c10::prim::Constant; };
-  const auto is_list = [](const Use& use) { return use.user->kind() == c10::prim::ListConstruct; };
+  const auto is_list = [](const Use& use) { return makes_list(use.user); };
   const auto& inputs = prepack->inputs();
   const auto& uses = prepack->output()->uses();
   if (prepack->owningBlock() != embedding->owningBlock()) return "the linear with its weight stands in another block";

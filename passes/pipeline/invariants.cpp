@@ -7,6 +7,7 @@
 #include "anchor/anchor.h"
 #include "anchor/prepack.h"
 #include "ir/graph_walk.h"
+#include "ir/lists.h"
 #include "lower/lower_ops.h"
 
 namespace ipex::passes {
@@ -80,17 +81,8 @@ bool casts_size_to_tensor(const Node* node) {
          tensor->input()->type()->isSubtypeOf(*c10::IntType::get());
 }
 
-bool writes_list(const Use& use) {
-  const auto* schema = use.user->maybeSchema();
-  if (!schema || use.offset >= schema->arguments().size()) return false;
-  const auto* alias = schema->arguments()[use.offset].alias_info();
-  return alias && alias->isWrite();
-}
-
 bool is_changed_list(const Node* node) {
-  if (node->kind() != c10::prim::ListConstruct) return false;
-  const auto& uses = node->output()->uses();
-  return std::any_of(uses.begin(), uses.end(), writes_list);
+  return makes_list(node) && !is_held(node->output()) && may_change(node->output());
 }
 
 bool drops_nothing(const Node* node) {

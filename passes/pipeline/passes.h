@@ -7,6 +7,7 @@
 namespace ipex::passes {
 
 // canonical
+Pass hold_changing_lists();
 Pass read_rounding();
 Pass spell_out_encoder_layers();
 Pass simplify_sizes();

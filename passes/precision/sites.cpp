@@ -9,6 +9,8 @@
 
 #include "ir/aliasing.h"
 #include "ir/graph_walk.h"
+#include "ir/lists.h"
+#include "ir/motion.h"
 #include "ir/single_pixel.h"
 
 namespace ipex::passes {
@@ -86,7 +88,7 @@ bool is_window_average(const Node* node) {
 
 // The concatenation that the list goes to, if nobody else has it.
 const Node* joined_by(const Node* list) {
-  if (list->kind() != c10::prim::ListConstruct || list->output()->uses().size() != 1) return nullptr;
+  if (!makes_list(list) || list->output()->uses().size() != 1) return nullptr;
   const Node* reader = list->output()->uses()[0].user;
   return has_trait(reader, trait::joins) && reader->outputs().size() == 1 ? reader : nullptr;
 }
@@ -141,9 +143,7 @@ class Finder {
            });
   }
 
-  static bool is_in_block_of(const Value* value, const Node* reader) {
-    return reader->owningBlock() == value->node()->owningBlock() && !written_between(value->node(), reader);
-  }
+  static bool is_in_block_of(const Value* value, const Node* reader) { return can_wait(value->node(), reader); }
 
   bool is_made_by_layers(const Value* value) const {
     const Node* maker = value->node();
@@ -264,8 +264,7 @@ class Finder {
       const bool is_pooled = is_window_average(use.user) && use.offset == 0 && is_rounded_or_joined(use.user->output());
       const bool takes_numbers = (use.offset == 0 && quantizable_.count(use.user)) ||
                                  (is_made_by_layers(whole) && (is_pooled || is_read_by_others(use)));
-      return takes_numbers && use.user->owningBlock() == cut->owningBlock() &&
-             !written_between(whole->node(), use.user);
+      return takes_numbers && can_wait(whole->node(), use.user);
     };
     const bool are_read_in_bytes = std::all_of(
         unpacked->outputs().begin(), unpacked->outputs().end(),
@@ -310,7 +309,7 @@ class Finder {
 
   bool is_read_in_bytes(const Use& use) const {
     if (quantizable_.count(use.user)) return use.offset == 0;
-    if (use.user->kind() != c10::prim::ListConstruct) return false;
+    if (!makes_list(use.user)) return false;
     const auto& uses = use.user->output()->uses();
     if (uses.size() != 1 || !quantizable_.count(uses[0].user) || uses[0].offset != 2) return false;
     return adds(takers_of_operands(*Anchor::producing(uses[0].user->output()))[use.offset]);
@@ -342,10 +341,10 @@ std::optional<Rounded> rounding_of(const Value* value) {
   if (!has_trait(node, trait::chooses) || (has_trait(node, trait::elementwise) && !relu.is_of(node)))
     return std::nullopt;
   if (!has_trait(node, trait::joins)) return rounding_of(node->input(0));
-  const Node* list = node->input(0)->node();
-  if (list->kind() != c10::prim::ListConstruct || list->inputs().empty()) return std::nullopt;
-  const auto first = rounding_of(list->input(0));
-  const bool are_same = first && std::all_of(list->inputs().begin(), list->inputs().end(), [&](const Value* part) {
+  const auto parts = elements_of(node->input(0));
+  if (!parts || parts->empty()) return std::nullopt;
+  const auto first = rounding_of(parts->front());
+  const bool are_same = first && std::all_of(parts->begin(), parts->end(), [&](const Value* part) {
                           const auto other = rounding_of(part);
                           return other && other->scale == first->scale && other->zero_point == first->zero_point;
                         });

@@ -23,7 +23,8 @@
 #include "ir/aliasing.h"
 #include "ir/constants.h"
 #include "ir/graph_walk.h"
-#include "ir/size_list.h"
+#include "ir/lists.h"
+#include "ir/ranks.h"
 #include "ir/stride_readers.h"
 #include "pipeline/passes.h"
 #include "rearrange/rearranging_step.h"
@@ -49,8 +50,9 @@ std::optional<std::vector<int64_t>> constant_numbers(const Value* value) {
   const auto constant = toIValue(value);
   if (constant && constant->isIntList()) return constant->toIntVector();
   std::vector<int64_t> numbers;
-  if (value->node()->kind() != c10::prim::ListConstruct) return std::nullopt;
-  for (const Value* element : value->node()->inputs()) {
+  const auto elements = elements_of(value);
+  if (!elements) return std::nullopt;
+  for (const Value* element : *elements) {
     const auto number = constant_integer(element);
     if (!number) return std::nullopt;
     numbers.push_back(*number);
@@ -70,17 +72,10 @@ bool may_end_in(Value* sizes, std::optional<int64_t> width) {
   if (const auto known = constant_numbers(sizes)) {
     if (known->empty()) return false;
     last = known->back();
-  } else if (const auto values = sizes_in(sizes)) {
+  } else if (const auto values = elements_of(sizes)) {
     last = constant_integer(values->back());
   }
   return !last || (*last > 0 && *last == width.value_or(*last));
-}
-
-// How many dimensions the reshape or permutation gives. None for other steps.
-std::optional<int64_t> rank_after(Node* node) {
-  const auto step = read_step(node);
-  if (!step || (step->name != "reshape" && step->name != "permute")) return std::nullopt;
-  return length_of(step->arguments[0].value);
 }
 
 // Whether a transpose of these dimensions leaves the last one where it is. Two dimensions in front leave a third, as a rule.
@@ -88,7 +83,8 @@ bool spares_last(std::optional<int64_t> a, std::optional<int64_t> b, const Node*
   if (!a || !b) return false;
   const auto [least, most] = std::minmax(*a, *b);
   if (most < 0) return most < -1;
-  return least >= 0 && most < rank_after(const_cast<Node*>(transpose->input(0)->node())).value_or(3) - 1;
+  constexpr int furthest = 8;
+  return least >= 0 && most < Ranks(furthest).of(transpose->input(0)).exact().value_or(3) - 1;
 }
 
 bool may_keep_rows(const RearrangingStep& step, std::optional<int64_t> width) {
@@ -105,9 +101,9 @@ bool may_keep_rows(const RearrangingStep& step, std::optional<int64_t> width) {
     const Value* pads = argument(0);
     const auto known = constant_numbers(pads);
     if (known) return known->size() >= 2 && (*known)[0] == 0 && (*known)[1] == 0;
-    const auto values = pads->node()->inputs();
-    return pads->node()->kind() == c10::prim::ListConstruct && values.size() >= 2 && constant_integer(values[0]) == 0 &&
-           constant_integer(values[1]) == 0;
+    const auto values = elements_of(pads);
+    return values && values->size() >= 2 && constant_integer(values->at(0)) == 0 &&
+           constant_integer(values->at(1)) == 0;
   }
   if (step.name == "slice") return constant_integer(argument(0)).has_value();
   return step.name == "roll" || step.name == "contiguous" || step.name == "unsqueeze";
@@ -335,6 +331,6 @@ bool run(Context& context) { return !writes_to_shared_memory(context.graph) && M
 
 }  // namespace
 
-Pass move_rows() { return {"move_rows", run, needs(aten_names, plain_views) + breaks(plain_views)}; }
+Pass move_rows() { return {"move_rows", run, needs(lists_are_values, aten_names, plain_views) + breaks(plain_views)}; }
 
 }  // namespace ipex::passes

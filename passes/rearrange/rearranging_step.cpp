@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "ir/constants.h"
+#include "ir/lists.h"
 #include "ir/size_list.h"
 #include "ops/op_table.h"
 
@@ -16,8 +17,7 @@ using torch::jit::toIValue;
 
 bool are_numbers(const RearrangingStep::Argument& argument) {
   const Value* value = argument.value;
-  if (value->type()->isSubtypeOf(*c10::IntType::get()) || value->node()->kind() == c10::prim::ListConstruct)
-    return true;
+  if (value->type()->isSubtypeOf(*c10::IntType::get()) || elements_of(value)) return true;
   const auto constant = toIValue(value);
   return constant && (constant->isIntList() || constant->isNone());
 }
@@ -25,7 +25,7 @@ bool are_numbers(const RearrangingStep::Argument& argument) {
 // Each of them as a value.
 std::vector<Value*> numbers_of(const RearrangingStep::Argument& argument) {
   Value* value = argument.value;
-  if (value->node()->kind() == c10::prim::ListConstruct) return value->node()->inputs().vec();
+  if (const auto elements = elements_of(value)) return *elements;
   Graph* graph = value->owningGraph();
   const auto constant = toIValue(value);
   if (constant && constant->isNone()) return {graph->insertConstant(argument.if_none)};

@@ -4,6 +4,7 @@
 
 #include "ir/constants.h"
 #include "ir/graph_walk.h"
+#include "ir/lists.h"
 #include "ir/size_list.h"
 #include "rearrange/rearranging_step.h"
 
@@ -44,7 +45,7 @@ std::optional<SizeSource> source_of(const Node* size) {
       source.second = node->input(1);
       return source;
     } else if (step && step->name == "reshape") {
-      const auto sizes = sizes_in(step->arguments[0].value);
+      const auto sizes = elements_of(step->arguments[0].value);
       source.rank = sizes ? std::ssize(*sizes) : 0;
       const int64_t d = *dimension < 0 ? *dimension + source.rank : *dimension;
       if (d < 0 || d >= source.rank || !is_size(sizes->at(static_cast<size_t>(d)))) return std::nullopt;

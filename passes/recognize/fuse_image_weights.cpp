@@ -18,6 +18,7 @@
 #include "ir/aliasing.h"
 #include "ir/constants.h"
 #include "ir/graph_walk.h"
+#include "ir/lists.h"
 #include "ir/size_list.h"
 #include "ir/stride_readers.h"
 #include "pipeline/passes.h"
@@ -76,7 +77,7 @@ bool are_asked_by(const Node* reshape, const Value* value) {
 std::optional<Found> read(Node* convolution) {
   Node* gathers = convolution->input(0)->node();
   if (!is_reshape(gathers) || only_reader(gathers->output()) != convolution) return std::nullopt;
-  const auto gathered = sizes_in(gathers->input(1));
+  const auto gathered = elements_of(gathers->input(1));
   Value* x = gathers->input(0);
   const bool is_one_image = gathered && gathered->size() == 4 && constant_integer((*gathered)[0]) == 1 &&
                             is_size_of((*gathered)[2], x, 2) && is_size_of((*gathered)[3], x, 3);
@@ -86,7 +87,7 @@ std::optional<Found> read(Node* convolution) {
   Node* permutes = next && swaps_images_and_channels(next) ? next : nullptr;
   Node* spreads = permutes ? only_reader(permutes->output()) : next;
   if (!spreads || !is_reshape(spreads)) return std::nullopt;
-  const auto spread = sizes_in(spreads->input(1));
+  const auto spread = elements_of(spreads->input(1));
   const Value* moved = permutes ? permutes->output() : made;
   const auto is_size_of_pixels = [&](size_t d) {
     return is_size_of((*spread)[d], made, d) || is_size_of((*spread)[d], moved, d);
@@ -149,6 +150,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass fuse_image_weights() { return {"fuse_image_weights", run, needs(aten_layers, plain_views)}; }
+Pass fuse_image_weights() { return {"fuse_image_weights", run, needs(lists_are_values, aten_layers, plain_views)}; }
 
 }  // namespace ipex::passes

@@ -6,12 +6,13 @@
 //
 // GPT-2's layers are written so: they flatten what they get and give the result its dimensions back. So are those of PVT and
 // SegFormer: a convolution's image becomes tokens, by a view and a transpose. Nothing changes for those who ask %y for its
-// size. Declines when somebody else reads %y or %v, when an argument is no constant number, and at a transpose where
-// somebody sees strides (stride_readers.h).
+// size. Declines when somebody else reads %y or %v, when something is overwritten in between, when an argument is no constant
+// number, and at a transpose where somebody sees strides (stride_readers.h).
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
 
+#include "ir/aliasing.h"
 #include "ir/graph_walk.h"
 #include "ir/stride_readers.h"
 #include "pipeline/passes.h"
@@ -42,6 +43,7 @@ std::string reason_against(const Node* activation, const Node* view) {
   const bool reads_sizes_only = std::all_of(
       y->uses().begin(), y->uses().end(), [&](const Use& use) { return use.user == view || asks_for_sizes(use.user); });
   if (!reads_sizes_only) return "what it is a view of has another reader";
+  if (written_between(y->node(), activation)) return "something is overwritten in between";
   const auto& inputs = activation->inputs();
   // A tensor, which clamp may have, is spread over the view's dimensions.
   const bool are_numbers = std::all_of(inputs.begin() + 1, inputs.end(), [](const Value* v) {

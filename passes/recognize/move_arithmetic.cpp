@@ -20,6 +20,7 @@
 
 #include "ir/aliasing.h"
 #include "ir/graph_walk.h"
+#include "ir/ranks.h"
 #include "ir/stride_readers.h"
 #include "pipeline/passes.h"
 
@@ -57,10 +58,11 @@ Dims inverse(const Dims& dims) {
   return back;
 }
 
-// How many dimensions a value has, if it gets as far as `node`: it is the result of a permutation, or one before reads it
+// How many dimensions a value has, if it gets as far as `node`: by what it is made of, or a permutation before reads it
 // or the image that a convolution makes of it. 0 where that is not known.
 size_t rank_before(const Value* value, const Node* node) {
-  if (const Dims dims = dims_of(value->node()); !dims.empty()) return dims.size();
+  constexpr int furthest = 8;
+  if (const auto rank = Ranks(furthest).of(value).exact()) return static_cast<size_t>(*rank);
   for (const Use& use : value->uses()) {
     if (use.offset != 0 || use.user->owningBlock() != node->owningBlock() || !use.user->isBefore(node)) continue;
     if (const Dims dims = dims_of(use.user); !dims.empty()) return dims.size();
@@ -154,6 +156,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass move_arithmetic() { return {"move_arithmetic", run, needs(aten_layers, one_linear_pattern)}; }
+Pass move_arithmetic() { return {"move_arithmetic", run, needs(lists_are_values, aten_layers, one_linear_pattern)}; }
 
 }  // namespace ipex::passes

@@ -19,6 +19,7 @@
 #include "anchor/anchor.h"
 #include "ir/constants.h"
 #include "ir/graph_walk.h"
+#include "ir/lists.h"
 #include "pipeline/passes.h"
 
 namespace ipex::passes {
@@ -70,11 +71,11 @@ std::optional<std::string> read_matmul(const Node* node, Linear& linear) {
 
 std::optional<std::string> read_einsum(const Node* node, Linear& linear) {
   const auto equation = toIValue(node->input(0));
-  const Node* list = node->input(1)->node();
-  if (!equation || list->kind() != c10::prim::ListConstruct || list->inputs().size() != 2) return no_matrix;
-  const auto constant = toIValue(list->input(1));
+  const auto factors = elements_of(node->input(1));
+  if (!equation || !factors || factors->size() != 2) return no_matrix;
+  const auto constant = toIValue(factors->at(1));
   const int64_t rank = constant && constant->isTensor() ? constant->toTensor().dim() : 0;
-  const auto tensor = constant_tensor(list->input(1), std::max<int64_t>(rank, 2));
+  const auto tensor = constant_tensor(factors->at(1), std::max<int64_t>(rank, 2));
   if (!tensor) return no_matrix;
 
   std::string text = equation->toStringRef();
@@ -112,7 +113,7 @@ std::optional<std::string> read_einsum(const Node* node, Linear& linear) {
   if (kept.size() > 1 && std::count(linear.sizes.begin(), linear.sizes.end(), 1)) {
     return "a dimension of its result has one element";
   }
-  linear.x = list->input(0);
+  linear.x = factors->at(0);
   linear.rank = is_in(x, '.') ? 0 : static_cast<int64_t>(x.size());
   linear.weight =
       tensor->permute(order).reshape({c10::multiply_integers(linear.sizes), c10::multiply_integers(linear.summed)});
@@ -152,6 +153,8 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass rewrite_as_linear() { return {"rewrite_as_linear", run, needs(roundings_read) + establishes(one_linear_pattern)}; }
+Pass rewrite_as_linear() {
+  return {"rewrite_as_linear", run, needs(lists_are_values, roundings_read) + establishes(one_linear_pattern)};
+}
 
 }  // namespace ipex::passes

@@ -19,9 +19,10 @@
 
 #include <algorithm>
 
-#include "ir/aliasing.h"
 #include "ir/constants.h"
 #include "ir/graph_walk.h"
+#include "ir/lists.h"
+#include "ir/motion.h"
 #include "ir/stride_readers.h"
 #include "pipeline/passes.h"
 
@@ -55,13 +56,13 @@ bool drop_dots(std::string& letters) {
 
 std::optional<Product> read(const Node* einsum) {
   const auto equation = toIValue(einsum->input(0));
-  const Node* list = einsum->input(1)->node();
-  if (!equation || list->kind() != c10::prim::ListConstruct || list->inputs().size() != 2) return std::nullopt;
+  const auto factors = elements_of(einsum->input(1));
+  if (!equation || !factors || factors->size() != 2) return std::nullopt;
   std::string text = equation->toStringRef();
   std::erase(text, ' ');
   const size_t comma = text.find(','), arrow = text.find("->");
   if (comma == std::string::npos || arrow == std::string::npos || arrow < comma) return std::nullopt;
-  Product product{.factors = {list->input(0), list->input(1)},
+  Product product{.factors = {factors->at(0), factors->at(1)},
                   .letters = {text.substr(0, comma), text.substr(comma + 1, arrow - comma - 1)},
                   .wanted = {},
                   .given = {},
@@ -137,8 +138,7 @@ Value* number_of(Value* factor, const Node* einsum) {
   static const OpName times("aten::mul");
   const Node* node = factor->node();
   const bool is_scaled = times.is_of(node) && factor->uses().size() == 1 && has_tensor_type(node->input(0)) &&
-                         number(node->input(1)) && node->owningBlock() == einsum->owningBlock() &&
-                         !written_between(node, einsum);
+                         number(node->input(1)) && can_wait(node, einsum);
   return is_scaled ? node->input(1) : nullptr;
 }
 
@@ -146,10 +146,10 @@ Value* number_of(Value* factor, const Node* einsum) {
 std::vector<Use> later_lists(Value* factor, Node* einsum, const StrideReaders& readers) {
   std::vector<Use> found;
   for (const Use& use : factor->uses()) {
-    if (use.user->kind() != c10::prim::ListConstruct || use.user->output()->uses().size() != 1) continue;
+    if (!makes_list(use.user) || use.user->output()->uses().size() != 1) continue;
     Node* other = use.user->output()->uses()[0].user;
     if (other->kind() == einsum->kind() && other->owningBlock() == einsum->owningBlock() && other->isAfter(einsum) &&
-        !readers.see(other->output()) && !written_between(einsum, other)) {
+        !readers.see(other->output()) && can_wait(einsum, other)) {
       found.push_back(use);
     }
   }
@@ -211,6 +211,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass rewrite_einsum() { return {"rewrite_einsum", run, needs(one_linear_pattern)}; }
+Pass rewrite_einsum() { return {"rewrite_einsum", run, needs(lists_are_values, one_linear_pattern)}; }
 
 }  // namespace ipex::passes

@@ -14,7 +14,8 @@
 #include "ir/aliasing.h"
 #include "ir/constants.h"
 #include "ir/graph_walk.h"
-#include "ir/least_rank.h"
+#include "ir/motion.h"
+#include "ir/ranks.h"
 #include "pipeline/passes.h"
 
 namespace ipex::passes {
@@ -36,16 +37,15 @@ bool cuts_later_dimension(const Use& use, int64_t dim) {
 }
 
 bool run(Context& context) {
-  bool changed = false;
+  std::vector<Node*> idle;
+  Ranks ranks;
   const bool sizes_change = reshapes_in_place(context.graph);
   for_each(context.graph, "aten::slice.Tensor", [&](Node* node) {
     const auto& uses = node->output()->uses();
     if (!is_idle(node) || uses.empty()) return;
     const int64_t dim = *constant_integer(node->input(1));
-    const auto is_written_before = [&](const Use& use) {
-      return sizes_change && (use.user->owningBlock() != node->owningBlock() || written_between(node, use.user));
-    };
-    const bool is_there = least_rank(node->input(0)) > dim && !must_be_a_tensor_of_its_own(node->output());
+    const auto is_written_before = [&](const Use& use) { return sizes_change && !can_wait(node, use.user); };
+    const bool is_there = ranks.of(node->input(0)).least > dim && !must_be_a_tensor_of_its_own(node->output());
     const auto cuts_later = [&](const Use& use) { return cuts_later_dimension(use, dim); };
     if (!is_there && !std::all_of(uses.begin(), uses.end(), cuts_later)) return;
     if (std::any_of(uses.begin(), uses.end(), is_written_before)) {
@@ -53,14 +53,14 @@ bool run(Context& context) {
     }
     context.applied(node, "takes all of its dimension");
     node->output()->replaceAllUsesWith(node->input(0));
-    node->destroy();
-    changed = true;
+    idle.push_back(node);
   });
-  return changed;
+  for (Node* node : idle) node->destroy();
+  return !idle.empty();
 }
 
 }  // namespace
 
-Pass remove_idle_slices() { return {"remove_idle_slices", run}; }
+Pass remove_idle_slices() { return {"remove_idle_slices", run, needs(lists_are_values)}; }
 
 }  // namespace ipex::passes

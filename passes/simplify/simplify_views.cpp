@@ -12,8 +12,9 @@
 
 #include <algorithm>
 
-#include "ir/aliasing.h"
 #include "ir/graph_walk.h"
+#include "ir/lists.h"
+#include "ir/motion.h"
 #include "pipeline/passes.h"
 
 namespace ipex::passes {
@@ -25,8 +26,9 @@ std::optional<std::vector<int64_t>> constant_sizes(const Node* view) {
   const Value* list = view->input(1);
   if (const auto constant = toIValue(list)) return constant->toIntVector();
   std::vector<int64_t> sizes;
-  if (list->node()->kind() != c10::prim::ListConstruct) return std::nullopt;
-  for (const Value* element : list->node()->inputs()) {
+  const auto elements = elements_of(list);
+  if (!elements) return std::nullopt;
+  for (const Value* element : *elements) {
     const auto size = toIValue(element);
     if (!size || !size->isInt()) return std::nullopt;
     sizes.push_back(size->toInt());
@@ -67,9 +69,7 @@ bool run(Context& context) {
     if (!Demand(*second).implies(Demand(*first))) {
       return context.declined(outer, describe(inner) + " refuses some that this one takes");
     }
-    if (inner->owningBlock() != outer->owningBlock() || written_between(inner, outer)) {
-      return context.declined(outer, "something may be overwritten in between");
-    }
+    if (const auto reason = reason_against_waiting(inner, outer)) return context.declined(outer, *reason);
     context.applied(outer, "merged with " + describe(inner));
     outer->replaceInput(0, inner->input(0));
     changed = true;
@@ -80,6 +80,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass simplify_views() { return {"simplify_views", run, needs(plain_views)}; }
+Pass simplify_views() { return {"simplify_views", run, needs(lists_are_values, plain_views)}; }
 
 }  // namespace ipex::passes

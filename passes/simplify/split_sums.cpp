@@ -18,6 +18,7 @@
 #include "ir/aliasing.h"
 #include "ir/constants.h"
 #include "ir/graph_walk.h"
+#include "ir/lists.h"
 #include "ir/size_list.h"
 #include "ir/stride_readers.h"
 #include "pipeline/passes.h"
@@ -42,7 +43,7 @@ bool is_image(const Value* x) {
 // The dimensions that the value is reshaped to where it has five and the second of them is known to be the halves.
 std::optional<std::vector<Value*>> halves(const Value* value) {
   if (!is_reshape(value->node())) return std::nullopt;
-  auto sizes = sizes_in(value->node()->input(1));
+  auto sizes = elements_of(value->node()->input(1));
   const bool are_halves = sizes && sizes->size() == 5 && constant_integer((*sizes)[channels]) == parts;
   return are_halves ? sizes : std::nullopt;
 }
@@ -52,11 +53,9 @@ std::vector<Value*> stacked(Value* value) {
   static const OpName stack("aten::stack");
   Node* node = value->node();
   if (!stack.is_of(node) || constant_integer(node->input(1)) != channels) return {};
-  Value* list = node->input(0);
-  const auto images = list->node()->inputs();
-  const bool are_two = list->node()->kind() == c10::prim::ListConstruct && list->uses().size() == 1 &&
-                       images.size() == parts && std::all_of(images.begin(), images.end(), is_image);
-  return are_two ? images.vec() : std::vector<Value*>();
+  const auto images = own_elements_of(node->input(0));
+  const bool are_two = images && images->size() == parts && std::all_of(images->begin(), images->end(), is_image);
+  return are_two ? *images : std::vector<Value*>();
 }
 
 struct Images {
@@ -153,6 +152,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass split_sums() { return {"split_sums", run, needs(aten_names, integer_sizes, one_name_per_op)}; }
+Pass split_sums() { return {"split_sums", run, needs(lists_are_values, aten_names, integer_sizes, one_name_per_op)}; }
 
 }  // namespace ipex::passes

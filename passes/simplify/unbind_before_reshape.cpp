@@ -16,6 +16,7 @@
 #include "ir/aliasing.h"
 #include "ir/constants.h"
 #include "ir/graph_walk.h"
+#include "ir/lists.h"
 #include "ir/size_list.h"
 #include "ir/stride_readers.h"
 #include "layout/loosen_views.h"
@@ -42,7 +43,7 @@ std::optional<Heads> read_heads(Node* unbind) {
   Node* permute = reshape->input(0)->node();
   if (permute->kind() != c10::aten::permute || !is_reshape(permute->input(0)->node())) return std::nullopt;
   const auto order = torch::jit::toIValue(permute->input(1));
-  const auto joined = sizes_in(reshape->input(1)), split = sizes_in(permute->input(0)->node()->input(1));
+  const auto joined = elements_of(reshape->input(1)), split = elements_of(permute->input(0)->node()->input(1));
   if (!order || !joined || !split || order->toIntVector().size() != split->size()) return std::nullopt;
   Heads heads{uses[0].user, permute->output(), {}, *joined};
   for (const int64_t d : order->toIntVector()) {
@@ -72,7 +73,7 @@ std::optional<std::string> reason_against(const Node* unbind, const Heads& heads
 // The piece itself where the reshape of it is undone; a reshape of its own elsewhere.
 void hand_on(Value* piece, Value* joined, const Heads& heads) {
   for (const Use& use : std::vector<Use>(joined->uses())) {
-    const auto sizes = is_reshape(use.user) && use.offset == 0 ? sizes_in(use.user->input(1)) : std::nullopt;
+    const auto sizes = is_reshape(use.user) && use.offset == 0 ? elements_of(use.user->input(1)) : std::nullopt;
     if (!sizes ||
         !std::equal(sizes->begin(), sizes->end(), heads.before.begin(), heads.before.end(), is_same_argument)) {
       continue;
@@ -131,7 +132,8 @@ bool run(Context& context) {
 }  // namespace
 
 Pass unbind_before_reshape() {
-  return {"unbind_before_reshape", run, needs(integer_sizes, no_dropout, one_name_per_op, plain_views)};
+  return {"unbind_before_reshape", run,
+          needs(lists_are_values, integer_sizes, no_dropout, one_name_per_op, plain_views)};
 }
 
 }  // namespace ipex::passes

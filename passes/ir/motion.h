@@ -1,0 +1,17 @@
+// Whether an op may run later than it does.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "pipeline/pass.h"
+
+namespace ipex::passes {
+
+// Why what `node` reads can't be read at `place` instead, which comes later. Empty where it is the same there: both are in one block,
+// and nothing in between may write.
+std::optional<std::string> reason_against_waiting(const Node* node, const Node* place);
+
+inline bool can_wait(const Node* node, const Node* place) { return !reason_against_waiting(node, place); }
+
+}  // namespace ipex::passes
