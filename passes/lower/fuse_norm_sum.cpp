@@ -5,10 +5,11 @@
 //
 // and ipex::layer_norm_of_rows, and ipex::rms_norm, whose result may be cast (aten::type_as) before. So do networks that
 // normalise what a block gives, as Swin v2, Gemma and OLMo 2.
-// Declines when alpha is not 1, when the other operand is a number, when somebody else reads the norm, and when something is
-// overwritten in between.
-#include "ir/aliasing.h"
+// Declines when alpha is not 1, when the other operand is a number, when somebody else reads the norm, when something is
+// overwritten in between, and when the norm comes first in the sum and somebody sees strides: the sum has its first operand's.
 #include "ir/graph_walk.h"
+#include "ir/motion.h"
+#include "ir/stride_readers.h"
 #include "pattern/fusion_rule.h"
 #include "pattern/spelling.h"
 #include "pipeline/passes.h"
@@ -38,13 +39,12 @@ std::optional<Norm> norm_behind(const Value* value) {
   return rms_norm.is_of(given) && is_read_once ? std::optional(Norm{given, node->input(1)}) : std::nullopt;
 }
 
-std::optional<std::string> reason_against(const Node* add, const Norm& norm, const Value* residual) {
-  if (norm.node->owningBlock() != add->owningBlock()) return "an if or a loop stands in between";
+std::optional<std::string> reason_against(const Node* add, const Norm& norm, const Value* residual,
+                                          const StrideReaders& readers) {
   if (!is_one(add->input(2))) return "alpha is not 1";
   if (!is_tensor(residual)) return "what it is added to is a number";
-  for (const Node* node = norm.node; node != add; node = node->next()) {
-    if (may_write(node)) return "something is overwritten in between";
-  }
+  if (const auto reason = reason_against_waiting(norm.node, add)) return reason;
+  if (residual == add->input(1) && readers.see(add->output())) return "somebody sees its strides, which are the norm's";
   return std::nullopt;
 }
 
@@ -61,12 +61,13 @@ Node* summed(const Norm& norm, Value* residual, Graph& graph) {
 
 bool run(Context& context) {
   bool changed = false;
+  const StrideReaders readers(context.graph);
   for_each(context.graph, "aten::add.Tensor", [&](Node* add) {
     for (const size_t i : {1, 0}) {
       const auto norm = norm_behind(add->input(i));
       if (!norm) continue;
       Value* residual = add->input(1 - i);
-      if (const auto reason = reason_against(add, *norm, residual)) {
+      if (const auto reason = reason_against(add, *norm, residual, readers)) {
         context.declined(add, *reason);
         continue;
       }

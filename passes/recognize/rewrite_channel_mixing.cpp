@@ -99,12 +99,17 @@ bool is_of_single_pixels(const Node* convolution) {
 }
 
 bool rewrite_convolutions(Context& context) {
+  const StrideReaders readers(context.graph);
   bool changed = false;
   for (const char* op : {"aten::_convolution", "aten::conv2d"}) {
     for_each(context.graph, op, [&](Node* node) {
       Value *x = node->input(0), *weight = node->input(1), *bias = node->input(2);
       if (!is_of_scores(x) || !mixes_few(weight) || !is_bias(bias) || !is_of_single_pixels(node)) return;
-      if (toIValue(weight)->toTensor().dim() != 4) return;
+      const at::Tensor matrix = toIValue(weight)->toTensor();
+      if (matrix.dim() != 4) return;
+      if (matrix.suggest_memory_format() == at::MemoryFormat::ChannelsLast && readers.see(node->output())) {
+        return context.declined(node, "its weight makes the result channels-last, and somebody sees the strides");
+      }
       const torch::jit::WithInsertPoint guard(node);
       Node* mixed = context.graph->insertNode(
           context.graph->create(Symbol::fromQualString("ipex::mix_channels"), {x, weight, bias}));

@@ -99,3 +99,20 @@ def test_gradients():
         forward(x).sum().backward()
         found.append(x.grad)
     torch.testing.assert_close(*found)
+
+
+class Embedded(nn.Module):
+    """As AIMv2: a norm of tokens that lie as the image that they come from, and positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.positions = nn.Parameter(torch.randn(24)), nn.Parameter(torch.randn(1, 5, 24))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.transpose(1, 2)
+        y = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+        return self.weight * y + self.positions
+
+
+def test_a_sum_has_the_strides_of_a_norm_that_comes_first():
+    check_against_eager(Embedded(), torch.randn(2, 24, 5), script=True)

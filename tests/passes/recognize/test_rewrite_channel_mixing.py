@@ -116,3 +116,19 @@ def ops_of(module: torch.jit.ScriptModule, *inputs: Tensor) -> str:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         module(*inputs)
     return "\n".join(event.key for event in profile.key_averages())
+
+
+class MixedScores(nn.Module):
+    """A small convolution of the scores, whose weight makes the result channels-last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix = nn.Conv2d(2, 4, 1).to(memory_format=torch.channels_last)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q = x.view(x.size(0), 2, 3, 4)
+        return self.mix(q @ q.transpose(-1, -2))
+
+
+def test_a_weight_that_lies_channels_last_decides_the_strides():
+    check_against_eager(MixedScores(), torch.randn(2, 6, 4))
