@@ -1,8 +1,8 @@
 // What a list holds.
 //
-// A list in TorchScript is a reference: who appends to it, or sets an element, changes it for everybody. The pass
-// hold_changing_lists puts an op between each such list and its users, so a pass that sees a prim::ListConstruct may read
-// its elements: nobody changes them.
+// A list in TorchScript is a reference: who appends to it, or sets an element, changes it for everybody. Where lists_are_values holds,
+// a cast stands between each such list and its users, so a pass that sees a prim::ListConstruct may read its elements: nobody
+// changes them.
 #pragma once
 
 #include <optional>
@@ -21,7 +21,7 @@ std::optional<std::vector<Value*>> elements_of(const Value* list);
 // The same where the list has one user.
 std::optional<std::vector<Value*>> own_elements_of(const Value* list);
 
-// Whether hold_changing_lists has put its op behind the list.
+// Whether the list changes and stands apart: a cast that does nothing is its only user.
 bool is_held(const Value* list);
 
 // Whether the graph may change the list after it is made: by a write, or through a container or an op that may keep it.

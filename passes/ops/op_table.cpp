@@ -344,6 +344,7 @@ std::vector<Op> rows() {
             keeps_dtype | any_layout | trait::takes_post_ops);
   table.ops("ipex::instance_norm", fresh, keeps_dtype | contiguous_in_eager | trait::takes_post_ops);
   table.ops("ipex::masked_fill_like", fresh, keeps_dtype).left(not_taken);
+  table.ops("ipex::in_common_dtype", maybe_view);
   table.ops("ipex::add_like ipex::sub_like ipex::mul_like ipex::div_like", fresh, keeps_dtype | any_layout)
       .left(not_taken);
   table.ops("ipex::elementwise", fresh, rounds);

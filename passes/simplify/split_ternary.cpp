@@ -5,7 +5,8 @@
 //            %y = aten::add(%x, %m, %value)
 //
 // addcdiv likewise with div, where its value is 1. Packed ops take the two as post-ops, chains as steps. lerp stays: it
-// refuses tensors of two dtypes, which two ops would promote.
+// refuses tensors of two dtypes, which two ops would promote. Eager multiplies in the dtype that all three promote to: unless
+// one factor is a float32 constant, ipex::in_common_dtype sees to that at each call.
 // Eager orders the strides of the result by all operands at once. Declines where somebody sees them, unless at most one
 // operand has more than one dimension to order. In 16 bits the product is rounded on its own.
 #include <torch/csrc/jit/ir/constants.h>
@@ -61,16 +62,32 @@ Value* compute(Graph& graph, Symbol op, std::initializer_list<Value*> inputs) {
   return graph.insertNode(graph.create(op, inputs))->output();
 }
 
+bool is_float32(const Value* value) {
+  const auto constant = torch::jit::toIValue(value);
+  return constant && constant->isTensor() && constant->toTensor().dim() > 0 &&
+         constant->toTensor().scalar_type() == at::kFloat;
+}
+
+// The product or quotient of the second and the third operand.
+Value* of_factors(Graph& graph, Symbol op, const Node* node) {
+  static const Symbol in_common_dtype = Symbol::fromQualString("ipex::in_common_dtype");
+  Node* ternary = const_cast<Node*>(node);
+  Value *x = ternary->input(0), *a = ternary->input(1), *b = ternary->input(2);
+  if (is_float32(a) || is_float32(b)) return compute(graph, op, {a, b});
+  const auto cast = [&](Value* factor) { return compute(graph, in_common_dtype, {factor, x, a, b}); };
+  return compute(graph, op, {cast(a), cast(b)});
+}
+
 bool run(Context& context) {
   Graph& graph = *context.graph;
   Splitter splitter(context);
   bool changed = splitter.split("aten::addcmul", 3, [&](Node* node) {
-    Value* product = compute(graph, c10::aten::mul, {node->input(1), node->input(2)});
+    Value* product = of_factors(graph, c10::aten::mul, node);
     return compute(graph, c10::aten::add, {node->input(0), product, node->input(3)});
   });
   changed |= splitter.split("aten::addcdiv", 3, [&](Node* node) -> Value* {
     if (!is_one(node->input(3))) return nullptr;
-    Value* quotient = compute(graph, c10::aten::div, {node->input(1), node->input(2)});
+    Value* quotient = of_factors(graph, c10::aten::div, node);
     return compute(graph, c10::aten::add, {node->input(0), quotient, node->input(3)});
   });
   return changed;

@@ -5,9 +5,16 @@
 //   ipex::masked_fill_like(self, mask, value)
 //
 // What self.add_(other) would leave in self, in memory of its own.
+//
+//   ipex::in_common_dtype(factor, x, a, b) -> Tensor    the factor in the dtype that the other three promote to
+//
+// As ops of three tensors compute: addcmul of a float and two integers multiplies floats.
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
+#include <ATen/native/TypeProperties.h>
 #include <torch/library.h>
+
+#include <array>
 
 #include "packed/call_conditions.h"
 #include "packed/empty_like.h"
@@ -53,11 +60,17 @@ Tensor masked_fill_like(const Tensor& self, const Tensor& mask, const at::Scalar
   return self.clone().masked_fill_(mask, value);
 }
 
+Tensor in_common_dtype(const Tensor& factor, const Tensor& x, const Tensor& a, const Tensor& b) {
+  const std::array all{x, a, b};
+  return factor.to(at::native::result_type(at::TensorList(all)));
+}
+
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   m.def("add_like(Tensor self, Tensor other, Scalar alpha) -> Tensor", add_like);
   m.def("sub_like(Tensor self, Tensor other, Scalar alpha) -> Tensor", sub_like);
   m.def("mul_like(Tensor self, Tensor other) -> Tensor", mul_like);
   m.def("div_like(Tensor self, Tensor other) -> Tensor", div_like);
+  m.def("in_common_dtype(Tensor(a) factor, Tensor x, Tensor a, Tensor b) -> Tensor(a)", in_common_dtype);
   m.def("masked_fill_like(Tensor self, Tensor mask, Scalar value) -> Tensor", masked_fill_like);
 }
 

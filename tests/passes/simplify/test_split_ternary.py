@@ -70,3 +70,26 @@ def test_matches_eager(tmp_path):
         optimized = check_against_eager(Mixture(), x, script=script, also=also)
         assert not {"aten::addcmul", "aten::addcdiv"} & set(kinds(optimized))
         assert_round_trip(optimized, tmp_path, x)
+
+
+class OfTwoDtypes(nn.Module):
+    """The strides of the sum are not seen."""
+
+    def forward(self, x, a, b):
+        return torch.addcmul(x, a, b).sum(), torch.addcdiv(x, a.float(), b.float()).sum()
+
+
+@pytest.mark.parametrize(
+    ("x", "a", "b"),
+    [
+        (torch.zeros(3), torch.tensor([2**30, 5, 7], dtype=torch.int32), torch.tensor([4, 3, 2], dtype=torch.int32)),
+        (torch.zeros(3), torch.tensor([300.0, 5, 7]).half(), torch.tensor([400.0, 3, 2]).half()),
+        (torch.ones(3).half(), torch.tensor(30.0), torch.tensor(2.0)),
+        (torch.tensor(1.0), torch.tensor([1, 2, 3]), torch.tensor(2)),
+        (torch.ones(3).double(), torch.tensor([1, 2, 3]), torch.tensor(2.5)),
+    ],
+    ids=["integers", "halves", "numbers", "a sum without dimensions", "float64"],
+)
+def test_factors_are_multiplied_in_the_dtype_of_all_three(x, a, b):
+    optimized = check_against_eager(OfTwoDtypes(), x, a, b)
+    assert not {"aten::addcmul", "aten::addcdiv"} & set(kinds(optimized))
