@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "autocast_regions.h"
 #include "ir/aliasing.h"
 #include "ir/graph_walk.h"
 #include "lifted_tensors.h"
@@ -224,6 +225,7 @@ Module frozen_copy(const Module& module) {
     torch::jit::Inline(*graph);
     share_submodules(*graph);
     keep_detached_apart(graph);
+    keep_autocast_off(*graph);
     writes |= may_write_weights(graph);
     is_known &= find_shared(*graph, copy, shared);
   }

@@ -392,6 +392,8 @@ std::vector<Op> rows() {
   table.ops("ipex::channel_shuffle", maybe_view, contiguous_in_eager);
   table.ops("ipex::to_channels_last ipex::restore_layout", maybe_view, chooses);
   table.ops("ipex::selects", view);
+  table.ops("ipex::kept_apart", itself);
+  table.ops("ipex::pause_autocast ipex::resume_autocast", no_tensor);
   table.ops("ipex::rearrange", maybe_view, chooses | keeps_dtype);
   table.ops("ipex::move_rows", maybe_view, keeps_dtype);
   table.ops("ipex::row_moves_prepack", no_tensor, makes_context);

@@ -33,6 +33,22 @@ class OwnAutocast(nn.Module):
         return y + x
 
 
+class AutocastOff(nn.Module):
+    """The same layer outside of a region without autocast, inside of it, on its results, and in a branch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.other = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        before = self.linear(x)
+        with torch.autocast("cpu", enabled=False):
+            inside = self.linear(x)
+            chained = self.other(torch.relu(inside))
+            branch = self.linear(x) + inside if x.size(0) > 1 else self.linear(chained)
+        return before, inside, self.other(torch.relu(inside)), self.linear(chained) + x, branch
+
+
 def dtypes_under_autocast(module: nn.Module, x: Tensor) -> list[torch.dtype]:
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
         return [result.dtype for result in module(x)]
@@ -73,3 +89,37 @@ def test_a_statement_of_the_model_stays(tmp_path):
         assert not torch.equal(eager, exact)
         for module in (ipex.jit_optimize(scripted), ipex.load(tmp_path / "model.pt")):
             torch.testing.assert_close(module(x), eager, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_region_without_autocast_stays_one(rows, tmp_path):
+    model, x = AutocastOff().eval(), torch.randn(rows, 4)
+    optimized = ipex.jit_optimize(torch.jit.script(model))
+    optimized.save(tmp_path / "model.pt")
+    for module in (optimized, ipex.load(tmp_path / "model.pt"), ipex.jit_optimize(optimized)):
+        for _ in range(3):
+            expected = dtypes_under_autocast(model, x)
+            assert expected[:2] == [torch.bfloat16, torch.float32]
+            assert dtypes_under_autocast(module, x) == expected
+            with torch.no_grad():
+                for ours, eager in zip(module(x), model(x)):
+                    torch.testing.assert_close(ours, eager, rtol=0, atol=1e-5)
+
+
+class Raises(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", enabled=False):
+            y = torch.mm(x, x)
+        return y
+
+
+def test_a_region_that_raises_leaves_autocast_as_it_was():
+    optimized = ipex.jit_optimize(torch.jit.script(Raises().eval()))
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
+        for x in (torch.randn(2, 2), torch.randn(2, 3), torch.randn(2, 3)):
+            if x.size(1) == 3:
+                with pytest.raises(RuntimeError):
+                    optimized(x)
+            else:
+                optimized(x)
+            assert torch.is_autocast_enabled("cpu")
