@@ -1,21 +1,23 @@
 #include "frontend.h"
 
 #include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/passes/constant_propagation.h>
 #include <torch/csrc/jit/passes/freeze_module.h>
 #include <torch/csrc/jit/passes/inliner.h>
 
-#include <algorithm>
 #include <map>
 #include <string>
-#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "autocast_regions.h"
+#include "copied_tensors.h"
 #include "ir/aliasing.h"
 #include "ir/graph_walk.h"
+#include "ir/storages.h"
 #include "lifted_tensors.h"
+#include "made_anew.h"
 
 namespace ipex::passes {
 namespace {
@@ -42,12 +44,12 @@ bool is_frozen(const Module& module) {
 // What freezing leaves shared with the original and somebody may write to: a buffer that forward changes, a list. Packed
 // weights are never written to, so they may stay shared.
 void unshare(Module& module) {
-  c10::IValue::HashIdentityIValueMap copies;
+  CopiedTensors copies;
   for (Module part : module.modules()) {
     for (size_t i = 0; i < part.type()->numAttributes(); ++i) {
       const std::string& name = part.type()->getAttributeName(i);
       const c10::IValue value = part.attr(name);
-      if (!value.isObject()) part.setattr(name, value.deepcopy(copies));
+      if (!value.isModule() && !value.isCustomClass()) part.setattr(name, copies.copy(value));
     }
   }
 }
@@ -97,76 +99,32 @@ void share_submodules(Graph& graph) {
   }
 }
 
-using Lifted = std::map<std::string, LiftedTensors>;
-using Storages = std::unordered_set<const c10::StorageImpl*>;
-
-// Calls visit(node, value) for every attribute that the graph reads by name alone: of the module, of its submodules, ...
-// Returns whether that is all that the graph does with modules.
-template <typename Visit>
-bool for_each_attribute(Graph& graph, const Module& module, Visit&& visit) {
-  std::unordered_map<const Value*, Module> modules{{graph.inputs().at(0), module}};
-  bool is_all = true;
-  for_each_node(graph.block(), [&](Node* node) {
-    for (size_t i = 0; i < node->inputs().size(); ++i) {
-      const bool names_it = i == 0 && (node->kind() == c10::prim::GetAttr || node->kind() == c10::prim::SetAttr);
-      is_all &= names_it ? modules.count(node->input(0)) > 0 : modules.count(node->input(i)) == 0;
-    }
-    const auto owner = node->kind() == c10::prim::GetAttr ? modules.find(node->input()) : modules.end();
-    if (owner == modules.end()) return;
-    const c10::IValue value = owner->second.attr(node->s(c10::attr::name));
-    if (value.isModule()) modules.emplace(node->output(), value.toModule());
-    visit(node, value);
-  });
-  return is_all;
+// Reads numbers and flags of the module now, as `training`: what stands in a branch that is never taken writes nothing.
+void read_numbers(const Module& module) {
+  const Storages storages(module);
+  for (const auto& method : module.get_methods()) {
+    const auto graph = torch::jit::toGraphFunction(method.function()).graph();
+    for_each_node(graph->block(), [&](Node* node) {
+      const c10::IValue* value = node->kind() == c10::prim::GetAttr ? storages.constant(node) : nullptr;
+      if (!value || !(value->isBool() || value->isInt() || value->isDouble() || value->isString())) return;
+      const torch::jit::WithInsertPoint guard(node);
+      node->output()->replaceAllUsesWith(graph->insertConstant(*value));
+    });
+    auto same = graph;
+    torch::jit::ConstantPropagationImmutableTypes(same);
+  }
 }
 
-// Whether whoever reads the value makes something fresh of it.
-bool is_only_read(const Value* value) {
-  return std::all_of(value->uses().begin(), value->uses().end(), [](const Use& use) {
-    const Op* op = op_of(use.user);
-    const bool keeps_nothing = op && (op->memory == Memory::fresh || op->memory == Memory::no_tensor);
-    return keeps_nothing && !op->has(trait::carries) && !may_write(use.user);
-  });
-}
-
-bool holds_objects(const c10::Type& type) {
-  const auto inside = type.containedTypes();
-  return type.kind() == c10::TypeKind::ClassType ||
-         std::any_of(inside.begin(), inside.end(), [](const c10::TypePtr& one) { return holds_objects(*one); });
-}
-
-// Adds the memory that the graph may write to, or let others have. False where that is not known.
-bool find_shared(Graph& graph, const Module& module, Storages& shared) {
-  const std::unordered_set<std::string> set = names_set(graph);
-  bool is_known = true;
-  const bool is_all = for_each_attribute(graph, module, [&](Node* node, const c10::IValue& value) {
-    if (value.isModule() || (value.isTensor() && is_only_read(node->output()) && !set.count(node->s(c10::attr::name))))
-      return;
-    if (holds_objects(*value.type())) {  // of classes in C++, as the contexts of packed ops: nobody can look inside
-      is_known = false;
-      return;
-    }
-    c10::IValue::HashAliasedIValues parts;
-    value.getSubValues(parts);
-    for (const c10::IValue& part : parts) {
-      if (part.isTensor() && part.toTensor().has_storage()) {
-        shared.insert(part.toTensor().storage().unsafeGetStorageImpl());
-      }
-    }
-  });
-  return is_all && is_known;
-}
-
-// Takes the module's tensors out of the graph of a method, where they can be found by name alone and share no memory with
-// those in `shared`, and with them what reads the submodules that they come from.
-void lift_attributes(Graph& graph, const Module& module, const Storages& shared, LiftedTensors& lifted) {
+// Takes the module's tensors out of the graph of a method, where they are constants, and with them what reads the
+// submodules that they come from.
+void lift_attributes(Graph& graph, const Storages& storages, LiftedTensors& lifted) {
   std::vector<Node*> reads;
-  for_each_attribute(graph, module, [&](Node* node, const c10::IValue& value) {
+  for_each_node(graph.block(), [&](Node* node) {
+    if (node->kind() != c10::prim::GetAttr) return;
     reads.push_back(node);
-    if (!value.isTensor() || !value.toTensor().defined()) return;
-    const at::Tensor& tensor = value.toTensor();
-    if (!shared.empty() && (!tensor.has_storage() || shared.count(tensor.storage().unsafeGetStorageImpl()))) return;
-    node->output()->replaceAllUsesWith(lifted.lift(tensor, graph));
+    const c10::IValue* value = storages.constant(node);
+    if (!value || !value->isTensor() || !value->toTensor().defined() || !value->toTensor().has_storage()) return;
+    node->output()->replaceAllUsesWith(lifted.lift(value->toTensor(), graph));
   });
   for (size_t i = reads.size(); i-- > 0;) {
     if (!reads[i]->hasUses()) reads[i]->destroy();
@@ -183,21 +141,14 @@ void keep_detached_apart(const std::shared_ptr<Graph>& graph) {
   });
 }
 
-bool may_write_weights(const std::shared_ptr<Graph>& graph) {
-  bool writes = writes_to_shared_memory(graph);
-  for_each(graph, "prim::SetAttr", [&](Node*) { writes = true; });
-  return writes;
-}
-
-// The frozen module without a look at its weights: see lifted_tensors.h. All but those in `shared` are only read.
-Module frozen_past_weights(const Module& copy, const Storages& shared, std::vector<std::string> other_methods) {
-  Lifted lifted;
+// The frozen module without a look at its weights: see lifted_tensors.h.
+Module frozen_past_weights(const Module& copy, const Storages& storages, const std::vector<std::string>& kept) {
+  std::map<std::string, LiftedTensors> lifted;
   for (const auto& method : copy.get_methods()) {
     const auto graph = torch::jit::toGraphFunction(method.function()).graph();
-    LiftedTensors& own = lifted.emplace(method.name(), LiftedTensors(*graph)).first->second;
-    lift_attributes(*graph, copy, shared, own);
+    lift_attributes(*graph, storages, lifted.emplace(method.name(), LiftedTensors(*graph)).first->second);
   }
-  Module frozen = torch::jit::freeze_module(copy, std::move(other_methods));
+  Module frozen = torch::jit::freeze_module(copy, kept);
   for (const auto& method : frozen.get_methods()) {
     lifted.at(method.name()).put_back(*torch::jit::toGraphFunction(method.function()).graph());
   }
@@ -208,30 +159,27 @@ Module frozen_past_weights(const Module& copy, const Storages& shared, std::vect
 
 Module frozen_copy(const Module& module) {
   check(module);
-  if (is_frozen(module)) {
-    Module copy = module.clone(/*inplace=*/true);
-    unshare(copy);
-    return copy;
-  }
-  std::vector<std::string> other_methods;
-  for (const auto& method : module.get_methods()) {
-    if (method.name() != "forward") other_methods.push_back(method.name());
-  }
-  const Module copy = module.clone(/*inplace=*/true);
-  bool writes = false, is_known = true;
-  Storages shared;
+  Module copy = module.clone(/*inplace=*/true);
   for (const auto& method : copy.get_methods()) {
     const auto graph = torch::jit::toGraphFunction(method.function()).graph();
     torch::jit::Inline(*graph);
     share_submodules(*graph);
     keep_detached_apart(graph);
     keep_autocast_off(*graph);
-    writes |= may_write_weights(graph);
-    is_known &= find_shared(*graph, copy, shared);
+    copy_written_literals(*graph);
   }
-  if (!writes) shared.clear();
-  Module frozen = writes && !is_known ? torch::jit::freeze_module(copy, other_methods)
-                                      : frozen_past_weights(copy, shared, std::move(other_methods));
+  read_numbers(copy);
+  const Storages storages(copy);
+  std::vector<std::string> kept = make_anew(copy, storages);
+  if (is_frozen(module)) {
+    unshare(copy);
+    return copy;
+  }
+  for (std::string& path : storages.changing_attributes()) kept.push_back(std::move(path));
+  for (const auto& method : copy.get_methods()) {
+    if (method.name() != "forward") kept.push_back(method.name());
+  }
+  Module frozen = frozen_past_weights(copy, storages, kept);
   restore_plain_attributes(module, frozen);
   unshare(frozen);
   return frozen;

@@ -9,6 +9,7 @@
 #include "frontend.h"
 #include "original_graph.h"
 #include "pack/keep_scalar_tensors.h"
+#include "pack/own_weights.h"
 #include "pack/pack_weights.h"
 #include "pipeline/pipeline.h"
 
@@ -86,6 +87,7 @@ torch::jit::Module jit_optimize(const torch::jit::Module& module, const Options&
     const std::vector<FinalName> names = passes::names_of(*graph, method.name());
     final.insert(final.end(), names.begin(), names.end());
   }
+  passes::own_weights(optimized, module);
   attach(report, optimized);
   passes::attach(original, final, optimized);
   cast_as_eager(optimized);

@@ -12,6 +12,12 @@ import ipex
 from support import FP32_TOLERANCE, assert_same
 
 
+class WithBuffer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", torch.randn(3, 4))
+
+
 class MovedPastWrite(nn.Module):
     """The activation reads what was added to its input's memory."""
 
@@ -95,6 +101,41 @@ class DequantizedIsInput(nn.Module):
         return y * 2
 
 
+class ConstantAsType(WithBuffer):
+    def forward(self, x: Tensor) -> Tensor:
+        z = (self.table * 2).type_as(x)
+        z.add_(x)
+        return z * 1
+
+
+class ConstantAtLeast(WithBuffer):
+    def forward(self, x: Tensor) -> Tensor:
+        z = torch.atleast_1d(self.table * 2)
+        z.add_(x)
+        return z * 1
+
+
+class ConstantSummedToSize(WithBuffer):
+    def forward(self, x: Tensor) -> Tensor:
+        z = (self.table * 2).sum_to_size([3, 4])
+        z.add_(x)
+        return z * 1
+
+
+class ConstantOfEinsum(WithBuffer):
+    def forward(self, x: Tensor) -> Tensor:
+        z = torch.einsum("ij->ij", [self.table * 2])
+        z.add_(x)
+        return z * 1
+
+
+class ConstantDequantized(WithBuffer):
+    def forward(self, x: Tensor) -> Tensor:
+        z = torch.dequantize(self.table * 2)
+        z.add_(x)
+        return z * 1
+
+
 class StoredAndRead(nn.Module):
     def __init__(self):
         super().__init__()
@@ -120,6 +161,11 @@ MODELS = [
     EinsumIsView,
     EinsumIsWritten,
     DequantizedIsInput,
+    ConstantAsType,
+    ConstantAtLeast,
+    ConstantSummedToSize,
+    ConstantOfEinsum,
+    ConstantDequantized,
     StoredAndRead,
 ]
 
