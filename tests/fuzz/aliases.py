@@ -13,11 +13,14 @@ from fuzz.program import Program, Value
 from fuzz.trying import evaluate, meta, name_of, result
 
 BASES = ("{v} * 0.5", "{v}.clone()", "F.relu({v})", "{v} + 1", "{v}", "F.linear({v}, {w})", "F.linear({v}, {w}, {b})")
-VIEWS = (
+RESHAPES = (
     *("{v}.view({v}.size(0), -1)", "{v}.view(-1)", "{v}.reshape(-1)", "{v}.flatten()", "{v}.view_as({v})"),
-    *("{v}.transpose(0, -1)", "{v}.t()", "{v}.mT", "{v}.movedim(0, -1)", "{v}.permute(1, 0)", "{v}.permute(1, 2, 0)"),
-    *("{v}.select(0, 0)", "{v}[..., 0]", "{v}[..., 1:]", "{v}[:, ::2]", "{v}.narrow(-1, 0, 1)", "{v}[None]", "{v}[0]"),
     *("{v}.unsqueeze(0)", "{v}.unsqueeze(-1)", "{v}.squeeze(0)", "{v}.squeeze()", "{v}.unflatten(-1, (1, -1))"),
+    *("{v}[None]", "{v}.view(-1, {v}.size(-1))", "{v}.flatten(0, 1)"),
+)
+VIEWS = (
+    *("{v}.transpose(0, -1)", "{v}.t()", "{v}.mT", "{v}.movedim(0, -1)", "{v}.permute(1, 0)", "{v}.permute(1, 2, 0)"),
+    *("{v}.select(0, 0)", "{v}[..., 0]", "{v}[..., 1:]", "{v}[:, ::2]", "{v}.narrow(-1, 0, 1)", "{v}[0]"),
     *("{v}.detach()", "torch.ops.aten.alias({v})", "{v}.diagonal(0, -1, -2)", "{v}.swapaxes(0, -1)"),
     *("{v}.as_strided([{v}.size(0)], [1])", "{v}.expand_as({v})", "torch.ravel({v})"),
 )
@@ -27,9 +30,8 @@ UNTOLD = (
     *("torch.einsum('ii->i', {v})", "torch.einsum('ijk->kij', {v})", "torch.einsum('...ij->...ji', {v})"),
     *("torch.atleast_1d({v})", "torch.atleast_2d({v})", "torch.atleast_3d({v})", "{v}.sum_to_size({v}.size())"),
     *("{v}.type_as({v})", "{v}.to({v}.dtype)", "{v}.float()", "{v}.contiguous()", "{v}.to(torch.float32)"),
-    *("F.dropout({v}, 0.5, False)", "{v}.conj()", "torch.positive({v})", "torch.dequantize({v})", "{v}.cpu()"),
-    *("{v}.resolve_conj()", "torch.real({v})", "torch.ops.aten.broadcast_tensors([{v}, {v}])[0]"),
-    "torch.ops.aten.meshgrid([{v}, {v}])[0]",
+    *("F.dropout({v}, 0.5, False)", "{v}.conj()", "torch.positive({v})", "torch.dequantize({v})", "torch.real({v})"),
+    "torch.ops.aten.broadcast_tensors([{v}, {v}])[0]",
 )
 # Elements that lie in one place: nobody writes these, but pieces of them.
 SPREAD = (
@@ -58,24 +60,33 @@ PLACES = (
 # What is put in the place later, so that who reads it then has something else.
 INTO_PLACES = {"{l}[0]": "{l}[0] = {o}", "{l}['a']": "{l}['a'] = {o}", "self.{l}": "self.{l} = {o}"}
 WRITES_OF_ONE = ("{v}.add_(1)", "{v}.mul_(0.5)", "{v} += 0.25", "{v}.relu_()", "{v}.zero_()", "{v}.fill_(0.3)")
+ACTIVATIONS = ("{v}.relu_()", "F.relu({v}, inplace=True)", "F.silu({v}, inplace=True)", "{v}.tanh_()", "F.elu_({v})")
 WRITES = (
     *WRITES_OF_ONE,
-    *("torch.add({v}, 1, out={v})", "F.relu({v}, inplace=True)", "{v}.sub_({v})", "{v}.copy_(torch.ones_like({v}))"),
-    *("{v}[...] = 0.7", "{v}.clamp_(min=0.1)", "{v}[..., :1] = 0.5", "{v}[0] += 1"),
+    *("torch.add({v}, 1, out={v})", "{v}.sub_({v})", "{v}.copy_(torch.ones_like({v}))", "{v}[...] = 0.7"),
+    *("{v}.clamp_(min=0.1)", "{v}[..., :1] = 0.5", "{v}[0] += 1"),
 )
+# Groups are drawn with the same chance.
 READERS = (
-    *("F.relu({v})", "torch.tanh({v})", "torch.sigmoid({v}) * 2 + 1", "{v} * 2", "{v}.clone()", "F.gelu({v})"),
-    *("F.softmax({v}, -1)", "{v}.sum(-1)", "{v} * {v}", "F.relu({v}.unsqueeze(0)).squeeze(0)", "{v}.flatten().tanh()"),
-    *("{v}.t().reshape(-1)", "{v}.transpose(0, -1).reshape(-1)", "{v}.contiguous()", "torch.cat([{v}, {v}], -1)"),
-    *(
+    ("F.relu({v})", "torch.tanh({v})", "F.gelu({v})", "torch.sigmoid({v})", "{v}.relu()", "F.silu({v})"),
+    ("{v} * 2", "{v} * {v}", "torch.sigmoid({v}) * 2 + 1", "{v}.clone()", "{v}.contiguous()"),
+    (
+        "F.softmax({v}, -1)",
+        "{v}.sum(-1)",
         "F.linear({v}, {w})",
         "F.relu(F.linear({v}, {w}))",
+        "torch.cat([{v}, {v}], -1)",
+    ),
+    ("{v}.t().reshape(-1)", "{v}.transpose(0, -1).reshape(-1)", "{v}.flatten().tanh()", "{v}.permute(1, 0).relu()"),
+    (
+        "F.relu({v}.unsqueeze(0)).squeeze(0)",
         "{v}.view({v}.size(0), -1).relu()",
-        "{v}.permute(1, 0).relu()",
+        "{v}.unsqueeze(0).flatten(0, 1).relu()",
     ),
 )
 
 
+STATEMENT = re.compile(r" {8}(?!else:)\S")  # of a method itself, not of a block
 ASSIGNMENT = re.compile(r" {8}(v\d+) = ")
 
 
@@ -122,7 +133,12 @@ class Memory:
         self.names.append(Name(name, like))
 
     def view(self) -> None:
-        self.call(self.p.choose.pick(self.p.choose.weighted([(3, VIEWS), (2, UNTOLD)])), self.pick())
+        self.call(self.p.choose.pick(self.p.choose.pick((VIEWS, RESHAPES, UNTOLD))), self.pick())
+
+    def reshape(self) -> None:
+        """Several times in a row."""
+        for _ in range(self.p.choose.integer(2, 3)):
+            self.call(self.p.choose.pick(RESHAPES), self.names[-1])
 
     def pieces(self) -> None:
         """Pieces of it, mostly of what lies in one place several times."""
@@ -165,13 +181,14 @@ class Memory:
         free = [name for name in self.names if lies_apart(name.like)]
         if not free:
             return
-        target = self.p.choose.pick(free) if self.p.choose.chance(60) else free[-1]
-        text = self.p.choose.pick(WRITES if target.like.dim() else WRITES_OF_ONE)
+        target = self.p.choose.pick((free[0], free[-1], self.p.choose.pick(free)))
+        several = self.p.choose.pick((WRITES, ACTIVATIONS))
+        text = self.p.choose.pick(several if target.like.dim() else WRITES_OF_ONE)
         self.p.line(text.format(v=target.text))
 
     def read(self) -> Value | None:
         name = self.pick()
-        template = self.p.choose.pick(READERS)
+        template = self.p.choose.pick(self.p.choose.pick(READERS))
         width = name.like.shape[-1] if name.like.dim() else 1
         weight = meta((3, width), "float32")
         found = result(template.format(v="v", w="w"), {"v": name.like, "w": weight})
@@ -200,7 +217,7 @@ def shared_memory(p: Program, v: Value) -> Value | None:
     bias = p.parameter((width,)) if "{b}" in template else ""
     memory = Memory(p, p.let(template.format(v=v.name, w=weight, b=bias), v.shape))
     for _ in range(p.choose.integer(1, 3)):
-        p.choose.weighted([(5, memory.view), (3, memory.pieces), (3, memory.place)])()
+        p.choose.weighted([(4, memory.view), (2, memory.reshape), (3, memory.pieces), (3, memory.place)])()
     made = [memory.read()] if p.choose.chance(25) else []
     memory.write()
     if p.choose.chance(20):
@@ -219,7 +236,8 @@ def shared_memory(p: Program, v: Value) -> Value | None:
 def write_between(p: Program) -> None:
     """Let a method write to what it has, somewhere between its statements."""
     for _ in range(p.choose.integer(1, 2)):
-        place = p.choose.integer(0, len(p.body))
+        between = [i for i, line in enumerate(p.body) if STATEMENT.match(line)]
+        place = p.choose.pick([*between, len(p.body)])
         before = [ASSIGNMENT.match(line) for line in p.body[:place]]
         names = [found[1] for found in before if found] or [p.inputs[0].value.name]
         target = p.choose.pick(names) if p.choose.chance(60) else names[-1]

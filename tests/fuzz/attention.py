@@ -100,7 +100,7 @@ def spelled_out(p: Program, result: str, names: list[str], shape: tuple[int, ...
     p.line(f"{result} = {p.choose.pick(scores)}")
     if p.choose.chance(30):
         windows = p.buffer(f"torch.randn([{shape[0]}, *{[1] * (len(shape) - 3)}, {tokens}, {tokens}])")
-        p.line(f"{result} = {result}.view([1, *{list(shape)}]) + {windows}.unsqueeze(0)")
+        p.line(f"{result} = {result}.view({[1, *shape]}) + {windows}.unsqueeze(0)")
         p.line(f"{result} = {result}.view({p.choose.pick((list(shape), [-1, *shape[1:]]))})")
     mask = p.choose.pick(("none", "added", "bool", "in place", "grid"))
     if mask == "added":

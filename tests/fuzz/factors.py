@@ -21,32 +21,31 @@ OPERANDS = (
     ("bool", "torch.randn({s}) > 0"),
     ("float32", "torch.randn({s})"),
 )
+# Groups are drawn with the same chance.
 EXPRESSIONS = (
-    "torch.addcmul({v}, {a}, {b})",
-    "torch.addcmul({v}, {a}, {b}, value={s})",
-    "torch.addcdiv({v}, {a}, {b}.abs() + 1, value={s})",
-    "{v} + {a} * {b}",
-    "{a} * {b} + {v}",
-    "{v} - {a} * {b} * {s}",
-    "{v} * ({a} + {b})",
-    "{v} * {a} * {b}",
-    "{a} * {b} * {v}",
-    "({a} - {b}) * {s} + {v}",
-    "{v} + ({a} * {b}).relu()",
-    "({a} * {b}).to(torch.float32) + {v}",
-    "torch.add({v}, {a}, alpha=2) * {b}",
-    "torch.where({v} > 0, {a}, {b}) + {v}",
-    "torch.where({v} > 0, {a} * {b}, {v})",
-    "torch.lerp({v}, {v} * {a}, {s})",
-    "{v}.mul({a}).add({b})",
-    "{v}.clone().mul_({a}).add_({b})",
-    "{v}.clone().addcmul_({a}, {b}, value={s})",
-    "torch.maximum({v}, {a}) * {b}",
-    "({v} > {a}).float() * {b}",
-    "F.relu({a} * {b}) * {v}.to({a}.dtype)",
-    "{a}.float() * {b}",
-    "torch.sigmoid({a} * {b} + {v})",
-    "({a} * {b}).sum(-1, keepdim=True) + {v}",
+    (
+        "torch.addcmul({v}, {a}, {b})",
+        "torch.addcmul({v}, {a}, {b}, value={s})",
+        "{v}.clone().addcmul_({a}, {b}, value={s})",
+        "torch.addcdiv({v}, {a}, {b}.abs() + 1, value={s})",
+        "torch.lerp({v}, {v} * {a}, {s})",
+    ),
+    ("{v} + {a} * {b}", "{a} * {b} + {v}", "{v} - {a} * {b} * {s}", "({a} * {b}).sum(-1, keepdim=True) + {v}"),
+    ("{v} * {a} * {b}", "{a} * {b} * {v}", "{a} * ({v} * {b})", "{a}.float() * {b}", "F.relu({a} * {b}) * {v}"),
+    ("{v} * ({a} + {b})", "({a} + {b}) * {s} + {v}", "torch.add({v}, {a}, alpha=2) * {b}", "({a} + {b}) / {v}"),
+    (
+        "({a} * {b}).to(torch.float32) + {v}",
+        "{v} + ({a} * {b}).relu()",
+        "torch.sigmoid({a} * {b} + {v})",
+        "F.relu({a} * {b}) * {v}.to({a}.dtype)",
+    ),
+    (
+        "torch.where({v} > 0, {a}, {b}) + {v}",
+        "torch.where({v} > 0, {a} * {b}, {v})",
+        "torch.maximum({v}, {a}) * {b}",
+        "({v} > {a}).float() * {b}",
+    ),
+    ("{v}.mul({a}).add({b})", "{v}.clone().mul_({a}).add_({b})", "{v}.clone().add_({a} * {b})"),
 )
 NUMBERS = ("2", "0.5", "-1", "1.0", "3")
 
@@ -70,7 +69,7 @@ def factors(p: Program, v: Value) -> Value | None:
             name = f"({v.name}[..., :1] * 100).to(torch.{dtype})"
             drawn[-1] = p.let(name, (*v.shape[:-1], 1), dtype)
     a, b = drawn
-    text = p.choose.pick(EXPRESSIONS).format(v=v.name, a=a.name, b=b.name, s=p.choose.pick(NUMBERS))
+    text = p.choose.pick(p.choose.pick(EXPRESSIONS)).format(v=v.name, a=a.name, b=b.name, s=p.choose.pick(NUMBERS))
     found = result(text, metas([v, a, b]))
     if found is None:
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from collections.abc import Sequence
 
 from fuzz.operations import other
@@ -136,7 +137,8 @@ OF_TENSORS = (
     "{l}[0] + {l}[-1]",
     "{l}[-1].relu()",
 )
-OTHER_TENSORS = ("{v} * 2", "{v}.double()", "{v}.clone()", "torch.sigmoid({v})", "{v}.to(torch.bfloat16)", "{v}")
+CASTS = {"double": "float64", "bfloat16": "bfloat16"}
+MADE = ("{v}.float()", "{v}.double()", "{v} * 2", "{v}.clone()", "torch.sigmoid({v})", "{v}.to(torch.bfloat16)", "{v}")
 
 
 @other(6)
@@ -144,27 +146,26 @@ def list_of_tensors(p: Program, v: Value) -> Value | None:
     """Values, weights and what is made of another dtype, joined."""
     if not v.shape or v.dtype != "float32" or math.prod(v.shape) > 2000:
         return None
-    elements, given = [v.name], [meta(v.shape, v.dtype)]
-    for _ in range(p.choose.integer(1, 2)):
-        kind = p.choose.pick(("like", "weight", "made"))
-        text = p.choose.pick(p.like(v)).name
+    elements, given = [], []
+    for _ in range(p.choose.integer(2, 3)):
+        kind, text = p.choose.pick(("like", "made", "made", "weight")), p.choose.pick(p.like(v)).name
         if kind == "weight":
             text = p.parameter(v.shape)
         elif kind == "made":
-            text = p.choose.pick(OTHER_TENSORS).format(v=text)
-        dtype = "float64" if "double" in text else "bfloat16" if "bfloat16" in text else v.dtype
+            text = p.choose.pick(MADE).format(v=text)
         elements.append(text)
-        given.append(meta(v.shape, dtype))
+        given.append(meta(v.shape, next((d for t, d in CASTS.items() if t in text), v.dtype)))
     reader = p.choose.pick(OF_TENSORS).replace("{d}", p.choose.pick(("0", "-1")))
     found = result(reader.format(l="l"), {"l": given})
     if found is None:
         return None
-    name = listed(p, elements, p.choose.pick((v.name, f"torch.tanh({v.name})")), 80)
+    name = listed(p, elements, p.choose.pick((f"torch.tanh({v.name})", p.parameter(v.shape))), 80)
     made = p.let(reader.format(l=name), *found)
     afterwards(p, name, v.name)
     return made
 
 
+WEIGHT = re.compile(r"^(self\.w\d+) = ", re.M)
 JOINS = ("cat", "stack", "hstack", "vstack", "einsum")
 
 
@@ -180,12 +181,17 @@ class _Literals(ast.NodeTransformer):
         if name in ("view", "reshape", "permute", "expand") and len(call.args) > 1:
             call.args = [self.changed(call.args, "7")]
         elif name == "einsum" and len(call.args) > 2:
-            call.args = [call.args[0], self.changed(call.args[1:], ast.unparse(call.args[1]))]
+            call.args = [call.args[0], self.changed(call.args[1:], self.tensor(call.args[1]))]
         elif name in JOINS and call.args and isinstance(call.args[0], (ast.List, ast.Tuple)):
-            call.args[0] = self.changed(call.args[0].elts, ast.unparse(call.args[0].elts[0]))
+            call.args[0] = self.changed(call.args[0].elts, self.tensor(call.args[0].elts[0]))
         elif name not in JOINS:
             call.args = [self.changed(a.elts, "7") if _is_of_numbers(a) else a for a in call.args]  # type: ignore[attr-defined]
         return call
+
+    def tensor(self, like: ast.expr) -> str:
+        """What the list holds meanwhile: something computed, or a weight."""
+        weights = WEIGHT.findall("\n".join(self.p.inits)) if self.p.owner is self.p.root else []
+        return self.p.choose.pick((f"({ast.unparse(like)}) * 3", *weights))
 
     def changed(self, elements: list[ast.expr], other: str) -> ast.expr:
         return ast.parse(listed(self.p, [ast.unparse(e) for e in elements], other, 60), mode="eval").body
