@@ -9,6 +9,7 @@ import contextlib
 import locale
 import os
 import signal
+import tempfile
 import threading
 
 # What programs under test, torch and the tools print, compute with, or read their options from.
@@ -35,6 +36,8 @@ def neutral(environment: dict[str, str]) -> dict[str, str]:
     kept["LC_ALL"] = LOCALE
     if "PYTHONPATH" in kept:  # tests start processes in folders of their own
         kept["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, filter(None, kept["PYTHONPATH"].split(os.pathsep))))
+    if " " in kept.get("TMPDIR", ""):  # where torch's own compiler can't write
+        del kept["TMPDIR"]
     return kept
 
 
@@ -43,6 +46,7 @@ def make_neutral() -> None:
     variables = neutral(dict(os.environ))
     os.environ.clear()
     os.environ.update(variables)
+    tempfile.tempdir = None  # which was looked for before
     with contextlib.suppress(locale.Error):
         locale.setlocale(locale.LC_ALL, LOCALE)
     os.umask(0o022)

@@ -18,12 +18,16 @@ class WorkerFailed(Exception):
 
 
 class Process:
-    """A worker of `threads` threads. What its libraries say goes to `log`, what they cache into `folder`."""
+    """A worker of `threads` threads, which finds the modules that this process finds, wherever it was started.
+
+    What its libraries say goes to `log`, what they cache into `folder`.
+    """
 
     def __init__(self, threads: int, folder: Path, log: Path, worker: str = "ipex.bench.worker") -> None:
         environment = {
             **os.environ,
             "OMP_NUM_THREADS": str(threads),
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
             "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
         }
         with log.open("ab") as stderr:

@@ -1,6 +1,5 @@
 import io
 import json
-import os
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -36,7 +35,6 @@ def bench(folder: Path, *arguments: str) -> Done:
     path = [str(Path(__file__).parent), *sys.path]
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(stdout), redirect_stderr(stderr):
         patch.setattr(sys, "path", path)
-        patch.setenv("PYTHONPATH", os.pathsep.join(path))
         main([*arguments, "--threads=1", *files])
     return Done(stdout.getvalue(), stderr.getvalue(), folder / "new")
 

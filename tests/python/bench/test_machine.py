@@ -1,5 +1,3 @@
-import os
-import sys
 import threading
 import time
 from pathlib import Path
@@ -33,7 +31,7 @@ def test_waits_no_longer_than_the_limit():
 
 
 def test_an_answer_means_that_the_process_is_idle(tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *sys.path]))
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
     process = Process(threads=1, folder=tmp_path, log=tmp_path / "log")
     try:
         process.ask("reference", 60, name="tiny_mlp", batch=1, inputs=[], folder=str(tmp_path))
