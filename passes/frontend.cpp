@@ -141,18 +141,17 @@ void keep_detached_apart(const std::shared_ptr<Graph>& graph) {
   });
 }
 
-// The frozen module without a look at its weights: see lifted_tensors.h.
-Module frozen_past_weights(const Module& copy, const Storages& storages, const std::vector<std::string>& kept) {
+// Freezes the module without a look at its weights: see lifted_tensors.h. In place, as it is ours: freezing would make another copy.
+void freeze_past_weights(Module& copy, const Storages& storages, const std::vector<std::string>& kept) {
   std::map<std::string, LiftedTensors> lifted;
   for (const auto& method : copy.get_methods()) {
     const auto graph = torch::jit::toGraphFunction(method.function()).graph();
     lift_attributes(*graph, storages, lifted.emplace(method.name(), LiftedTensors(*graph)).first->second);
   }
-  Module frozen = torch::jit::freeze_module(copy, kept);
-  for (const auto& method : frozen.get_methods()) {
+  torch::jit::freeze_module_inplace(&copy, kept);
+  for (const auto& method : copy.get_methods()) {
     lifted.at(method.name()).put_back(*torch::jit::toGraphFunction(method.function()).graph());
   }
-  return frozen;
 }
 
 }  // namespace
@@ -179,10 +178,10 @@ Module frozen_copy(const Module& module) {
   for (const auto& method : copy.get_methods()) {
     if (method.name() != "forward") kept.push_back(method.name());
   }
-  Module frozen = frozen_past_weights(copy, storages, kept);
-  restore_plain_attributes(module, frozen);
-  unshare(frozen);
-  return frozen;
+  freeze_past_weights(copy, storages, kept);
+  restore_plain_attributes(module, copy);
+  unshare(copy);
+  return copy;
 }
 
 }  // namespace ipex::passes
