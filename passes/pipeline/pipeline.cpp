@@ -1,13 +1,12 @@
 #include "pipeline/pipeline.h"
 
-#include <torch/csrc/jit/passes/dead_code_elimination.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
 #include <random>
 
 #include "lower/lower_ops.h"
+#include "pipeline/dead_code.h"
 #include "pipeline/order.h"
 #include "pipeline/phases.h"
 #include "pipeline/verifier.h"
@@ -78,7 +77,7 @@ class Run {
     const bool changed = pass.run(context);
     if (changed) {
       verifier_.check_nodes(pass);
-      torch::jit::EliminateDeadCode(graph_);
+      remove_dead_code(graph_);
     }
     print(pass, recorder_, changed ? graph_.get() : nullptr);
     verifier_.check_invariants(pass, changed);
