@@ -2,6 +2,7 @@
 
 #include <torch/csrc/jit/ir/constants.h>
 
+#include "ir/constants.h"
 #include "ops/op_table.h"
 
 namespace ipex::passes {
@@ -32,18 +33,18 @@ Anchor Anchor::insert_before(Node* node, const std::string& op, at::ArrayRef<Val
   Graph* graph = node->owningGraph();
   const WithInsertPoint guard(node);
   std::vector<torch::jit::NamedValue> arguments(inputs.begin(), inputs.end());
-  arguments.emplace_back(graph->insertConstant(c10::List<std::string>()));
+  arguments.emplace_back(shared_constant(*graph, c10::List<std::string>()));
   if (!inputs.empty()) {  // it has a weight, into which a batch_norm may be folded
-    for (int folded = 0; folded < 2; ++folded) arguments.emplace_back(graph->insertConstant(IValue()));
+    for (int folded = 0; folded < 2; ++folded) arguments.emplace_back(shared_constant(*graph, IValue()));
   }
-  arguments.emplace_back(graph->insertConstant(IValue()));  // the process's math mode
-  if (!inputs.empty()) {                                    // nothing vanishes, nothing widens
-    arguments.emplace_back(graph->insertConstant(IValue()));
-    arguments.emplace_back(graph->insertConstant(false));
+  arguments.emplace_back(shared_constant(*graph, IValue()));  // the process's math mode
+  if (!inputs.empty()) {                                      // nothing vanishes, nothing widens
+    arguments.emplace_back(shared_constant(*graph, IValue()));
+    arguments.emplace_back(shared_constant(*graph, false));
   }
   Value* context = graph->insert(Symbol::fromQualString("ipex::" + op + "_prepack"), arguments);
   Value* operands = graph->insertNode(graph->createList(c10::TensorType::get(), {}))->output();
-  Value* eager_layout = graph->insertConstant(true);
+  Value* eager_layout = shared_constant(*graph, true);
   // Not checked against the schema: matmul's second factor is still to come.
   Node* run = graph->insertNode(
       graph->create(Symbol::fromQualString("ipex::" + op + "_run"), {x, context, operands, eager_layout}));

@@ -13,6 +13,7 @@
 
 #include "anchor/anchor.h"
 #include "anchor/prepack.h"
+#include "ir/constants.h"
 #include "ir/graph_walk.h"
 #include "pipeline/passes.h"
 
@@ -86,7 +87,7 @@ std::optional<std::string> read(const Node* node, Geometry& geometry) {
 
 Node* rewrite(Node* node, const Geometry& geometry) {
   const torch::jit::WithInsertPoint guard(node);
-  const auto constant = [&](const IValue& value) { return node->owningGraph()->insertConstant(value); };
+  const auto constant = [&](const IValue& value) { return shared_constant(*node->owningGraph(), value); };
   const std::vector<Value*> inputs{node->namedInput("weight"),    node->namedInput("bias"),
                                    constant(geometry.stride),     constant(geometry.padding),
                                    constant(geometry.dilation),   constant(geometry.groups),

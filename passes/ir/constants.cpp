@@ -54,4 +54,17 @@ std::optional<std::string> number_text(const Value* value, bool negative) {
   return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;  // "inf" and "nan" have an n
 }
 
+Value* shared_constant(Graph& graph, const c10::IValue& value) {
+  constexpr size_t most_looked_at = 16, most_readers = 64;
+  const c10::TypePtr type = value.type();
+  size_t looked_at = 0;
+  for (Node* node : graph.nodes()) {
+    if (node->kind() != c10::prim::Constant || looked_at++ == most_looked_at) break;
+    if (node->output()->uses().size() >= most_readers || *node->output()->type() != *type) continue;
+    if (*torch::jit::toIValue(node->output()) == value) return node->output();
+  }
+  const torch::jit::WithInsertPoint guard(*graph.nodes().begin());
+  return graph.insertConstant(value);
+}
+
 }  // namespace ipex::passes

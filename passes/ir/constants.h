@@ -1,4 +1,4 @@
-// Reading constants out of a graph.
+// Reading constants out of a graph, and putting them in.
 #pragma once
 
 #include <optional>
@@ -21,5 +21,10 @@ bool is_same_argument(const Value* a, const Value* b);
 // A number as text, as post-ops have their arguments: "2" for an integer, "2.0" for a float. With its sign changed where
 // `negative` asks for it. None for NaN as well, of which each op has its own idea.
 std::optional<std::string> number_text(const Value* value, bool negative);
+
+// A constant at the beginning of the graph that others may read too: None, a flag, numbers, but no tensor. Every pass walks
+// over every node, so a constant for each argument of each layer would be most of what they walk over. To take a reader
+// away takes a look at all readers, so they are few each.
+Value* shared_constant(Graph& graph, const c10::IValue& value);
 
 }  // namespace ipex::passes

@@ -68,3 +68,17 @@ def test_takes_16_bit_weights(dtype):
 
 def test_declines_other_dtypes():
     assert_unchanged("prepack_linear", linear("Double"), reason="its weight is Double, not float32")
+
+
+def test_layers_share_constants_that_are_no_tensors():
+    layers = 200
+    ir = graph_ir(
+        "%y0 : Tensor",
+        "%w : Float(4, 4, strides=[4, 1], requires_grad=0, device=cpu) = prim::Constant[value=<Tensor>]()",
+        "%none : NoneType = prim::Constant()",
+        *(f"%y{i + 1} : Tensor = aten::linear(%y{i}, %w, %none)" for i in range(layers)),
+        returns=f"%y{layers}",
+    )
+    result = assert_rewrites("prepack_linear", ir)
+    assert result.count("ipex::linear_run") == layers
+    assert result.graph.count("prim::Constant") < layers / 4
