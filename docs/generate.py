@@ -38,7 +38,8 @@ def support() -> str:
         "Convolutions, linears, products and recurrent layers become one of these, with a packed weight and post-ops:\n"
         f"{', '.join(f'`{name}`' for name in packed)}.\n\n"
         "## Post-ops\n\n"
-        "A packed op does these on the way out. Where oneDNN's result is not aten's, aten does it after the kernel.\n\n"
+        "A packed op does these in its epilogue, where a kernel or a primitive gives aten's result; else aten does\n"
+        "them after it. Some only `ipex::elementwise` has.\n\n"
         + markdown(("post-op", "numbers", "other tensor", "done by"), _post_ops())
         + "\n## Ops of ipex beside packed ones\n\n"
         + ", ".join(f"`{name}`" for name in kernels)
@@ -145,14 +146,30 @@ def _purpose(name: str) -> str:
 
 
 def _post_ops() -> list[tuple[str, ...]]:
-    text = (ROOT / "runtime" / "packed" / "post_ops.inc").read_text()
+    text = re.sub(r"^//.*", "", (ROOT / "runtime" / "packed" / "post_ops.inc").read_text(), flags=re.MULTILINE)
     rows = []
-    for kind, name, numbers, rest in re.findall(
-        r"^IPEX_(UNARY|BINARY|TERNARY)_POST_OP\((\w+), (\d+), (.*)\)$", text, re.MULTILINE
-    ):
-        by = "oneDNN, for some numbers" if "if_(" in rest else "oneDNN" if "{" in rest else "aten"
-        rows.append((f"`{name}`", numbers, {"UNARY": "", "BINARY": "yes", "TERNARY": "two"}[kind], by))
+    for macro, row in re.findall(r"^IPEX_(\w+)\((.*?)\)(?=\n(?:IPEX|\n|#))", text, re.MULTILINE | re.DOTALL):
+        cells = _cells(row)
+        name, numbers = cells[0], cells[1 if macro in ("ACTIVATION", "FUNCTION") else 2]
+        by = ["kernels of ipex"] if "no_kernel" not in cells else []
+        if macro != "FUNCTION" and "no_primitive" not in cells:
+            by.append("oneDNN, for some numbers" if any("if_(" in c and "onednn(" in c for c in cells) else "oneDNN")
+        operands = {"BINARY_POST_OP": "yes", "TERNARY_POST_OP": "two"}.get(macro, "")
+        rows.append((f"`{name}`", numbers, operands, "; ".join(by) or "aten"))
     return rows
+
+
+def _cells(row: str) -> list[str]:
+    """Return the arguments of a macro."""
+    cells, depth, is_text = [""], 0, False
+    for letter in row:
+        is_text ^= letter == '"'
+        depth += not is_text and (letter in "(") - (letter in ")")
+        if letter == "," and depth == 0 and not is_text:
+            cells.append("")
+        else:
+            cells[-1] += letter
+    return [cell.strip() for cell in cells]
 
 
 def _entry(name: str, value: object) -> str:

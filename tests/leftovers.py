@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 import ipex
+from ipex import _C
 
 # Where the time of a model goes. An op that overwrites its input counts as the op that doesn't.
 ANCHORS = {
@@ -22,9 +23,12 @@ ANCHORS = {
     "recurrent": "lstm gru rnn_tanh rnn_relu lstm_cell gru_cell",
     "embedding bag": "embedding_bag",
 }
-ELEMENTWISE = """relu relu6 leaky_relu prelu elu selu celu gelu silu mish sigmoid hardsigmoid tanh hardswish hardtanh
-    clamp clamp_min clamp_max softplus add sub rsub mul div pow square sqrt rsqrt exp
-    log log1p erf neg abs masked_fill where"""
+ACTIVATIONS = [
+    pattern.removeprefix("aten::").partition("(")[0].removesuffix("_?")
+    for _, pattern, is_packed in _C.activation_patterns()
+    if is_packed
+]
+ELEMENTWISE = f"{' '.join(ACTIVATIONS)} prelu add sub rsub mul div pow rsqrt log1p erf masked_fill where"
 NORMS = "batch_norm layer_norm group_norm instance_norm softmax log_softmax"
 
 FAMILIES = {

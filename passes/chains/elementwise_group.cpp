@@ -1,5 +1,6 @@
 #include "chains/elementwise_group.h"
 
+#include <ipex/post_ops.h>
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
@@ -24,11 +25,9 @@ bool is_choice(const NodeAsPostOp& op) {
 }
 
 bool is_faster(const NodeAsPostOp& op) {
-  static const std::unordered_set<std::string> faster{"tanh", "gelu_tanh", "exp",  "log",      "expm1", "log1p",
-                                                      "mish", "elu",       "selu", "softplus", "celu"};
   // The gated image lies in memory that is kept between calls.
   if (op.operands.size() == 1) return is_single_pixel(op.y) != is_single_pixel(op.operands[0]);
-  return faster.count(op.post_op.substr(0, op.post_op.find('('))) > 0;
+  return beats_aten(op.post_op);
 }
 
 // Whether the value is repeated along a dimension that it does not have.

@@ -19,10 +19,7 @@ bool has_fused_power(const Value* exponent) {
 }
 
 FusionRule with_functions(FusionRule rule) {
-  for (const std::string op : {"rsqrt", "reciprocal", "expm1", "log1p", "floor", "ceil", "trunc", "sign"}) {
-    rule = std::move(rule).match("%z = aten::" + op + "(%y)").append(op);
-  }
-  return std::move(rule)
+  return with_activations(std::move(rule), /*are_packed=*/false)
       .match("%z = aten::pow.Tensor_Scalar(%y, %exponent)")
       .only_if("exponent", has_fused_power)
       .append("pow(%exponent)");

@@ -1,5 +1,7 @@
 #include "ops/op_table.h"
 
+#include <ipex/post_ops.h>
+
 #include <algorithm>
 #include <sstream>
 #include <unordered_map>
@@ -77,6 +79,10 @@ class Table {
     return each([=](Op& row) { row.traits &= ~traits; });
   }
 
+  bool has(const std::string& name) const {
+    return std::any_of(rows_.begin(), rows_.end(), [&](const Op& row) { return row.name == name; });
+  }
+
   std::vector<Op> take() { return std::move(rows_); }
 
  private:
@@ -105,14 +111,9 @@ std::vector<Op> rows() {
   // One tensor, element by element.
   table.with_in_place("relu", fresh, elementwise | chooses | keeps_dtype | any_layout).left(not_taken);
   table.with_in_place("abs neg", fresh, elementwise | chooses | any_layout).left(not_taken);
-  table
-      .with_in_place("relu6 leaky_relu elu selu celu gelu silu mish hardswish hardsigmoid hardtanh", fresh,
-                     elementwise | keeps_dtype | any_layout)
-      .left(not_taken);
-  table.ops("softplus log_sigmoid", fresh, elementwise | keeps_dtype | any_layout).left(not_taken);
+  table.ops("log_sigmoid", fresh, elementwise | keeps_dtype | any_layout).left(not_taken);
   table.ops("ipex::erf_gelu", fresh, elementwise | keeps_dtype | any_layout);
-  // Of integers these give floats, or refuse them.
-  table.with_in_place("sigmoid tanh erf", fresh, elementwise | keeps_dtype | any_layout).left(not_taken);
+  table.with_in_place("erf", fresh, elementwise | keeps_dtype | any_layout).left(not_taken);
   table
       .with_in_place("exp log sqrt rsqrt square round round.decimals clamp_min clamp_max", fresh,
                      elementwise | any_layout)
@@ -413,6 +414,16 @@ std::vector<Op> rows() {
   table.ops("ipex::shape_memo_prepack", no_tensor, makes_context);
   table.ops("ipex::recall ipex::remember", Memory::unknown);
   table.ops("ipex::lower_precision ipex::restore_precision", maybe_view);
+
+  // The activations of runtime/packed/post_ops.inc that have no row above. Of integers they give floats, or refuse them.
+  for (const ActivationPattern& activation : activation_patterns()) {
+    const size_t end = activation.pattern.find('(');
+    const bool has_in_place = activation.pattern.substr(0, end).ends_with("_?");
+    const std::string op = activation.pattern.substr(0, end - (has_in_place ? 2 : 0));
+    if (table.has(op)) continue;
+    constexpr Traits traits = elementwise | keeps_dtype | any_layout;
+    (has_in_place ? table.with_in_place(op, fresh, traits) : table.ops(op, fresh, traits)).left(not_taken);
+  }
 
   return table.take();
 }

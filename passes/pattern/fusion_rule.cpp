@@ -1,5 +1,7 @@
 #include "pattern/fusion_rule.h"
 
+#include <ipex/post_ops.h>
+
 #include <algorithm>
 
 #include "anchor/anchor.h"
@@ -45,6 +47,11 @@ FusionRule FusionRule::declines_unless(const std::string& value, Condition condi
 }
 
 FusionRule FusionRule::append(const std::string& post_op, std::vector<std::string> operands) && {
+  for (size_t at = post_op.find('%'); at != std::string::npos; at = post_op.find('%', at + 1)) {
+    const auto is_there = [](const Value* number) { return !is_none(number); };
+    forms_.back().requirements.push_back(
+        {post_op.substr(at + 1, post_op.find_first_of(",)", at) - at - 1), is_there, ""});
+  }
   forms_.back().post_op = post_op;
   forms_.back().operands = std::move(operands);
   return std::move(*this);
@@ -124,6 +131,14 @@ bool FusionRule::apply(const Form& form, Node* node, Context& context) {
   anchor->append_post_op(*post_op, operand);
   anchor->take_over(node);
   return true;
+}
+
+FusionRule with_activations(FusionRule rule, bool are_packed) {
+  for (const ActivationPattern& activation : activation_patterns()) {
+    if (activation.is_packed != are_packed) continue;
+    rule = std::move(rule).match("%z = " + activation.pattern).append(activation.post_op);
+  }
+  return rule;
 }
 
 bool is_number(const Value* value) { return number(value).has_value(); }

@@ -43,7 +43,7 @@ class FusionRule {
   // Where the condition does not hold, the node is declined for this reason.
   FusionRule declines_unless(const std::string& value, Condition condition, const std::string& reason) &&;
   // The post-op to append, as "leaky_relu(%slope)", where "-%slope" would be its negative, and the names of the values
-  // that are its operands. A packed op takes one at most.
+  // that are its operands. A packed op takes one at most. Where a number is None, the node is another form's business.
   FusionRule append(const std::string& post_op, std::vector<std::string> operands = {}) &&;
 
   const std::string& name() const { return name_; }
@@ -73,6 +73,9 @@ class FusionRule {
   std::string name_;
   std::vector<Form> forms_;
 };
+
+// With a form for each activation of runtime/packed/post_ops.inc: those that packed ops take, or those of ipex::elementwise alone.
+FusionRule with_activations(FusionRule rule, bool are_packed);
 
 // Conditions.
 bool is_number(const Value* value);  // a constant one, or a constant tensor without dimensions: to a packed op the same

@@ -1,17 +1,50 @@
 #include "pattern/pattern.h"
 
+#include <torch/csrc/jit/ir/constants.h>
+
 #include <algorithm>
+#include <sstream>
 
 namespace ipex::passes {
 namespace {
 
-// The names in "(%a, %b)" or "%a, %b : int".
-std::vector<std::string> names_in(const std::string& text) {
-  std::vector<std::string> names;
-  for (size_t at = text.find('%'); at != std::string::npos; at = text.find('%', at + 1)) {
-    names.push_back(text.substr(at + 1, text.find_first_of(",) ", at) - at - 1));
+// What stands between commas, without spaces and types: "%a" and "%b" of "%a, %b : int".
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> parts;
+  std::istringstream list(text);
+  for (std::string part; std::getline(list, part, ',');) {
+    const size_t begin = part.find_first_not_of(' ');
+    parts.push_back(part.substr(begin, part.find_first_of(" :", begin) - begin));
   }
+  return parts;
+}
+
+std::vector<std::string> names_in(const std::string& text) {
+  std::vector<std::string> names = split(text);
+  for (size_t i = 0; i < names.size(); ++i)
+    names[i] = names[i].starts_with('%') ? names[i].substr(1) : std::to_string(i);
   return names;
+}
+
+std::map<size_t, std::string> constants_in(const std::string& text) {
+  std::map<size_t, std::string> constants;
+  const std::vector<std::string> parts = split(text);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (!parts[i].starts_with('%')) constants[i] = parts[i];
+  }
+  return constants;
+}
+
+// "%a, %b" of "%z = aten::add(%a, %b)".
+std::string arguments_in(const std::string& line) {
+  const size_t open = line.find('(');
+  return line.substr(open + 1, line.rfind(')') - open - 1);
+}
+
+bool is_constant(const Value* value, const std::string& text) {
+  if (text == "None") return value->mustBeNone();
+  const auto constant = torch::jit::toIValue(value);
+  return constant && constant->isString() && "'" + constant->toStringRef() + "'" == text;
 }
 
 // "aten::add_?" of "%z = aten::add_?(%y, %other, %alpha)".
@@ -32,8 +65,9 @@ std::string plain(const std::string& op) {
 
 PatternLine::PatternLine(const std::string& text)
     : op_(plain(op_in(text))),
-      inputs_(names_in(text.substr(text.find('(')))),
-      outputs_(names_in(text.substr(0, text.find('=')))) {
+      inputs_(names_in(arguments_in(text))),
+      outputs_(names_in(text.substr(0, text.find('=')))),
+      constants_(constants_in(arguments_in(text))) {
   if (op_in(text).ends_with(in_place_too)) in_place_.emplace(plain(op_in(text)) + "_");
 }
 
@@ -44,7 +78,9 @@ void PatternLine::accept_in_place() {
 
 bool PatternLine::fits(const Node* node) const {
   return node->inputs().size() == inputs_.size() && node->outputs().size() == outputs_.size() &&
-         (op_.is_of(node) || (in_place_ && in_place_->is_of(node)));
+         (op_.is_of(node) || (in_place_ && in_place_->is_of(node))) &&
+         std::all_of(constants_.begin(), constants_.end(),
+                     [&](const auto& constant) { return is_constant(node->input(constant.first), constant.second); });
 }
 
 std::vector<Symbol> PatternLine::kinds() const {

@@ -2,11 +2,14 @@
 //
 //   %z = aten::add_?(%y, %other, %alpha)
 //
+// Of a FusionRule an argument may be a constant, None or a text: "aten::gelu_?(%y, 'tanh')".
+//
 // An op is named as in ops/op_table.h: "aten::add" is every overload that has a row, "aten::max.other" that one, and a
 // form with `out=` never. "add_?" stands for add and for add_. A line fits a node of this op with as many inputs and
 // outputs as the line has.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -37,6 +40,7 @@ class PatternLine {
   OpName op_;
   std::optional<OpName> in_place_;
   std::vector<std::string> inputs_, outputs_;
+  std::map<size_t, std::string> constants_;  // of inputs
 };
 
 }  // namespace ipex::passes

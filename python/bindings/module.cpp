@@ -8,6 +8,7 @@
 #include <ipex/op_table.h>
 #include <ipex/original_graph.h>
 #include <ipex/pass_table.h>
+#include <ipex/post_ops.h>
 #include <ipex/run_pass.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -180,6 +181,14 @@ PYBIND11_MODULE(_C, m) {
       rows.append(row);
     }
     return rows;
+  });
+
+  m.def("activation_patterns", [] {
+    std::vector<std::tuple<std::string, std::string, bool>> all;
+    for (const auto& [post_op, pattern, is_packed] : ipex::activation_patterns()) {
+      all.emplace_back(post_op, pattern, is_packed);
+    }
+    return all;
   });
 
   namespace isa = ipex::isa;

@@ -3,36 +3,16 @@
 
 #include <cstdint>
 
-namespace ipex::runtime {
+#include "kernels/operation.h"
 
-// What becomes of a value y. `other` is an element of an operand.
-enum class Elementwise {
-  relu,
-  leaky_relu,
-  clip,
-  linear,
-  abs,
-  square,
-  hardsigmoid,
-  hardswish,
-  sigmoid,
-  silu,
-  tanh,
-  gelu_erf,
-  gelu_tanh,
-  // These have an operand.
-  add,
-  sub,
-  mul,
-  div
-};
+namespace ipex::runtime {
 
 // How an operand is spread over the result: it has the result's shape, or one element per column, or one for all.
 enum class OperandSpread { full, column, all };
 
 struct ElementwiseStep {
-  Elementwise operation;
-  float alpha, beta;  // of the operations that have numbers
+  Operation operation;
+  float a, b, c;  // of the operations that have numbers
   const float* operand;
   OperandSpread spread;
 };

@@ -6,77 +6,9 @@
 
 #include <cstdint>
 
-namespace ipex::runtime {
+#include "kernels/operation.h"
 
-// Of y, and of `other` and `third` where it has more operands; a, b and c are numbers. What is true is 1, what is false 0.
-enum class Operation {
-  relu,
-  leaky_relu,  // a
-  clip,        // from a to b
-  elu,         // a: of negative numbers, b: of positive ones, c: of the exponent
-  hardsigmoid,
-  hardswish,
-  sigmoid,
-  silu,
-  mish,
-  softplus,  // a: beta, b: threshold
-  tanh,
-  gelu_erf,
-  gelu_tanh,
-  exp,
-  expm1,
-  log,
-  log1p,
-  abs,
-  neg,
-  sqrt,
-  rsqrt,
-  reciprocal,
-  floor,
-  ceil,
-  trunc,
-  round,
-  sign,
-  square,
-  cube,
-  fourth_power,
-  reciprocal_of_square,
-  add_number,  // a, as below
-  rsub_number,
-  mul_number,
-  div_number,
-  add,
-  add_scaled,  // other * a
-  sub,
-  rsub,
-  mul,
-  div,
-  maximum,
-  minimum,
-  // Of floats, with other or with a.
-  equal,
-  not_equal,
-  less,
-  less_or_equal,
-  greater,
-  greater_or_equal,
-  equal_number,
-  not_equal_number,
-  less_number,
-  less_or_equal_number,
-  greater_number,
-  greater_or_equal_number,
-  // Of what is true or false.
-  logical_and,
-  logical_or,
-  logical_xor,
-  logical_not,
-  // Some operand of these is true or false.
-  where,            // y ? other : third
-  where_or_number,  // y ? other : a
-  where_number_or,  // y ? a : other
-  masked_fill       // other ? a : y
-};
+namespace ipex::runtime {
 
 // Values are numbered: the inputs first, then places for what steps give.
 struct ProgramStep {

@@ -56,7 +56,7 @@ FusedPostOps FusedOp::fuse(const std::vector<at::Tensor>& operands, const Result
                            bool (*applies)(const PostOp&)) const {
   FusedPostOps fused;
   for (const PostOp& op : post_ops_) {
-    const at::Tensor operand = op.kind->takes_operand ? operands[fused.operands.size()] : at::Tensor();
+    const at::Tensor operand = op.kind->takes_operand() ? operands[fused.operands.size()] : at::Tensor();
     if (!take(op, operand, result, applies(op), fused)) break;
   }
   return fused;
@@ -69,7 +69,7 @@ bool FusedOp::take(const PostOp& op, const at::Tensor& operand, const Result& re
   std::string reason;
   if (!applies) {
     reason = "oneDNN does not give aten's result";
-  } else if (op.kind->takes_operand) {
+  } else if (op.kind->takes_operand()) {
     spread = spread_of(operand, result.sizes(), result.channel_dimension());
     const bool operand_decides_layout = name == "radd" || name == "rmul" || name == "rsub";
     if (operand.scalar_type() != result.dtype() || !is_plain_cpu(operand)) {
@@ -104,7 +104,7 @@ at::Tensor FusedOp::apply_rest(at::Tensor y, const std::vector<at::Tensor>& oper
   size_t operand = operand_count({post_ops_.begin(), post_ops_.begin() + static_cast<std::ptrdiff_t>(done)});
   for (; done < post_ops_.size(); ++done) {
     const PostOp& op = post_ops_[done];
-    y = op.apply(y, op.kind->takes_operand ? operands[operand++] : at::Tensor());
+    y = op.apply(y, op.kind->takes_operand() ? operands[operand++] : at::Tensor());
   }
   return y;
 }

@@ -31,9 +31,9 @@ class KernelSteps {
   ElementwiseSteps of_call(const FusedPostOps& fused, const at::Tensor& bias, int64_t columns, Room& room) const;
 
  private:
-  // Of the leading post-ops that kernels have, and how many steps the first of them are.
+  // Of the leading post-ops that kernels have.
   std::vector<ElementwiseStep> steps_;
-  std::vector<size_t> step_counts_;
+  std::vector<bool> take_operands_;
   bool has_all_, applies_all_;
 };
 

@@ -177,7 +177,7 @@ at::Tensor PackedOp::run(const at::Tensor& input, const std::vector<at::Tensor>&
 size_t PackedOp::widen(const std::vector<at::Tensor>& operands, std::vector<at::Tensor>& wide) const {
   size_t count = 0;
   for (; count < post_ops().size(); ++count) {
-    if (!post_ops()[count].kind->takes_operand) continue;
+    if (!post_ops()[count].kind->takes_operand()) continue;
     const at::Tensor& operand = operands[wide.size()];
     if (operand.scalar_type() != dtype() || !is_plain_cpu(operand) || wants_gradient(operand)) {
       const bool has_dtype = operand.scalar_type() == dtype() && is_plain_cpu(operand);

@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from .._load_extension import _C
 from .fates import Fate, fate_of_final
 from .graphs import FinalNode
 
+_ACTIVATIONS = {
+    pattern.removeprefix("aten::").partition("(")[0].removesuffix("_?")
+    for _, pattern, is_packed in _C.activation_patterns()
+    if is_packed
+}
 _FAMILIES = {
     "convolution": ("_convolution", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
                     "conv_transpose3d", "convolution"),
@@ -18,8 +24,7 @@ _FAMILIES = {
     "norm": ("batch_norm", "layer_norm", "group_norm", "softmax", "rms_norm", "instance_norm"),
     "pooling": ("max_pool2d", "adaptive_avg_pool2d", "avg_pool2d", "max_pool1d", "adaptive_avg_pool1d",
                 "max_pool3d", "avg_pool3d"),
-    "elementwise op": ("relu", "relu6", "gelu", "silu", "sigmoid", "tanh", "hardswish", "hardsigmoid", "hardtanh",
-                       "leaky_relu", "elu", "mish", "add", "sub", "mul", "div", "maximum", "minimum", "clamp", "rsub"),
+    "elementwise op": (*_ACTIVATIONS, "add", "sub", "mul", "div", "maximum", "minimum", "rsub"),
 }  # fmt: skip
 _FAMILY_OF = {f"aten::{kind}": family for family, kinds in _FAMILIES.items() for kind in kinds}
 _DONE = {

@@ -15,12 +15,9 @@
 #include <vector>
 
 #include "kernels/elementwise_program.h"
+#include "packed/post_op.h"
 
 namespace ipex::runtime {
-
-// How eager's op looks at the layouts of what it reads: as an op of so many tensors, of which the last may be a number; in
-// place; or with a copy of its first operand that is contiguous.
-enum class StepForm { unary, binary, ternary, in_place, contiguous };
 
 struct NamedStep {
   std::string_view post_op;  // with its arguments
@@ -40,10 +37,6 @@ using NamedSteps = c10::SmallVector<NamedStep, 8>;
 // Whether the kernel of an operation gives what is true or false, rather than floats; `is_bool` says so of each operand. None
 // where it takes no such operands, or eager's op gives another dtype.
 std::optional<bool> gives_bool(Operation operation, const std::array<bool, 3>& is_bool);
-
-// Whether the number of the operation has the dtype of the floats in eager: it is what they are compared with, or added to, or
-// what scales an addend. Others stay as they are.
-bool rounds_its_number(Operation operation);
 
 // What a list of texts says. The steps name post-ops in these texts.
 struct ReadSteps {

@@ -295,7 +295,7 @@ FusedPostOps QuantizedOp::fuse(const at::Tensor& input, const std::vector<at::Te
   FusedPostOps fused;
   for (const PostOp& op : post_ops()) {
     if (!is_exact(op)) break;
-    if (!op.kind->takes_operand) {
+    if (!op.kind->takes_operand()) {
       ++fused.count;
       continue;
     }
@@ -305,7 +305,7 @@ FusedPostOps QuantizedOp::fuse(const at::Tensor& input, const std::vector<at::Te
     const bool adds = op.steps.back().algorithm == dnnl::algorithm::binary_add;
     const bool is_readable = spec_.operands[i] ? adds && spread == Spread::full
                                                : operand.scalar_type() == at::kFloat && is_plain_cpu(operand);
-    const bool may_decide_layout = std::string_view(op.kind->name).starts_with("r") && spread == Spread::full;
+    const bool may_decide_layout = op.kind->name.starts_with("r") && spread == Spread::full;
     if (!spread || !is_readable || (may_decide_layout && !laid_out_as_result(operand, input, eager_layout))) {
       remember(c10::str("post-op ", op.kind->name, ": its operand has another dtype, shape or layout"));
       break;

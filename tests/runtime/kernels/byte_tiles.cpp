@@ -119,7 +119,8 @@ int wrong_elements_of_numbers(const Case& c, bool adds, bool has_steps, bool rou
   constexpr float beside = -12345;
   std::vector<float> floats(size + 9, beside);
   std::vector<uint8_t> numbers(size + 9, 77);
-  const ElementwiseStep step{Elementwise::linear, 2, 1, nullptr, OperandSpread::all};
+  const ElementwiseStep steps[] = {{Operation::mul_number, 2, 0, 0, nullptr, OperandSpread::all},
+                                   {Operation::add_number, 1, 0, 0, nullptr, OperandSpread::all}};
   const ByteTilesProduct work{.rows = rows.data(),
                               .row_stride = c.depth,
                               .words = matrix.packed_words(),
@@ -130,7 +131,7 @@ int wrong_elements_of_numbers(const Case& c, bool adds, bool has_steps, bool rou
                               .shifts = shifts.data(),
                               .other = adds ? other.data() : nullptr,
                               .factor = 0.5f,
-                              .steps = {nullptr, &step, has_steps ? 1 : 0, c.columns},
+                              .steps = {nullptr, steps, has_steps ? 2 : 0, c.columns},
                               .floats = rounds ? nullptr : floats.data(),
                               .numbers = rounds ? numbers.data() : nullptr,
                               .least = 11,

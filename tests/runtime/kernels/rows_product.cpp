@@ -65,7 +65,7 @@ int wrong_elements(const Case& c, bool by_few_rows, int64_t vectors_of_a_piece =
   std::vector<float> added(c.rows * c.columns);  // dense, whatever the result is
   for (float& x : added) x = random_number();
 
-  const ElementwiseStep add{Elementwise::add, 0, 0, added.data(), OperandSpread::full};
+  const ElementwiseStep add{Operation::add, 0, 0, 0, added.data(), OperandSpread::full};
   const RowsProduct work{.rows = rows.data(),
                          .row_stride = row_stride,
                          .row_count = c.rows,

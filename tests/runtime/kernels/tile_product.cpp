@@ -43,7 +43,7 @@ int wrong_elements(const Case& c, const std::vector<float>& rows, int64_t stride
   split_rows(rows.data(), stride, c.rows, c.depth, row_tiles.get());
   std::vector<float> result((first_row + c.rows + 2) * c.columns, beside), bias(c.columns);
   for (float& x : bias) x = random_float();
-  const ElementwiseStep step{Elementwise::linear, 2, 0, nullptr, OperandSpread::all};
+  const ElementwiseStep step{Operation::mul_number, 2, 0, 0, nullptr, OperandSpread::all};
   const Memory sums = aligned(ceil_divide(c.rows, tile_rows) * c.panel_columns / tile_columns * tile_bytes);
   for (int64_t first = 0; first < blocks; first += blocks_at_once) {
     const int64_t last = first + blocks_at_once < blocks ? first + blocks_at_once : blocks;
