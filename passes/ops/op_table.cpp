@@ -111,7 +111,6 @@ std::vector<Op> rows() {
   // One tensor, element by element.
   table.with_in_place("relu", fresh, elementwise | chooses | keeps_dtype | any_layout).left(not_taken);
   table.with_in_place("abs neg", fresh, elementwise | chooses | any_layout).left(not_taken);
-  table.ops("log_sigmoid", fresh, elementwise | keeps_dtype | any_layout).left(not_taken);
   table.ops("ipex::erf_gelu", fresh, elementwise | keeps_dtype | any_layout);
   table.with_in_place("erf", fresh, elementwise | keeps_dtype | any_layout).left(not_taken);
   table
