@@ -92,6 +92,11 @@ class SetsMask(OneBuffer):
     def set_mask(self, mask: Tensor) -> None:
         self.buf = mask
 
+
+class ScalesMask(OneBuffer):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x) * self.buf
+
     @torch.jit.export
     def scale_mask(self, by: Tensor) -> None:
         self.buf.mul_(by)
@@ -101,10 +106,12 @@ class SetsMask(OneBuffer):
         self.linear.weight.view(-1)[:4].mul_(by)
 
 
-@pytest.mark.parametrize("method", ["set_mask", "scale_mask", "scale_weight"])
+@pytest.mark.parametrize(
+    ("model", "method"), [(SetsMask, "set_mask"), (ScalesMask, "scale_mask"), (ScalesMask, "scale_weight")]
+)
 @pytest.mark.parametrize("again", [False, True])
-def test_what_another_method_writes_is_no_constant(method, again, tmp_path):
-    model, x = SetsMask().eval(), torch.randn(2, 4)
+def test_what_another_method_writes_is_no_constant(model, method, again, tmp_path):
+    model, x = model().eval(), torch.randn(2, 4)
     with torch.no_grad():
         scripted = torch.jit.script(copy.deepcopy(model))
         optimized = ipex.jit_optimize(ipex.jit_optimize(scripted) if again else scripted)
@@ -597,7 +604,25 @@ class SetsInABranch(SetsAnAlias):
         return a + torch.sigmoid(self.st.view(-1))
 
 
-@pytest.mark.parametrize("model", [SetsAnAlias, SetsInABranch])
+class StoresAndMoves(SetsAnAlias):
+    def forward(self, x: Tensor) -> Tensor:
+        y = x.sigmoid()
+        self.st = y
+        a = self.st.t().reshape(3, 1, 2).transpose(0, 2)
+        y.add_(1)
+        return a.contiguous()
+
+
+class StoresAndComputes(SetsAnAlias):
+    def forward(self, x: Tensor) -> Tensor:
+        y = x.sigmoid()
+        self.st = y
+        a = torch.exp(self.st) * 2
+        y.add_(1)
+        return torch.relu(a + 1) * self.st
+
+
+@pytest.mark.parametrize("model", [SetsAnAlias, SetsInABranch, StoresAndMoves, StoresAndComputes])
 def test_what_is_stored_and_read_back_shares_its_memory(model):
     check_calls(model, torch.randn(2, 3))
 
