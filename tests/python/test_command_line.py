@@ -56,6 +56,30 @@ def test_options_reach_the_optimiser(files, tmp_path, capsys):
     assert [(layer.math_mode, layer.post_ops) for layer in layers] == [("BF32", ""), ("BF32", "")]
 
 
+def test_a_command_can_stop_after_a_phase(files, tmp_path, capsys):
+    out = str(tmp_path / "out.pt")
+    assert (
+        main(
+            [
+                "optimize",
+                str(files / "model.pt"),
+                "-o",
+                out,
+                "--inputs",
+                str(files / "inputs.pt"),
+                "--stop-after=anchor",
+            ]
+        )
+        == 0
+    )
+    assert "2 of 2 linears packed" in capsys.readouterr().out
+    layers = [layer for node in ipex.explain(ipex.load(out)).final for layer in node.layers]
+    assert [layer.post_ops for layer in layers] == ["", ""]
+    with pytest.raises(SystemExit):
+        main(["explain", str(files / "model.pt"), "--stop-after=nonsense"])
+    assert "invalid choice: 'nonsense'" in capsys.readouterr().err
+
+
 def test_explain(files, capsys, tmp_path):
     for name in ("model.pt", "optimized.pt"):
         assert main(["explain", str(files / name)]) == 0
