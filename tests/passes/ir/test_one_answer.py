@@ -14,7 +14,7 @@ QUESTIONS = {
     "what is in a list": (r"== c10::prim::ListConstruct", set()),
     "may an op run later": (r"owningBlock\(\)[^;]*written_between", set()),
     "what does a schema say of sharing": (r"alias_info\(\)", set()),
-    "what keeps a value after the call": (r"prim::SetAttr\b(?!\")", {"frontend.cpp"}),
+    "what keeps a value after the call": (r"prim::SetAttr\b(?!\")", {"autocast_regions.cpp", "frontend.cpp"}),
 }
 
 
