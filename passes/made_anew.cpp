@@ -7,12 +7,25 @@
 #include <unordered_map>
 
 #include "ir/aliasing.h"
+#include "ir/constants.h"
 #include "ir/graph_walk.h"
+#include "ir/lists.h"
 #include "ops/op_table.h"
 #include "pack/numbered_attributes.h"
 
 namespace ipex::passes {
 namespace {
+
+// Where a node finds the element that it reads of a list which nobody changes. None for others.
+std::optional<Use> element_read(Node* node) {
+  if (node->kind() != c10::aten::__getitem__) return std::nullopt;
+  const auto elements = elements_of(node->input(0));
+  const auto index = constant_integer(node->input(1));
+  if (!elements || !index || may_change(node->input(0))) return std::nullopt;
+  const auto place = *index < 0 ? *index + std::ssize(*elements) : *index;
+  if (place < 0 || place >= std::ssize(*elements)) return std::nullopt;
+  return Use(node->input(0)->node(), static_cast<size_t>(place));
+}
 
 class Constants {
  public:
@@ -36,6 +49,10 @@ class Constants {
     const Node* node = value->node();
     if (node->kind() == c10::prim::Constant) return true;
     if (node->kind() == c10::prim::GetAttr) return storages_.constant(node) != nullptr;
+    // What is chosen of a list, where the list may hold something else beside.
+    if (const auto element = element_read(const_cast<Node*>(node))) {
+      return contain(element->user->input(element->offset));
+    }
     if (node->inputs().empty() || !node->blocks().empty() || node->kind() == c10::prim::Param) return false;
     if (node->isNondeterministic()) return false;
     const auto inputs = node->inputs();
@@ -55,11 +72,13 @@ bool makes_a_tensor(const Node* node) {
 // A use of a constant that the node's result is made of. A number or a tensor: what else there is decides which kernel runs.
 std::optional<Use> constant_of(Node* node) {
   for (size_t i = 0; i < node->inputs().size(); ++i) {
-    Node* source = node->input(i)->node();
-    if (source->kind() == c10::prim::GetAttr) return Use(node, i);
+    const Use use = element_read(node->input(i)->node()).value_or(Use(node, i));
+    const Value* read = use.user->input(use.offset);
+    Node* source = const_cast<Node*>(read->node());
+    if (source->kind() == c10::prim::GetAttr) return use;
     if (source->kind() == c10::prim::Constant) {
-      const auto value = torch::jit::toIValue(node->input(i));
-      if (value && (value->isTensor() || value->isScalar() || value->isList())) return Use(node, i);
+      const auto value = torch::jit::toIValue(read);
+      if (value && (value->isTensor() || value->isScalar() || value->isList())) return use;
     } else if (const auto inside = constant_of(source)) {
       return inside;
     }

@@ -9,6 +9,7 @@
 #include "ir/constants.h"
 #include "ir/floating.h"
 #include "ir/graph_walk.h"
+#include "ir/motion.h"
 
 namespace ipex::passes {
 namespace {
@@ -157,7 +158,7 @@ void ElementwiseSteps::look_at(Block* block) {
         std::any_of(inputs.begin(), inputs.end(), [&](const Value* input) { return floats(input); })) {
       floating_.insert(node->outputs().begin(), node->outputs().end());
     }
-    writes += may_write(node);
+    writes += stops_motion(node);
     stretch += ends_a_stretch(node);
   }
 }

@@ -7,6 +7,7 @@
 #include "ir/flow.h"
 #include "ir/graph_walk.h"
 #include "ir/lists.h"
+#include "ir/motion.h"
 #include "ir/schemas.h"
 #include "ops/op_table.h"
 
@@ -113,7 +114,7 @@ bool is_overwritten_after(const Value* value, const Node* node) {
 
 bool written_between(const Node* first, const Node* second) {
   for (const Node* between = first->next(); between != second; between = between->next()) {
-    if (may_write(between)) return true;
+    if (stops_motion(between)) return true;
   }
   return false;
 }

@@ -8,6 +8,9 @@
 
 namespace ipex::passes {
 
+// Whether what is read after the node may be something else than what is read before: it may write, or it sets an attribute.
+bool stops_motion(const Node* node);
+
 // Why what `node` reads can't be read at `place` instead, which comes later. Empty where it is the same there: both are in one block,
 // and nothing in between may write.
 std::optional<std::string> reason_against_waiting(const Node* node, const Node* place);

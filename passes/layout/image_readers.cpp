@@ -47,7 +47,7 @@ bool takes_any_layout(const Stretches& stretches, const Use& use) {
   const Node* node = use.user;
   if (reads_only_sizes(use) || stretches.take(use) || ends_contiguous(use)) return true;
   const bool makes_list =
-      node->outputs().size() == 1 && node->output()->type()->isSubtypeOf(*c10::ListType::ofTensors());
+      op_of(node) && node->outputs().size() == 1 && node->output()->type()->isSubtypeOf(*c10::ListType::ofTensors());
   const Value* member = node->input(use.offset);
   const auto is_member_of_list = [&](const Use& reader) {
     return stretches.take(reader) && stretches.root_of(member, reader.user->owningBlock());

@@ -15,6 +15,7 @@
 #include "anchor/anchor.h"
 #include "ir/aliasing.h"
 #include "ir/graph_walk.h"
+#include "ir/motion.h"
 #include "pipeline/passes.h"
 
 namespace ipex::passes {
@@ -31,7 +32,7 @@ std::optional<Anchor> layer_of(Node* node) {
 
 bool ends_a_row(const Node* node) {
   static const OpName attention("ipex::attention"), torchs("ipex::scaled_dot_product_attention");
-  return is_run(node) || attention.is_of(node) || torchs.is_of(node) || !node->blocks().empty() || may_write(node);
+  return is_run(node) || attention.is_of(node) || torchs.is_of(node) || !node->blocks().empty() || stops_motion(node);
 }
 
 void join(const std::vector<Anchor>& layers, Context& context) {

@@ -10,6 +10,7 @@
 #include "ir/aliasing.h"
 #include "ir/constants.h"
 #include "ir/graph_walk.h"
+#include "ir/motion.h"
 
 namespace ipex::passes {
 namespace {
@@ -170,7 +171,7 @@ std::optional<std::string> Spelling::reason_against(const Match& match) const {
     if (own && is_in_place(node) && !overwrites_unseen(node, match.nodes)) {
       return "what it overwrites may be read elsewhere";
     }
-    if (!own && may_write(node)) return "something is overwritten in between";
+    if (!own && stops_motion(node)) return "something is overwritten in between";
   }
   return keeps_gradient_ ? std::nullopt : reason_against_writers(match);
 }
