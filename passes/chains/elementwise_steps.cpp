@@ -103,7 +103,7 @@ std::optional<NodeAsPostOp> as_post_op(Node* node) {
 bool ends_a_stretch(const Node* node) {
   static const OpName attention("ipex::attention"), torchs("ipex::scaled_dot_product_attention");
   return is_run(node) || attention.is_of(node) || torchs.is_of(node) || !op_of(node) || !node->blocks().empty() ||
-         may_write(node) || node->hasSideEffects() || node->isNondeterministic();
+         stops_motion(node) || node->hasSideEffects() || node->isNondeterministic();
 }
 
 // Of bools; of integers these give integers.

@@ -255,3 +255,55 @@ def test_what_the_caller_gets_is_not_kept_for_the_next_call(model):
         assert_same(listed(ours), listed(expected), FP32_TOLERANCE)
         overwrite(ours)
         overwrite(expected)
+
+
+class SetAndRead(nn.Module):
+    """What is read of an attribute is what was set last, wherever elementwise ops are gathered."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("state", torch.ones(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x * 2 + 1
+        self.state = self.state * 0.5 + y.mean([0])
+        return y.masked_fill(self.state > 0.3, -1.0)
+
+
+class SetBetween(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.state = torch.zeros(1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x * 2 + 1
+        self.state = y
+        z = self.state
+        return y + z.sum(), z
+
+
+@pytest.mark.parametrize("model", [SetAndRead, SetBetween], ids=lambda m: m.__name__)
+def test_a_read_of_an_attribute_stays_behind_the_write(model):
+    scripted = torch.jit.script(model().eval())
+    optimized = ipex.jit_optimize(scripted)
+    for _ in range(3):
+        x = torch.randn(3, 4)
+        assert_same(optimized(x.clone()), scripted(x.clone()), FP32_TOLERANCE)
+
+
+class Twice(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.ConvTranspose2d(2, 2, 1)
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        y = self.conv(x)
+        both = [y]
+        both.append(y)
+        return both
+
+
+def test_a_tensor_that_is_put_into_a_list_twice_is_one_tensor():
+    first, second = ipex.jit_optimize(torch.jit.script(Twice().eval()))(torch.randn(2, 2, 3, 4))
+    assert first.data_ptr() == second.data_ptr()
+    assert first.stride() == second.stride()
