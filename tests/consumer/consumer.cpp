@@ -21,14 +21,12 @@ void require(bool condition, const char* what) {
   if (!condition) throw std::runtime_error(what);
 }
 
-torch::jit::Module linear_and(const std::string& activation) {
+torch::jit::Module linear_relu() {
   torch::jit::Module module("Model");
   module.register_parameter("weight", torch::randn({5, 6}), false);
-  module.define("def forward(self, x):\n  return torch." + activation + "(torch.linear(x, self.weight))\n");
+  module.define("def forward(self, x):\n  return torch.relu(torch.linear(x, self.weight))\n");
   return module;
 }
-
-torch::jit::Module linear_relu() { return linear_and("relu"); }
 
 bool mentions_ipex(const torch::jit::Graph& graph) { return graph.toString().find("ipex::") != std::string::npos; }
 
@@ -84,7 +82,7 @@ void limit() {
 // What the primitives of the only packed op compute in, the last used first.
 std::string primitive_math_mode(torch::jit::Module& optimized) {
   const torch::NoGradGuard no_gradients;
-  optimized.forward({torch::randn({3, 6})});
+  optimized.forward({torch::randn({1, 3, 4, 5})});
   auto context = optimized.attr("packed_0").toObject();
   torch::jit::Stack stack{context};
   context->type()->getMethod("primitive_math_modes").run(stack);
@@ -98,7 +96,9 @@ void math_mode() {
   require(ipex::get_fp32_math_mode() == FP32MathMode::FP32, "TF32 changed the mode");
   ipex::Options options;
   options.fp32_math_mode = FP32MathMode::FP32;
-  const torch::jit::Module model = linear_and("mish");  // which is oneDNN's to compute: its primitives tell their mode
+  torch::jit::Module model("Model");  // which is oneDNN's to compute: its primitives tell their mode
+  model.register_parameter("weight", torch::randn({3, 4, 2, 2}), false);
+  model.define("def forward(self, x):\n  return torch.conv_transpose2d(x, self.weight)\n");
   ipex::jit_optimize(model, options).save("fp32.pt");
   torch::jit::Module follows = ipex::jit_optimize(model), stays = ipex::load("fp32.pt");
   require(primitive_math_mode(follows) == "FP32", "it did not start in FP32");
