@@ -157,7 +157,7 @@ class Memory:
         if found:
             pieces = self.p.fresh("t")
             self.p.line(f"{pieces} = {text.format(v=whole.text)}")
-            for i in {0: found[0], -1: found[-1]}:
+            for i in (0, -1):
                 self.add(f"{pieces}[{i}]", found[i])
 
     def place(self) -> None:

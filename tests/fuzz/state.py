@@ -50,7 +50,7 @@ class Holder{k}(nn.Module):
 
     def forward(self, x: Tensor):
         {write}
-        return x + self.held{part}
+        return x + self.held[0]
 
 
 """
@@ -69,9 +69,9 @@ def plain(p: Program, shape: Shape) -> Value:
 
 def state(p: Program, v: Value) -> Value:
     """A state that fits the value: mostly one that there is."""
-    fits = [s for s in p.owner.states if broadcast(s.shape, v.shape) == v.shape]
-    if fits and p.choose.chance(75):
-        return p.choose.pick(fits)
+    there = [s for s in p.owner.states if broadcast(s.shape, v.shape) == v.shape]
+    if there and p.choose.chance(75):
+        return p.choose.pick(there)
     shape = p.choose.pick((v.shape[-1:], (), (1,), v.shape[1:], v.shape))
     made = plain(p, shape)
     p.owner.states.append(made)
@@ -87,7 +87,7 @@ def write(p: Program, v: Value, s: Value) -> None:
         e = p.choose.pick((v.name, f"{v.name} * 0.5", f"{v.name}.clone()"))
     elif over > 0 and s.shape == v.shape[over:] and p.choose.chance(60):
         e = f"{v.name}.mean({list(range(over))})"
-    sets = p.choose.chance(35)
+    sets = p.choose.chance(45)
     p.root.only_script |= sets  # a trace does not set attributes
     text = p.choose.pick(SETS if sets else WRITES)
     p.line(text.format(s=s.name, e=e))
@@ -107,7 +107,7 @@ def state_that_is_written(p: Program, v: Value) -> Value | None:
     if not fits(p, v):
         return None
     s, made = state(p, v), None
-    for what in p.choose.pick(("wr", "rw", "r", "w", "rwr", "wrw")):
+    for what in p.choose.pick(("wr", "rw", "r", "r", "w", "rwr", "wrw")):
         if what == "r":
             made = read(p, made or v, s)
         elif p.choose.chance(15):
@@ -141,7 +141,7 @@ def storage_that_is_shared(p: Program, v: Value) -> Value | None:
     owner, number = p.fresh("self.p"), p.root._count
     if kind == "holder":
         inside = p.choose.pick(("pass", "self.held.add_(1)", "self.held[0] = 0.5", "self.held.mul_(0.5)"))
-        p.root.definitions.append(HOLDER.format(k=number, write=inside, part="[0]"))
+        p.root.definitions.append(HOLDER.format(k=number, write=inside))
     p.owner.inits.append(init.format(o=owner, shape=list(shape), rows=rows, columns=columns, k=number))
     name = p.fresh("st")
     view = part.format(o=whole.format(o=owner))
@@ -181,7 +181,7 @@ def exported(p: Program, v: Value) -> None:
     """A method beside forward, which may write and read what forward does."""
     method = Program(p.choose, p.choose.pick([n for n in NAMES if n not in [m.name for m in p.methods]]), owner=p)
     x = method.add_input("x", v.shape, p.inputs[0].batch, p.inputs[0].space)
-    for what in p.choose.pick(("w", "r", "s", "wr", "sr", "rw")):
+    for what in p.choose.pick(("w", "w", "r", "s", "wr", "sr", "rw")):
         if what == "s":
             step(method)
         elif p.states:
