@@ -133,7 +133,10 @@ class Memory:
         self.names.append(Name(name, like))
 
     def view(self) -> None:
-        self.call(self.p.choose.pick(self.p.choose.pick((VIEWS, RESHAPES, UNTOLD))), self.pick())
+        self.call(self.p.choose.pick(self.p.choose.pick((VIEWS, RESHAPES))), self.pick())
+
+    def untold(self) -> None:
+        self.call(self.p.choose.pick(UNTOLD), self.pick())
 
     def reshape(self) -> None:
         """Several times in a row."""
@@ -206,7 +209,7 @@ def attribute(p: Program, given: Name) -> str:
     return name
 
 
-@other(14)
+@other(24)
 def shared_memory(p: Program, v: Value) -> Value | None:
     """A value gets other names; one is written, and others are read before and after."""
     if v.dtype != "float32" or not v.shape or 0 in v.shape or math.prod(v.shape) > 2000:
@@ -217,7 +220,9 @@ def shared_memory(p: Program, v: Value) -> Value | None:
     bias = p.parameter((width,)) if "{b}" in template else ""
     memory = Memory(p, p.let(template.format(v=v.name, w=weight, b=bias), v.shape))
     for _ in range(p.choose.integer(1, 3)):
-        p.choose.weighted([(4, memory.view), (2, memory.reshape), (3, memory.pieces), (3, memory.place)])()
+        p.choose.weighted(
+            [(3, memory.view), (2, memory.reshape), (4, memory.untold), (3, memory.pieces), (3, memory.place)]
+        )()
     made = [memory.read()] if p.choose.chance(25) else []
     memory.write()
     if p.choose.chance(20):

@@ -60,7 +60,7 @@ def _shape_not_written(graph: torch.Graph, _: Module) -> None:
     """unsqueeze_ and its like change the shape of a tensor that nobody else has."""
     for node in _nodes(graph):
         if node.kind().removeprefix("aten::") in METADATA_WRITES:
-            _give_copy(graph, node, 0, "aten::detach")
+            _give_copy(graph, node, 0, "aten::alias")
 
 
 def _piece_not_written(graph: torch.Graph, _: Module) -> None:
@@ -222,6 +222,9 @@ def _copy_result(graph: torch.Graph, node: Any) -> None:
     _give_copy(graph, copy, 0)
 
 
+# What may give its operand, whatever the schema says.
+UNTOLD = ("einsum", "dequantize", "type_as", "sum_to_size", "atleast_1d", "atleast_2d", "atleast_3d", "positive", "to")
+
 # Bugs that are made in the graph; the others are made around the module.
 IN_GRAPHS: dict[str, GraphBug] = {
     "alpha_dropped": _without_alpha,
@@ -234,7 +237,7 @@ IN_GRAPHS: dict[str, GraphBug] = {
     "kept_copy": _kept_copy,
     "moved_past_write": _moved_past_write,
     "spread_copied": _results_copied("expand", "unfold"),
-    "view_copied": _results_copied("einsum", "dequantize", "type_as", "sum_to_size", "atleast_1d", "atleast_2d"),
+    "view_copied": _results_copied(*UNTOLD),
     "constant_written": _constant_written,
     "factors_alone": _factors_alone,
     "numbers_decide": _numbers_decide,
