@@ -50,7 +50,7 @@ EXPRESSIONS = (
 NUMBERS = ("2", "0.5", "-1", "1.0", "3")
 
 
-@follower(7)
+@follower(12)
 def factors(p: Program, v: Value) -> Value | None:
     """Two operands beside the value, each of a dtype and shape of its own."""
     if v.dtype not in ("float32", "float64", "float16", "bfloat16"):

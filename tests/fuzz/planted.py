@@ -175,10 +175,12 @@ def _value_of(value: Any, module: Module) -> tuple[bool, Any]:
 def _factors_alone(graph: torch.Graph, _: Module) -> None:
     """A product of two factors is rounded to their dtype, or wraps in it, before it is added to a third."""
     for node in _nodes(graph):
-        if node.kind() == "aten::addcmul" and node.inputsSize() == 4:
+        if node.kind() in ("aten::addcmul", "aten::addcmul_") and node.inputsSize() == 4:
             product = graph.create("aten::mul", [node.inputsAt(1), node.inputsAt(2)], 1)
             product.insertBefore(node)
-            total = graph.create("aten::add", [node.inputsAt(0), product.output(), node.inputsAt(3)], 1)
+            total = graph.create(
+                node.kind().replace("addcmul", "add"), [node.inputsAt(0), product.output(), node.inputsAt(3)], 1
+            )
             total.insertBefore(node)
             node.output().replaceAllUsesWith(total.output())
 
