@@ -83,6 +83,8 @@ class OfSizes {
 
   bool add_computed(Node* node) {
     const auto fits = [&](const Value* value) {
+      // Only tensors come out of a memo: what is read of a list of them would wait for the list.
+      if (value->type()->isSubtypeOf(*c10::ListType::ofTensors()) && !makes_list(node)) return false;
       return !(overwritten_ && overwritten_->contain(value)) && !(has_tensor_type(value) && escapes_.contain(value));
     };
     const auto is_known = [&](const Value* value) { return waits_for_.count(value) > 0; };

@@ -516,9 +516,10 @@ class _Noise:
         return bool(found)
 
     def _named(self, name: str, label: str, evaluate: Callable[[Any], Outcome], change: Any) -> Tensor | None:
-        """One tensor of the call; None where it fails."""
+        """One tensor of the call, or attribute after it; None where it fails."""
         if label not in self.evaluated:
-            self.evaluated[label] = dict(evaluate(change).tensors)
+            outcome = evaluate(change)
+            self.evaluated[label] = dict(outcome.states) | dict(outcome.tensors)
         found = self.evaluated[label].get(name)
         return None if found is None else found.detach()
 

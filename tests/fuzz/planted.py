@@ -144,7 +144,7 @@ def _constant_written(graph: torch.Graph, module: Module) -> None:
     """What hangs on weights alone is computed once, though it is written."""
     for node in _nodes(graph):
         is_written = any(use.user.kind().endswith("_") and use.offset == 0 for o in node.outputs() for use in o.uses())
-        if is_written and node.kind().startswith("aten::"):
+        if is_written and node.kind().startswith("aten::") and node.outputsSize() == 1:
             known, value = _value_of(node.output(), module)
             if known:
                 graph.setInsertPoint(node)

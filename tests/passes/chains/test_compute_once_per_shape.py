@@ -320,3 +320,13 @@ def test_explained():
     [said] = [d.reason for d in ipex.explain(optimized).applied if d.pass_name == "compute_once_per_shape"]
     assert "ops once per shape" in said
     assert "shapes=0" in repr(memo_of(optimized))
+
+
+class OneOfAList(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        table = torch.arange(x.size(1)).float() * 0.5 + 1
+        return x + torch.broadcast_tensors(table, table)[0].sum()
+
+
+def test_what_is_read_of_a_list_of_tensors_is_computed_in_each_call():
+    check_against_eager(OneOfAList(), torch.randn(3, 4), script=True, also=(torch.randn(3, 5),))
