@@ -1,5 +1,7 @@
 """Pieces of IR text that the pass tests are written with."""
 
+import re
+
 import torch
 
 from support import graph_ir
@@ -104,3 +106,11 @@ def convolution_graph(*lines: str, returns: str = "%z") -> str:
         "%zero : int[] = prim::Constant[value=[0, 0]]()",
     )
     return graph_ir("%x : Tensor, %other : Tensor", *constants, *lines, returns=returns)
+
+
+def held(ir: str, name: str) -> str:
+    """The list %`name` as hold_changing_lists leaves it: a cast stands between it and its users."""
+    made = re.search(rf"\n( *)%{name} : ([^=]+) = prim::ListConstruct\([^\n]*\n", ir)
+    assert made is not None
+    rest = re.sub(rf"%{name}\b", f"%held_{name}", ir[made.end() :])
+    return f"{ir[: made.end()]}{made[1]}%held_{name} : {made[2]} = prim::unchecked_cast(%{name})\n{rest}"

@@ -21,6 +21,7 @@ CONSTANTS = (
 LAYER_NORM = "%n : Tensor = ipex::layer_norm(%x, %shape, %w, %b, %eps)"
 RMS_NORM = "%n : Tensor = ipex::rms_norm(%x, %w, %eps, %none, %none)"
 CAST = "%c : Tensor = aten::type_as(%n, %x)"
+SUM = "%s : Tensor = aten::sum(%y, %none)"  # does not show the strides of %y
 ADD = "%y : Tensor = aten::add(%r, %n, %one)"
 
 
@@ -29,9 +30,9 @@ def ir(*lines: str, returns: str = "%y") -> str:
 
 
 @pytest.mark.parametrize(("norm", "made"), [(LAYER_NORM, "layer_norm"), (RMS_NORM, "rms_norm")])
-@pytest.mark.parametrize("add", [ADD, ADD.replace("%r, %n", "%n, %r")])
-def test_fires(norm, made, add):
-    result = assert_rewrites(NAME, ir(norm, add))
+@pytest.mark.parametrize("lines", [(ADD,), (ADD.replace("%r, %n", "%n, %r"), SUM)])
+def test_fires(norm, made, lines):
+    result = assert_rewrites(NAME, ir(norm, *lines, returns="%s" if SUM in lines else "%y"))
     assert result.count(f"ipex::{made}_sum") == 1
     assert result.count("aten::add") == result.count(f"ipex::{made}") == 0
 
@@ -49,6 +50,7 @@ def test_fires_through_a_cast_of_an_rms_norm():
         ((LAYER_NORM, ADD.replace("%r", "%two").replace("%two, %n", "%n, %two")), None),  # add.Scalar
         ((LAYER_NORM, "%t : Tensor = aten::relu_(%r)", ADD), "something is overwritten"),
         ((LAYER_NORM, CAST, ADD.replace("%n", "%c")), None),
+        ((LAYER_NORM, ADD.replace("%r, %n", "%n, %r")), "somebody sees its strides"),
     ],
 )
 def test_declines(lines, reason):
