@@ -166,9 +166,9 @@ def _value_of(value: Any, module: Module) -> tuple[bool, Any]:
         return True, getattr(values[0], node.s("name"))
     if node.kind().endswith("_") or len(list(node.outputs())) != 1:
         return False, None
-    arguments = torch._C.parse_schema(node.schema()).arguments
-    by_name = {a.name: v for a, v in zip(arguments, values) if a.kwarg_only}
-    op = getattr(torch.ops.aten, node.kind().removeprefix("aten::"))
+    schema = torch._C.parse_schema(node.schema())
+    by_name = {a.name: v for a, v in zip(schema.arguments, values) if a.kwarg_only}
+    op = getattr(getattr(torch.ops.aten, node.kind().removeprefix("aten::")), schema.overload_name or "default")
     return True, op(*values[: len(values) - len(by_name)], **by_name)
 
 

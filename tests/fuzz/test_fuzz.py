@@ -68,7 +68,7 @@ ANYTHING = ("result", "input", "aliasing", "structure", "gradient", "raises", "d
         ("moved_past_write", ANYTHING),
         ("spread_copied", ANYTHING),
         ("view_copied", ANYTHING),
-        ("constant_written", ("result value", "state value")),
+        ("constant_written", ("result value", "state value", "raises")),
         ("factors_alone", ("result value", "result nan or inf")),
         ("numbers_decide", ("result dtype", "result shape")),
         ("original_written", "original changed"),
