@@ -26,8 +26,8 @@ bool share_a_set(const c10::AliasInfo& a, const c10::AliasInfo& b) {
 }  // namespace
 
 bool has_true_schema(const Node* node) {
-  static const std::unordered_set<std::string> namespaces{"aten",     "prim",        "quantized",
-                                                          "profiler", "torchvision", "ipex"};
+  static const std::unordered_set<std::string> namespaces{
+      "aten", "prim", "quantized", "quantized_decomposed", "profiler", "torchvision", "ipex"};
   return node->maybeSchema() && namespaces.count(node->kind().ns().toUnqualString()) > 0;
 }
 

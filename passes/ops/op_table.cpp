@@ -129,6 +129,7 @@ std::vector<Op> rows() {
   table.ops("glu", fresh, keeps_dtype);
 
   table.ops("fake_quantize_per_tensor_affine", fresh, elementwise | keeps_dtype | any_layout);
+  table.ops("fake_quantize_per_tensor_affine.tensor_qparams fake_quantize_per_channel_affine", fresh);
   table.ops("quantize_per_tensor quantize_per_tensor.tensor_qparams", fresh).left(quantised_by_torch);
   // Of floats it is its input.
   table.ops("dequantize.self", maybe_view).left(quantised_by_torch);

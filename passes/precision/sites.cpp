@@ -328,7 +328,7 @@ class Finder {
 }  // namespace
 
 bool is_rounding(const Node* node) {
-  static const OpName rounding("aten::fake_quantize_per_tensor_affine");
+  static const OpName rounding("aten::fake_quantize_per_tensor_affine.");
   return rounding.is_of(node) && toIValue(node->input(4)) == torch::jit::IValue(255) && toIValue(node->input(1));
 }
 

@@ -73,7 +73,12 @@ def test_disable_refuses_a_bare_string():
 
 def test_options_read_an_iterator_once():
     options = Options(disable=(name for name in ("fuse_activation", "fold_constants")), dtype=torch.bfloat16)
-    expected = {"disable": ["fuse_activation", "fold_constants"], "dtype": "bfloat16", "fp32_math_mode": None}
+    expected = {
+        "disable": ["fuse_activation", "fold_constants"],
+        "dtype": "bfloat16",
+        "fp32_math_mode": None,
+        "stop_after": "",
+    }
     assert [options.for_cpp(), options.for_cpp()] == [expected, expected]
     assert options == Options(disable=["fuse_activation", "fold_constants"], dtype=torch.bfloat16)
 

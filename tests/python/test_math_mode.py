@@ -137,8 +137,8 @@ def test_optimize_passes_it_on():
 ENVIRONMENT = """
 import os, torch, ipex
 
-# With mish oneDNN computes: its primitives tell their mode.
-model, x = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Mish()).eval(), torch.randn(32, 4)
+# oneDNN computes it: its primitives tell their mode.
+model, x = torch.nn.ConvTranspose2d(4, 3, 2).eval(), torch.randn(1, 4, 5, 6)
 traced = torch.jit.trace(model, x)
 follows = ipex.jit_optimize(traced)  # does not ask
 own = ipex.jit_optimize(traced, fp32_math_mode=ipex.FP32MathMode.FP32)
