@@ -163,7 +163,10 @@ def test_what_else_stays_with_onednn():
     check(depthwise(95), image(channels=95), is_own=False)  # few channels in narrow windows
     check(nn.Conv2d(96, 192, 3, groups=96), image(), is_own=False)
     check(nn.Conv2d(96, 96, 3, groups=48), image(), is_own=False)
-    check(nn.Sequential(depthwise(), nn.Mish()), image(), is_own=False)
+
+
+def test_an_activation_that_no_kernel_has_comes_after_ours():
+    check(nn.Sequential(depthwise(), nn.Softplus(threshold=100)), image(), is_own=True)
 
 
 def test_saved_and_loaded(tmp_path):
