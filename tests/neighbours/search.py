@@ -21,7 +21,8 @@ import sys
 import tempfile
 import warnings
 
-os.environ.setdefault("ONEDNN_VERBOSE", "1" if __name__ == "__main__" else "0")
+if __name__ == "__main__":
+    os.environ.setdefault("ONEDNN_VERBOSE", "1")
 
 import torch
 from torch import Tensor, nn
