@@ -32,6 +32,20 @@ class MovedPastWrite(nn.Module):
         return torch.relu(v)
 
 
+class FlattenedPastWrite(nn.Module):
+    """Views that are not one: the activation moves before them, one after the other."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.linear(x)
+        v = y.flatten(0, 1).flatten()
+        y.add_(1)
+        return torch.tanh(v.flatten())
+
+
 class TransposedPastWrite(nn.Module):
     def __init__(self):
         super().__init__()
@@ -152,6 +166,7 @@ class StoredAndRead(nn.Module):
 
 MODELS = [
     MovedPastWrite,
+    FlattenedPastWrite,
     TransposedPastWrite,
     ExpandedPieces,
     ExpandedRows,

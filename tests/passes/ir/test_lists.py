@@ -48,6 +48,20 @@ class ViewOfAppended(nn.Module):
         return y.transpose(1, 2).reshape([x.size(0), 4, 3])
 
 
+class WindowsOfSetSize(nn.Module):
+    """Views, a permutation and a copy that are gathered into one op."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(12, 12)
+
+    def forward(self, x: Tensor) -> Tensor:
+        sizes = [x.size(0), 2, 2, 3]
+        sizes[1] = 3
+        sizes[3] = 2
+        return self.linear(x.view(sizes).transpose(1, 2).contiguous().view(x.shape))
+
+
 class SizeOfView(nn.Module):
     """What was given as a size when the list was made is no size of the result."""
 
@@ -208,6 +222,7 @@ MODELS = [
     ViewOfSizeSetInBranch,
     ViewOfSizeSetInLoop,
     ViewOfAppended,
+    WindowsOfSetSize,
     SizeOfView,
     ExtendedInPlace,
     Sorted,
