@@ -18,6 +18,7 @@
 #include "ir/storages.h"
 #include "lifted_tensors.h"
 #include "made_anew.h"
+#include "told_aliases.h"
 
 namespace ipex::passes {
 namespace {
@@ -166,6 +167,7 @@ Module frozen_copy(const Module& module) {
     keep_detached_apart(graph);
     keep_autocast_off(*graph);
     copy_written_literals(*graph);
+    tell_aliases(graph);
   }
   read_numbers(copy);
   const Storages storages(copy);

@@ -8,6 +8,7 @@
 
 #include "ir/graph_walk.h"
 #include "pipeline/passes.h"
+#include "told_aliases.h"
 
 namespace ipex::passes {
 namespace {
@@ -24,7 +25,7 @@ bool run(Context& context) {
       changed = true;
     });
   }
-  return changed;
+  return changed | remove_told_aliases(context.graph);
 }
 
 }  // namespace

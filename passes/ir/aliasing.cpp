@@ -77,6 +77,8 @@ bool is_fresh(const Value* value) {
   return op && (op->memory == Memory::fresh || multiplies_factors(value->node()));
 }
 
+bool is_in_fresh_memory(const Value* value) { return is_fresh(base_of(value)); }
+
 bool may_write(const Node* node) {
   for (const Block* block : node->blocks()) {
     if (std::any_of(block->nodes().begin(), block->nodes().end(), may_write)) return true;

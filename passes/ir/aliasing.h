@@ -16,6 +16,9 @@ namespace ipex::passes {
 // Whether `value` lies in memory that its op has made for it.
 bool is_fresh(const Value* value);
 
+// Whether it lies in memory that is fresh, as views of a fresh value do.
+bool is_in_fresh_memory(const Value* value);
+
 // Whether running the node may write to memory that others read. Blocks inside it count.
 bool may_write(const Node* node);
 

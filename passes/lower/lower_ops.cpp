@@ -71,7 +71,6 @@ bool has_channels_last(const std::shared_ptr<Graph>& graph) {
 
 const Condition dims_are_known{"dim", names_dimensions, "it does not say which dimensions"};
 const Condition has_no_dtype{"dtype", is_none, "it gives a dtype of its own"};
-const Condition is_not_transposed{"transposed", is_bool(false), "it is transposed"};
 // Constant ones that are left have a dtype or a geometry that no kernel takes, and have a reason in the report.
 const Condition weight_is_computed{"weight", is_computed, ""};
 const std::string other_options = "it asks for another dtype, device or layout";
@@ -138,18 +137,6 @@ std::vector<Row> others(bool has_channels_last) {
        {"%x", "%shape", "%weight", "%bias", "%eps"}},
 
       // Convolutions whose weight is computed; which kernel they have hangs on sizes.
-      {"%y = aten::_convolution(%x, %weight, %bias, %stride, %padding, %dilation, %transposed, %output_padding, "
-       "%groups, "
-       "%benchmark, %deterministic, %cudnn, %tf32)",
-       "ipex::unpacked_convolution",
-       {weight_is_computed, is_not_transposed},
-       {"%x", "%weight", "%bias", "%stride", "%padding", "%dilation", "%groups", true}},
-      {"%y = aten::_convolution.deprecated(%x, %weight, %bias, %stride, %padding, %dilation, %transposed, "
-       "%output_padding, "
-       "%groups, %benchmark, %deterministic, %cudnn)",
-       "ipex::unpacked_convolution",
-       {weight_is_computed, is_not_transposed},
-       {"%x", "%weight", "%bias", "%stride", "%padding", "%dilation", "%groups", true}},
       {"%y = aten::conv2d.(%x, %weight, %bias, %stride, %padding, %dilation, %groups)",
        "ipex::unpacked_convolution",
        {weight_is_computed},

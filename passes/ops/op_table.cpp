@@ -394,6 +394,7 @@ std::vector<Op> rows() {
   table.ops("ipex::to_channels_last ipex::restore_layout", maybe_view, chooses);
   table.ops("ipex::selects", view);
   table.ops("ipex::kept_apart", itself);
+  table.ops("ipex::lies_in", Memory::unknown);
   table.ops("ipex::pause_autocast ipex::resume_autocast", no_tensor);
   table.ops("ipex::rearrange", maybe_view, chooses | keeps_dtype);
   table.ops("ipex::move_rows", maybe_view, keeps_dtype);

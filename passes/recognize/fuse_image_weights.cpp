@@ -99,14 +99,14 @@ std::optional<Found> read(Node* convolution) {
   return in_one_block ? std::optional(Found{gathers, convolution, permutes, spreads}) : std::nullopt;
 }
 
-void rewrite(const Found& found, bool of_batches) {
+void rewrite(const Found& found) {
   Graph* graph = found.convolution->owningGraph();
   const WithInsertPoint guard(found.spreads);
   std::vector<torch::jit::NamedValue> inputs{found.gathers->input(0), found.gathers->input(1)};
   for (const char* name : {"weight", "bias", "stride", "padding", "dilation", "groups"}) {
     inputs.emplace_back(found.convolution->namedInput(name));
   }
-  inputs.emplace_back(of_batches);
+  inputs.emplace_back(false);  // of_batches: aten::conv2d takes an image without one, too
   inputs.emplace_back(found.gathers->kind() == c10::aten::view);
   inputs.emplace_back(found.permutes != nullptr);
   Node* list = found.spreads->input(1)->node();
@@ -116,22 +116,16 @@ void rewrite(const Found& found, bool of_batches) {
 }
 
 bool run(Context& context) {
-  std::vector<std::pair<Found, bool>> all;
-  const auto look_at = [&](Node* node, bool of_batches) {
+  std::vector<Found> all;
+  for_each(context.graph, "aten::conv2d", [&](Node* node) {
     if (toIValue(node->namedInput("weight"))) return;
-    if (of_batches) {
-      const auto transposed = toIValue(node->namedInput("transposed"));
-      if (!transposed || transposed->toBool()) return;
-    }
-    if (const auto found = read(node)) all.emplace_back(*found, of_batches);
-  };
-  for_each(context.graph, "aten::_convolution", [&](Node* node) { look_at(node, true); });
-  for_each(context.graph, "aten::conv2d", [&](Node* node) { look_at(node, false); });
+    if (const auto found = read(node)) all.push_back(*found);
+  });
   if (all.empty()) return false;
   const StrideReaders readers(context.graph);
   const OverwrittenValues overwritten(context.graph);
   bool changed = false;
-  for (const auto& [found, of_batches] : all) {
+  for (const Found& found : all) {
     const auto inputs = found.convolution->inputs();
     const auto is_overwritten = [&](const Value* value) { return overwritten.contain(value); };
     if (overwritten.contain(found.gathers->input(0)) || overwritten.contain(found.spreads->output()) ||
@@ -141,7 +135,7 @@ bool run(Context& context) {
       context.declined(found.convolution, "somebody sees the strides of its result");
     } else {
       context.applied(found.convolution, "became ipex::image_weights_convolution");
-      rewrite(found, of_batches);
+      rewrite(found);
       changed = true;
     }
   }
@@ -150,6 +144,8 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass fuse_image_weights() { return {"fuse_image_weights", run, needs(lists_are_values, aten_layers, plain_views)}; }
+Pass fuse_image_weights() {
+  return {"fuse_image_weights", run, needs(lists_are_values, aten_layers, one_name_per_op, plain_views)};
+}
 
 }  // namespace ipex::passes

@@ -56,3 +56,53 @@ class Grid(nn.Module):
 def test_matches_eager():
     optimized = check_against_eager(Grid(), torch.randn(2, 3, 4, 5), also=(torch.randn(1, 1, 3),))
     assert kinds(optimized)["aten::transpose"] == 2
+
+
+ONES = ("[1]", "[1, 1]", "[1, 1, 1]")
+CONVOLUTION = "%y : Tensor = aten::_convolution(%x, %w, %none, %n, %n, %n, %is_transposed, %n, %i, %b, %b, %b, %b)"
+
+
+def convolution(ones: str, is_transposed: int) -> str:
+    constants = (
+        "%none : NoneType = prim::Constant()",
+        f"%n : int[] = prim::Constant[value={ones}]()",
+        f"%is_transposed : bool = prim::Constant[value={is_transposed}]()",
+    )
+    return graph_ir("%x : Tensor, %w : Tensor, %i : int, %b : bool", *constants, CONVOLUTION, returns="%y")
+
+
+@pytest.mark.parametrize(("is_transposed", "name"), [(0, "conv"), (1, "conv_transpose")])
+@pytest.mark.parametrize("ones", ONES)
+def test_a_traced_convolution_has_the_name_of_its_rank(ones, is_transposed, name):
+    result = assert_rewrites(NAME, convolution(ones, is_transposed))
+    assert result.count("aten::_convolution") == 0
+    assert result.count(f"aten::{name}{ONES.index(ones) + 1}d") == 1
+
+
+def test_leaves_a_convolution_of_any_rank():
+    assert_unchanged(NAME, convolution("[1, 1, 1, 1]", 0), reason=None)
+
+
+class Computed(nn.Module):
+    """A convolution with a computed weight."""
+
+    def __init__(self, rank: int, is_transposed: bool) -> None:
+        super().__init__()
+        self.weight = nn.Linear(4, 6 * 3**rank)
+        self.op = getattr(torch, f"conv{'_transpose' * is_transposed}{rank}d")
+        self.sizes = ((2, 3) if is_transposed else (3, 2)) + (3,) * rank
+
+    def forward(self, x, y):
+        return self.op(x, self.weight(y).view(self.sizes), padding=1)
+
+
+@pytest.mark.parametrize("is_transposed", [False, True])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_autocast_casts_it(rank, is_transposed):
+    """No CPU autocast knows aten::_convolution, of which each input had another dtype."""
+    model, arguments = Computed(rank, is_transposed).eval(), (torch.randn(2, 2, *[7] * rank), torch.randn(4))
+    optimized = check_against_eager(model, *arguments)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        expected, actual = model(*arguments), optimized(*arguments)
+    assert actual.dtype == expected.dtype == torch.bfloat16
+    torch.testing.assert_close(actual, expected, rtol=2e-2, atol=2e-2)

@@ -39,16 +39,6 @@ FIRES = (
     ("softmax", "%x, %i, %none", "softmax"),
     ("log_softmax", "%x, %i, %none", "log_softmax"),
     ("layer_norm", "%x, %ints, %w, %k, %e, %b", "layer_norm"),
-    (
-        "_convolution",
-        "%x, %w, %none, %ints, %ints, %ints, %false, %ints, %i, %b, %b, %b, %b",
-        "unpacked_convolution",
-    ),
-    (
-        "_convolution.deprecated",
-        "%x, %w, %none, %ints, %ints, %ints, %false, %ints, %i, %b, %b, %b",
-        "unpacked_convolution",
-    ),
     ("conv2d.", "%x, %w, %none, %ints, %ints, %ints, %i", "unpacked_convolution"),
     ("max_pool2d", "%x, %ints, %ints, %ints, %ints, %b", "max_pool2d"),
     ("max_pool3d", "%x, %ints, %ints, %ints, %ints, %b", "max_pool3d"),
@@ -88,8 +78,6 @@ NOT_EUCLIDEAN, NO_CONSTANT = "it is not the Euclidean norm", "its correction is 
 OTHER_OPTIONS, FACTORS = "it asks for another dtype, device or layout", "it gives a factor for each dimension"
 NOT_OF_IMAGES = "it does not average whole images"
 DECLINES = (
-    ("_convolution", "%x, %w, %none, %ints, %ints, %ints, %true, %ints, %i, %b, %b, %b, %b", "it is transposed"),
-    ("_convolution", "%x, %w, %none, %ints, %ints, %ints, %b, %ints, %i, %b, %b, %b, %b", "it is transposed"),
     ("adaptive_avg_pool2d", "%x, %ints", "no image is channels-last"),
     ("mean", "%x, %dims, %b, %none", "no image is channels-last"),
     ("linalg_vector_norm", "%x, %one, %dims, %b, %none", NOT_EUCLIDEAN),
