@@ -56,8 +56,8 @@ def difference(actual: Outcome, expected: Outcome, noise: Noise) -> tuple[str, s
     if (actual.error is None) != (expected.error is None):
         kind = "does not raise" if actual.error is None else f"raises, {essence(actual.error)}"
         return kind, f"eager: {_short(expected.error)}; optimised: {_short(actual.error)}"
-    if actual.error is not None:
-        return _states(actual, expected, noise)
+    if actual.error is not None:  # which ops ran before it is open, and so is the state
+        return None
     if actual.structure != expected.structure:
         return "structure", f"{actual.structure}, eager {expected.structure}"
     if actual.gradient_error is not None and expected.gradient_error is None:

@@ -29,10 +29,12 @@ def compiled(model, arguments):
     if "trace" not in HOW:
         script = torch.jit.script(model)
     else:
-        before = [buffer.clone() for buffer in model.buffers()]
+        plain = [t for module in model.modules() for t in vars(module).values() if isinstance(t, Tensor)]
+        state = [*model.buffers(), *plain]
+        before = [tensor.clone() for tensor in state]
         script = torch.jit.trace(model, arguments, check_trace=False, strict=False)
-        for buffer, value in zip(model.buffers(), before):  # to trace it is to call it
-            buffer.copy_(value)
+        for tensor, value in zip(state, before):  # to trace it is to call it
+            tensor.copy_(value)
     names = [name for name in script._c._method_names() if name != "forward"]
     return torch.jit.freeze(script, preserved_attrs=names) if "frozen" in HOW else script
 

@@ -30,15 +30,21 @@ def torchscript(model: nn.Module, how: str, call: Call) -> torch.jit.ScriptModul
     call = call._replace(mode="autocast" if "autocast" in how else "no_grad")
     with settings(call):
         if "trace" in how:
-            before = [buffer.clone() for buffer in model.buffers()]
+            state = [*model.buffers(), *plain_tensors(model)]
+            before = [tensor.clone() for tensor in state]
             module = torch.jit.trace(model, tuple(arguments(call)[1]), check_trace=False, strict=False)
-            for buffer, value in zip(model.buffers(), before):  # to trace it is to call it
-                buffer.copy_(value)
+            for tensor, value in zip(state, before):  # to trace it is to call it
+                tensor.copy_(value)
         else:
             module = torch.jit.script(model)
     if "frozen" in how:
         module = torch.jit.freeze(module, preserved_attrs=other_methods(module))
     return round_trip(module) if "loaded" in how else module
+
+
+def plain_tensors(model: nn.Module) -> list[torch.Tensor]:
+    """Attributes that are neither parameters nor buffers."""
+    return [t for module in model.modules() for t in vars(module).values() if isinstance(t, torch.Tensor)]
 
 
 def other_methods(module: torch.jit.ScriptModule) -> list[str]:
