@@ -22,6 +22,7 @@
 #include "ir/aliasing.h"
 #include "ir/constants.h"
 #include "ir/graph_walk.h"
+#include "ir/motion.h"
 #include "ir/stride_readers.h"
 #include "ir/unseen_write.h"
 #include "pipeline/passes.h"

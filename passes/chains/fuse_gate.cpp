@@ -9,8 +9,8 @@
 #include <torch/csrc/jit/ir/constants.h>
 
 #include "anchor/anchor.h"
-#include "ir/aliasing.h"
 #include "ir/graph_walk.h"
+#include "ir/motion.h"
 #include "ir/single_pixel.h"
 #include "pipeline/passes.h"
 

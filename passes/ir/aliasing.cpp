@@ -7,7 +7,6 @@
 #include "ir/flow.h"
 #include "ir/graph_walk.h"
 #include "ir/lists.h"
-#include "ir/motion.h"
 #include "ir/schemas.h"
 #include "ops/op_table.h"
 
@@ -112,13 +111,6 @@ bool is_overwritten_after(const Value* value, const Node* node) {
   const Value* base = base_of(value);
   return !is_fresh(base) || std::any_of(base->uses().begin(), base->uses().end(),
                                         [&](const Use& use) { return overwrites_after(use, node); });
-}
-
-bool written_between(const Node* first, const Node* second) {
-  for (const Node* between = first->next(); between != second; between = between->next()) {
-    if (stops_motion(between)) return true;
-  }
-  return false;
 }
 
 bool writes_to_shared_memory(const std::shared_ptr<Graph>& graph) {

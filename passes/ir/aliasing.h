@@ -31,9 +31,6 @@ bool overwrites_after(const Use& use, const Node* node);
 // Whether the memory of the value is overwritten by anything but what is over when `node` runs. Memory that is not fresh may be.
 bool is_overwritten_after(const Value* value, const Node* node);
 
-// Whether anything between two nodes of a block may write: then the second may see other values than the first.
-bool written_between(const Node* first, const Node* second);
-
 // Whether running the node may write to memory in which one of the values lies. A write to memory that the graph has
 // made reaches only what may share it.
 bool may_write_to(const Node* node, const std::vector<Value*>& values);

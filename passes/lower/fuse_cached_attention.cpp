@@ -12,10 +12,10 @@
 
 #include <algorithm>
 
-#include "ir/aliasing.h"
 #include "ir/constants.h"
 #include "ir/graph_walk.h"
 #include "ir/lists.h"
+#include "ir/motion.h"
 #include "pipeline/passes.h"
 
 namespace ipex::passes {

@@ -14,8 +14,8 @@
 // stays apart when what comes in is overwritten before its last layer reads it. Layers of 16 bits that compute in float32
 // don't round what lies between.
 #include "anchor/anchor.h"
-#include "ir/aliasing.h"
 #include "ir/graph_walk.h"
+#include "ir/motion.h"
 #include "pipeline/passes.h"
 
 namespace ipex::passes {

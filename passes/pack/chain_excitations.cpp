@@ -11,9 +11,9 @@
 // One stays out when its post-ops have operands, somebody else reads what lies between, or sees the strides; all do when the
 // image is overwritten before the last one.
 #include "anchor/anchor.h"
-#include "ir/aliasing.h"
 #include "ir/constants.h"
 #include "ir/graph_walk.h"
+#include "ir/motion.h"
 #include "pipeline/passes.h"
 
 namespace ipex::passes {

@@ -13,8 +13,8 @@
 #include <unordered_set>
 
 #include "anchor/anchor.h"
-#include "ir/aliasing.h"
 #include "ir/graph_walk.h"
+#include "ir/motion.h"
 #include "pipeline/passes.h"
 
 namespace ipex::passes {

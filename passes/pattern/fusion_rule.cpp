@@ -5,10 +5,10 @@
 #include <algorithm>
 
 #include "anchor/anchor.h"
-#include "ir/aliasing.h"
 #include "ir/constants.h"
 #include "ir/floating.h"
 #include "ir/graph_walk.h"
+#include "ir/motion.h"
 #include "ir/single_pixel.h"
 #include "pipeline/invariants.h"
 

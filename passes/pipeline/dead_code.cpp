@@ -6,29 +6,17 @@
 
 #include <algorithm>
 
+#include "ops/op_table.h"
+
 namespace ipex::passes {
 namespace {
 
-// These have no schema, and only make their results.
-bool only_makes_results(const Node* node) {
-  switch (node->kind()) {
-    case c10::prim::Constant:
-    case c10::prim::GetAttr:
-    case c10::prim::ListConstruct:
-    case c10::prim::ListUnpack:
-    case c10::prim::TupleConstruct:
-    case c10::prim::TupleUnpack:
-      return true;
-    default:
-      return false;
-  }
-}
-
 // Lists and attributes are written to as well, which has no say in aliasing.h.
 bool needs_analysis(const Node* node) {
-  if (only_makes_results(node)) return false;
+  if (!node->blocks().empty() || node->outputs().empty()) return true;
+  if (has_trait(node, trait::carries)) return false;
   const auto* schema = node->maybeSchema();
-  return !node->blocks().empty() || node->outputs().empty() || !schema || schema->is_mutable();
+  return !schema || schema->is_mutable();
 }
 
 }  // namespace

@@ -1,10 +1,10 @@
 #include <ipex/run_pass.h>
 #include <torch/csrc/jit/ir/irparser.h>
-#include <torch/csrc/jit/passes/dead_code_elimination.h>
 
 #include <algorithm>
 
 #include "ir/graph_walk.h"
+#include "pipeline/dead_code.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/verifier.h"
 
@@ -31,7 +31,7 @@ PassResult run_pass(const std::string& name, const std::string& ir, const Option
   result.changed = pass->run(context);
   result.report = recorder.report();
   if (result.changed) verifier.check_nodes(*pass);
-  torch::jit::EliminateDeadCode(graph);
+  passes::remove_dead_code(graph);
   graph->lint();
   verifier.check_invariants(*pass, result.changed);
   result.graph = graph->toString(/*print_source_locations=*/false);

@@ -116,7 +116,7 @@ class Finder {
     Sites sites;
     find_shared(sites);
     for (Node* node : nodes_) {
-      if (may_write(node)) keys_.clear();  // what was read may be another tensor from here on
+      if (stops_motion(node)) keys_.clear();  // what was read may be another tensor from here on
       if (quantizable_.count(node)) sites.layers.push_back(site_of(*Anchor::producing(node->output())));
       if (attentions_.count(node)) sites.attentions.push_back(attention_site_of(node));
     }

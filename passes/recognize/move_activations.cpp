@@ -12,8 +12,8 @@
 
 #include <algorithm>
 
-#include "ir/aliasing.h"
 #include "ir/graph_walk.h"
+#include "ir/motion.h"
 #include "ir/stride_readers.h"
 #include "pipeline/passes.h"
 
