@@ -37,6 +37,7 @@ TORCHSCRIPT_BUGS = (
     "Expected out tensor to have dtype",  # of a number it takes an overload that eager does not
     r"Found dtype \w+ but expected",  # its autocast widens sums, which then do not fit into an `out=`
     "a view of a leaf Variable that requires grad",  # of floor, whose result it takes for a leaf
+    "Inference tensors cannot be saved",  # of what it computed of constants once, in a call in inference mode
     "derivative for dequantize",  # of floats, which eager forgets where the result, its input, is overwritten
     r"input must have \d dimensions|\(got \dD input\)",  # it takes a convolution's result for a batch, and drops tests
 )
@@ -58,6 +59,8 @@ LOST_WRITE = re.compile(r"_foreach_\w+_\(")
 
 # What eager does not write: several of its elements, or one of them and one that it reads, are one number in memory.
 REFUSED_MEMORY = "refer to a single memory location"
+
+PRODUCT = re.compile(r"::\w*(linear|matmul|mm\b|conv)")
 
 STATE = re.compile(r"self\.(st\d+)\b")  # attributes that state.py names
 
@@ -228,6 +231,12 @@ class _Check:
                 continue
             if found[0] == "result dtype" and self._is_as_with_whole_factors(actual, noise):
                 continue
+            if (
+                found[0] == "does not raise"
+                and "mat1 and mat2" in refused
+                and not PRODUCT.search(str(module.inlined_graph))
+            ):
+                continue  # of the product nobody reads an element: at most its sizes
             if found[0] == "result dtype" and call.mode == "autocast" and self.is_folded:
                 self.differs = True
                 continue  # of what was folded into a weight before ipex, nobody knows the dtype
@@ -249,8 +258,8 @@ class _Check:
                     continue  # nor here
                 if of_stock[0] == found[0] and found[0].endswith("requires_grad"):
                     continue  # it loses track of them, of one or of another
-                if of_stock[0] == "result shape" and _shapes(actual) == _shapes(stock):
-                    continue  # it took another op for the one with `out=`
+                if of_stock[0] == found[0] == "result shape":
+                    continue  # it took another op for the one with `out=`, or a result for a constant
                 is_narrow = self.case.dtype or call.mode == "autocast"
                 if difference(actual, stock, noise) is None or _is_close(actual, stock, 4e-2 if is_narrow else 1e-4):
                     continue
@@ -419,10 +428,6 @@ def _comparable(*outcomes: Outcome) -> list[tuple[tuple[str, Tensor], ...]]:
     if all(flags == wanted[0] for flags in wanted):
         return [o.tensors for o in outcomes]
     return [tuple((name, t) for name, t in o.tensors if not name.startswith("gradient")) for o in outcomes]
-
-
-def _shapes(outcome: Outcome) -> list[torch.Size]:
-    return [tensor.shape for _, tensor in outcome.tensors]
 
 
 def _is_torchscripts_own(error: str) -> bool:

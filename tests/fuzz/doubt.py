@@ -223,7 +223,8 @@ class ContiguousInputs(TorchDispatchMode):
 
 
 class WholeFactors(TorchFunctionMode):
-    """einsum sums products of whole factors, where it sums one factor alone along what is one element in the other."""
+    """einsum sums products of whole factors, where it sums one factor alone along what is one element in the other; and
+    of two elements, one of them 0, where there is one to sum and it multiplies element by element."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         equation = args[0] if func is torch.einsum and isinstance(args[0], str) else ""
@@ -231,7 +232,15 @@ class WholeFactors(TorchFunctionMode):
         if equation and "..." not in equation and len(labels) == len(args) - 1:
             shapes = [dict(zip(names, factor.shape)) for names, factor in zip(labels, args[1:])]
             sizes = {name: max(shape.get(name, 1) for shape in shapes) for name in "".join(labels)}
-            args = equation, *(f.expand([sizes[name] for name in names]) for names, f in zip(labels, args[1:]))
+            given = equation.replace(" ", "").partition("->")[2]
+            alone = (
+                {name for name, size in sizes.items() if size == 1 and name not in given} if "->" in equation else set()
+            )
+            factors = [f.expand([sizes[name] for name in names]) for names, f in zip(labels, args[1:])]
+            for i, names in enumerate(labels):
+                for dim in (d for d, name in enumerate(names) if name in alone):
+                    factors[i] = torch.cat([factors[i], torch.zeros_like(factors[i])], dim)
+            args = equation, *factors
         return func(*args, **(kwargs or {}))
 
 
