@@ -9,10 +9,13 @@
 //   before   %y = aten::_convolution(%x, %weight, .., %transposed=1, ..)     the strides are two numbers
 //   after    %y = aten::conv_transpose2d(%x, %weight, ..)
 //
-// A trace has convolutions under this name alone, which autocast on CPUs does not know: one whose weight is computed met a
-// weight of bfloat16 and an image of float32. One whose weight is a constant is prepacked.
+// A trace has convolutions under this name alone, which autocast on CPUs does not know: it left a computed weight in bfloat16
+// beside an image in float32. Reported as nothing: the model's author called it so.
 #include <torch/csrc/jit/ir/constants.h>
 
+#include <algorithm>
+
+#include "ir/graph_walk.h"
 #include "pattern/spelling.h"
 #include "pipeline/passes.h"
 
@@ -21,51 +24,46 @@ namespace {
 
 using torch::jit::toIValue;
 
-bool is_computed(const Value* weight) { return !toIValue(weight); }
-
-bool is_constant(const Value* value) { return toIValue(value).has_value(); }
-
-size_t rank_of(const Value* stride) {
-  const auto constant = toIValue(stride);
-  return constant && constant->isIntList() ? constant->toIntList().size() : 0;
-}
-
-bool has_a_rank(const Value* stride) { return rank_of(stride) >= 1 && rank_of(stride) <= 3; }
-
-Node* by_its_name(const Match& match) {
-  const bool is_transposed = toIValue(match["transposed"])->toBool();
-  const std::string op = is_transposed ? "aten::conv_transpose" : "aten::conv";
-  std::vector<Value*> inputs;
-  for (const char* name : {"x", "weight", "bias", "stride", "padding"}) inputs.push_back(match[name]);
-  if (is_transposed) {
-    for (const char* name : {"output_padding", "groups", "dilation"}) inputs.push_back(match[name]);
-  } else {
-    for (const char* name : {"dilation", "groups"}) inputs.push_back(match[name]);
+// The name of a convolution for its rank. None where that, or whether it is transposed, is known only at each call.
+std::optional<Symbol> name_by_rank(const Node* convolution) {
+  size_t rank = 0;
+  for (const char* list : {"stride", "padding", "dilation", "output_padding"}) {  // one number may stand for all dimensions
+    const auto numbers = toIValue(convolution->namedInput(list));
+    if (!numbers || !numbers->isIntList()) return std::nullopt;
+    rank = std::max(rank, numbers->toIntList().size());
   }
-  Graph* graph = match.last()->owningGraph();
-  const auto kind = Symbol::fromQualString(op + std::to_string(rank_of(match["stride"])) + "d");
-  return graph->insertNode(graph->create(kind, inputs));
+  const auto is_transposed = toIValue(convolution->namedInput("transposed"));
+  if (!is_transposed || rank < 1 || rank > 3) return std::nullopt;
+  return Symbol::fromQualString(c10::str("aten::conv", is_transposed->toBool() ? "_transpose" : "", rank, "d"));
 }
 
-Spelling convolution(const std::string& line) {
-  return Spelling(line)
-      .declines_unless("weight", is_computed, "")
-      .declines_unless("stride", has_a_rank, "")
-      .declines_unless("transposed", is_constant, "")
-      .becomes("the convolution of its rank", by_its_name);
+bool name_convolutions(Context& context) {
+  bool changed = false;
+  for_each(context.graph, "aten::_convolution", [&](Node* node) {
+    const auto name = name_by_rank(node);
+    if (!name) return;
+    const bool is_transposed = toIValue(node->namedInput("transposed"))->toBool();
+    std::vector<const char*> arguments{"input", "weight", "bias", "stride", "padding"};
+    for (const char* argument : is_transposed ? std::vector{"output_padding", "groups", "dilation"}
+                                              : std::vector{"dilation", "groups"}) {
+      arguments.push_back(argument);
+    }
+    std::vector<Value*> inputs;
+    for (const char* argument : arguments) inputs.push_back(node->namedInput(argument));
+    const torch::jit::WithInsertPoint guard(node);
+    replace(node, context.graph->insertNode(context.graph->create(*name, inputs)));
+    changed = true;
+  });
+  return changed;
 }
 
 bool run(Context& context) {
   static const std::vector<Spelling> spellings{
-      convolution("%y = aten::_convolution(%x, %weight, %bias, %stride, %padding, %dilation, %transposed, "
-                  "%output_padding, %groups, %benchmark, %deterministic, %cudnn, %tf32)"),
-      convolution("%y = aten::_convolution.deprecated(%x, %weight, %bias, %stride, %padding, %dilation, %transposed, "
-                  "%output_padding, %groups, %benchmark, %deterministic, %cudnn)"),
       Spelling("%y = aten::concat(%tensors, %dim)").becomes("aten::cat", {"tensors", "dim"}),
       Spelling("%y = aten::concatenate(%tensors, %dim)").becomes("aten::cat", {"tensors", "dim"}),
       Spelling("%y = aten::swapaxes(%x, %a, %b)").becomes("aten::transpose", {"x", "a", "b"}),
       Spelling("%y = aten::swapdims(%x, %a, %b)").becomes("aten::transpose", {"x", "a", "b"})};
-  return rewrite_spellings(context, spellings);
+  return rewrite_spellings(context, spellings) | name_convolutions(context);
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 
 #include <algorithm>
 
+#include "ir/constants.h"
 #include "ir/graph_walk.h"
 #include "ir/stride_readers.h"
 #include "pattern/spelling.h"
@@ -90,34 +91,28 @@ bool is_of_single_pixels(const Node* convolution) {
     const auto list = constant->toIntVector();
     return std::all_of(list.begin(), list.end(), [&](int64_t value) { return value == expected; });
   };
-  const auto is = [&](const char* name, const c10::IValue& expected) {
-    const auto constant = toIValue(convolution->namedInput(name));
-    return constant && *constant == expected;
-  };
-  const bool is_plain = convolution->kind() == c10::aten::conv2d || is("transposed", false);
-  return is_plain && is_all("stride", 1) && is_all("padding", 0) && is("groups", 1);
+  const auto groups = constant_integer(convolution->namedInput("groups"));
+  return is_all("stride", 1) && is_all("padding", 0) && groups && *groups == 1;
 }
 
 bool rewrite_convolutions(Context& context) {
   const StrideReaders readers(context.graph);
   bool changed = false;
-  for (const char* op : {"aten::_convolution", "aten::conv2d"}) {
-    for_each(context.graph, op, [&](Node* node) {
-      Value *x = node->input(0), *weight = node->input(1), *bias = node->input(2);
-      if (!is_of_scores(x) || !mixes_few(weight) || !is_bias(bias) || !is_of_single_pixels(node)) return;
-      const at::Tensor matrix = toIValue(weight)->toTensor();
-      if (matrix.dim() != 4) return;
-      if (matrix.suggest_memory_format() == at::MemoryFormat::ChannelsLast && readers.see(node->output())) {
-        return context.declined(node, "its weight makes the result channels-last, and somebody sees the strides");
-      }
-      const torch::jit::WithInsertPoint guard(node);
-      Node* mixed = context.graph->insertNode(
-          context.graph->create(Symbol::fromQualString("ipex::mix_channels"), {x, weight, bias}));
-      context.applied(node, "became ipex::mix_channels");
-      replace(node, mixed);
-      changed = true;
-    });
-  }
+  for_each(context.graph, "aten::conv2d", [&](Node* node) {
+    Value *x = node->input(0), *weight = node->input(1), *bias = node->input(2);
+    if (!is_of_scores(x) || !mixes_few(weight) || !is_bias(bias) || !is_of_single_pixels(node)) return;
+    const at::Tensor matrix = toIValue(weight)->toTensor();
+    if (matrix.dim() != 4) return;
+    if (matrix.suggest_memory_format() == at::MemoryFormat::ChannelsLast && readers.see(node->output())) {
+      return context.declined(node, "its weight makes the result channels-last, and somebody sees the strides");
+    }
+    const torch::jit::WithInsertPoint guard(node);
+    Node* mixed = context.graph->insertNode(
+        context.graph->create(Symbol::fromQualString("ipex::mix_channels"), {x, weight, bias}));
+    context.applied(node, "became ipex::mix_channels");
+    replace(node, mixed);
+    changed = true;
+  });
   return changed;
 }
 
@@ -128,6 +123,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass rewrite_channel_mixing() { return {"rewrite_channel_mixing", run, needs(aten_layers, one_linear_pattern)}; }
+Pass rewrite_channel_mixing() { return {"rewrite_channel_mixing", run, needs(aten_layers, one_linear_pattern, one_name_per_op)}; }
 
 }  // namespace ipex::passes

@@ -32,12 +32,10 @@ constexpr int64_t parts = 2, channels = 1;
 
 // Whether it is a 2-d convolution's, batch_norm and activations after it included.
 bool is_image(const Value* x) {
-  static const OpName of_images("aten::conv2d"), of_any_rank("aten::_convolution"), batch_norm("aten::batch_norm");
+  static const OpName convolution("aten::conv2d"), batch_norm("aten::batch_norm");
   const Node* node = x->node();
   while (has_trait(node, trait::elementwise) || batch_norm.is_of(node)) node = node->input(0)->node();
-  if (!of_any_rank.is_of(node)) return of_images.is_of(node);
-  const auto weight = toIValue(node->namedInput("weight"));
-  return weight && weight->isTensor() && weight->toTensor().dim() == 4;
+  return convolution.is_of(node);
 }
 
 // The dimensions that the value is reshaped to where it has five and the second of them is known to be the halves.

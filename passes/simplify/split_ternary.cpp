@@ -4,7 +4,7 @@
 //   after    %m = aten::mul(%a, %b)
 //            %y = aten::add(%x, %m, %value)
 //
-// addcdiv likewise with div, where its value is 1. Packed ops take the two as post-ops, chains as steps. lerp stays: it
+// addcdiv likewise with div, where its value is 1 and one of the two is known to be floating: it refuses two integers. Packed ops take the two as post-ops, chains as steps. lerp stays: it
 // refuses tensors of two dtypes, which two ops would promote. Eager multiplies in the dtype that all three promote to: unless
 // one factor is a float32 constant, ipex::in_common_dtype sees to that at each call.
 // Eager orders the strides of the result by all operands at once. Declines where somebody sees them, unless at most one
@@ -14,6 +14,7 @@
 #include <algorithm>
 
 #include "ir/constants.h"
+#include "ir/floating.h"
 #include "ir/graph_walk.h"
 #include "ir/stride_readers.h"
 #include "pattern/fusion_rule.h"
@@ -44,7 +45,7 @@ class Splitter {
       }
       const torch::jit::WithInsertPoint guard(node);
       Value* made = compute(node);
-      if (!made) return context_.declined(node, "its number is not one that two ops compute");
+      if (!made) return context_.declined(node, "it is not one that two ops compute");
       context_.applied(node, "became two ops");
       replace(node, made->node());
       changed = true;
@@ -86,7 +87,7 @@ bool run(Context& context) {
     return compute(graph, c10::aten::add, {node->input(0), product, node->input(3)});
   });
   changed |= splitter.split("aten::addcdiv", 3, [&](Node* node) -> Value* {
-    if (!is_one(node->input(3))) return nullptr;
+    if (!is_one(node->input(3)) || !(is_floating(node->input(1)) || is_floating(node->input(2)))) return nullptr;
     Value* quotient = of_factors(graph, c10::aten::div, node);
     return compute(graph, c10::aten::add, {node->input(0), quotient, node->input(3)});
   });

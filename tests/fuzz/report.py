@@ -30,7 +30,7 @@ def compiled(model, arguments):
         script = torch.jit.script(model)
     else:
         plain = [t for module in model.modules() for t in vars(module).values() if isinstance(t, Tensor)]
-        state = [*model.buffers(), *plain]
+        state = [*model.parameters(), *model.buffers(), *plain]
         before = [tensor.clone() for tensor in state]
         script = torch.jit.trace(model, arguments, check_trace=False, strict=False)
         for tensor, value in zip(state, before):  # to trace it is to call it

@@ -30,7 +30,7 @@ def torchscript(model: nn.Module, how: str, call: Call) -> torch.jit.ScriptModul
     call = call._replace(mode="autocast" if "autocast" in how else "no_grad")
     with settings(call):
         if "trace" in how:
-            state = [*model.buffers(), *plain_tensors(model)]
+            state = [*model.parameters(), *model.buffers(), *plain_tensors(model)]
             before = [tensor.clone() for tensor in state]
             module = torch.jit.trace(model, tuple(arguments(call)[1]), check_trace=False, strict=False)
             for tensor, value in zip(state, before):  # to trace it is to call it

@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import nn
 
+import ipex
 from support import assert_rewrites, assert_unchanged, check_against_eager, graph_ir, kinds
 
 NAME = "rename_synonyms"
@@ -79,12 +80,22 @@ def test_a_traced_convolution_has_the_name_of_its_rank(ones, is_transposed, name
     assert result.count(f"aten::{name}{ONES.index(ones) + 1}d") == 1
 
 
+def test_one_number_may_stand_for_all_dimensions():
+    """As in torch.conv2d(x, weight, None, [2])."""
+    constants = ("%s : int[] = prim::Constant[value=[2]]()", "%m : int[] = prim::Constant[value=[1, 1]]()")
+    line = "%y : Tensor = aten::_convolution(%x, %w, %none, %s, %m, %m, %false, %m, %i, %b, %b, %b, %b)"
+    false = "%false : bool = prim::Constant[value=0]()"
+    lines = (*constants, false, "%none : NoneType = prim::Constant()", line)
+    ir = graph_ir("%x : Tensor, %w : Tensor, %i : int, %b : bool", *lines, returns="%y")
+    assert assert_rewrites(NAME, ir).count("aten::conv2d") == 1
+
+
 def test_leaves_a_convolution_of_any_rank():
     assert_unchanged(NAME, convolution("[1, 1, 1, 1]", 0), reason=None)
 
 
 class Computed(nn.Module):
-    """A convolution with a computed weight."""
+    """A convolution with a computed weight, and an activation that overwrites its result."""
 
     def __init__(self, rank: int, is_transposed: bool) -> None:
         super().__init__()
@@ -93,7 +104,7 @@ class Computed(nn.Module):
         self.sizes = ((2, 3) if is_transposed else (3, 2)) + (3,) * rank
 
     def forward(self, x, y):
-        return self.op(x, self.weight(y).view(self.sizes), padding=1)
+        return nn.functional.silu(self.op(x, self.weight(y).view(self.sizes), padding=1), inplace=True)
 
 
 @pytest.mark.parametrize("is_transposed", [False, True])
@@ -106,3 +117,11 @@ def test_autocast_casts_it(rank, is_transposed):
         expected, actual = model(*arguments), optimized(*arguments)
     assert actual.dtype == expected.dtype == torch.bfloat16
     torch.testing.assert_close(actual, expected, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("disable", [(), ("prepack_convolution",), ("lower_ops",)], ids=str)
+def test_autocast_casts_what_no_pass_takes(disable):
+    model, x = nn.Sequential(nn.Linear(6, 6), nn.Conv2d(3, 4, 3)).eval(), torch.randn(2, 3, 6, 6)
+    optimized = ipex.jit_optimize(model, x, disable=disable)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        assert optimized(x).dtype == torch.bfloat16

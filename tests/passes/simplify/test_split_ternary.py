@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import nn
 
+import ipex
 from support import assert_rewrites, assert_round_trip, assert_unchanged, check_against_eager, graph_ir, kinds
 
 NAME = "split_ternary"
@@ -11,20 +12,21 @@ CONSTANTS = (
     "%half : float = prim::Constant[value=0.5]()",
     "%third : float = prim::Constant[value=0.3]()",
     "%all : NoneType = prim::Constant()",
+    "%f : Float(1, strides=[1], requires_grad=0, device=cpu) = prim::Constant[value=<Tensor>]()",
     "%s : Tensor = aten::sum(%y, %all)",  # does not show the strides of %y
 )
 ADDCMUL = "%y : Tensor = aten::addcmul(%x, %a, %b, %half)"
 
 
 def ir(line: str, returns: str = "%s") -> str:
-    return graph_ir(INPUTS, *CONSTANTS[:4], line, CONSTANTS[4], returns=returns)
+    return graph_ir(INPUTS, *CONSTANTS[:-1], line, CONSTANTS[-1], returns=returns)
 
 
 @pytest.mark.parametrize(
     ("line", "ops"),
     [
         (ADDCMUL, ("aten::mul", "aten::add")),
-        ("%y : Tensor = aten::addcdiv(%x, %a, %b, %one)", ("aten::div", "aten::add")),
+        ("%y : Tensor = aten::addcdiv(%x, %a, %f, %one)", ("aten::div", "aten::add")),
     ],
 )
 def test_fires_for(line, ops):
@@ -37,7 +39,8 @@ def test_fires_for(line, ops):
     ("line", "returns", "reason"),
     [
         (ADDCMUL, "%y", "somebody sees its strides"),
-        ("%y : Tensor = aten::addcdiv(%x, %a, %b, %half)", "%s", "its number is not one that two ops compute"),
+        ("%y : Tensor = aten::addcdiv(%x, %a, %f, %half)", "%s", "it is not one that two ops compute"),
+        ("%y : Tensor = aten::addcdiv(%x, %a, %b, %one)", "%s", "it is not one that two ops compute"),
     ],
 )
 def test_declines(line, returns, reason):
@@ -75,8 +78,12 @@ def test_matches_eager(tmp_path):
 class OfTwoDtypes(nn.Module):
     """The strides of the sum are not seen."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.divisor = nn.Parameter(torch.tensor([2.0]))
+
     def forward(self, x, a, b):
-        return torch.addcmul(x, a, b).sum(), torch.addcdiv(x, a.float(), b.float()).sum()
+        return torch.addcmul(x, a, b).sum(), torch.addcdiv(x, a.float(), self.divisor).sum()
 
 
 @pytest.mark.parametrize(
@@ -93,3 +100,20 @@ class OfTwoDtypes(nn.Module):
 def test_factors_are_multiplied_in_the_dtype_of_all_three(x, a, b):
     optimized = check_against_eager(OfTwoDtypes(), x, a, b)
     assert not {"aten::addcmul", "aten::addcdiv"} & set(kinds(optimized))
+
+
+class OfIntegers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("a", torch.tensor([True, False, True]))
+
+    def forward(self, x):
+        return torch.addcdiv(x, self.a, self.a.int() + 1).sum()
+
+
+def test_two_integers_are_refused_as_in_eager():
+    model, x = OfIntegers().eval(), torch.randn(3)
+    optimized = ipex.jit_optimize(torch.jit.script(model))
+    for refuses in (model, optimized):
+        with pytest.raises(RuntimeError, match="Integer division with addcdiv"):
+            refuses(x)
