@@ -297,7 +297,22 @@ class SetBetween(nn.Module):
         return y + z.sum(), z
 
 
-@pytest.mark.parametrize("model", [SetAndRead, SetBetween], ids=lambda m: m.__name__)
+class SetInLoop(nn.Module):
+    """What the next round reads is what this one set."""
+
+    def __init__(self):
+        super().__init__()
+        self.state = torch.zeros(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(3):
+            y = x * 2 + 1
+            self.state = y.sum()
+            x = y.masked_fill(self.state > 0.3, -1.0)
+        return x
+
+
+@pytest.mark.parametrize("model", [SetAndRead, SetBetween, SetInLoop], ids=lambda m: m.__name__)
 def test_a_read_of_an_attribute_stays_behind_the_write(model):
     scripted = torch.jit.script(model().eval())
     optimized = ipex.jit_optimize(scripted)

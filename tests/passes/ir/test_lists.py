@@ -21,6 +21,19 @@ class ViewOfSetSize(nn.Module):
         return torch.relu(x.view(sizes))
 
 
+class LinearOfSetSize(nn.Module):
+    """Between a view and a view by the same list, whose first element alone is known when the list is made."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        n = [x.size(0), 2, 4]
+        n[1] = 3
+        return self.linear(torch.relu(x).view(n)).view(n)
+
+
 class ViewOfSizeSetInBranch(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         sizes = [x.size(0), 2, 6]
@@ -218,6 +231,7 @@ class Returned(nn.Module):
 
 
 MODELS = [
+    LinearOfSetSize,
     ViewOfSetSize,
     ViewOfSizeSetInBranch,
     ViewOfSizeSetInLoop,
