@@ -27,7 +27,8 @@ using torch::jit::toIValue;
 // The name of a convolution for its rank. None where that, or whether it is transposed, is known only at each call.
 std::optional<Symbol> name_by_rank(const Node* convolution) {
   size_t rank = 0;
-  for (const char* list : {"stride", "padding", "dilation", "output_padding"}) {  // one number may stand for all dimensions
+  for (const char* list :
+       {"stride", "padding", "dilation", "output_padding"}) {  // one number may stand for all dimensions
     const auto numbers = toIValue(convolution->namedInput(list));
     if (!numbers || !numbers->isIntList()) return std::nullopt;
     rank = std::max(rank, numbers->toIntList().size());
@@ -44,8 +45,8 @@ bool name_convolutions(Context& context) {
     if (!name) return;
     const bool is_transposed = toIValue(node->namedInput("transposed"))->toBool();
     std::vector<const char*> arguments{"input", "weight", "bias", "stride", "padding"};
-    for (const char* argument : is_transposed ? std::vector{"output_padding", "groups", "dilation"}
-                                              : std::vector{"dilation", "groups"}) {
+    for (const char* argument :
+         is_transposed ? std::vector{"output_padding", "groups", "dilation"} : std::vector{"dilation", "groups"}) {
       arguments.push_back(argument);
     }
     std::vector<Value*> inputs;

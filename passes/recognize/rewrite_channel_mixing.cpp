@@ -123,6 +123,8 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass rewrite_channel_mixing() { return {"rewrite_channel_mixing", run, needs(aten_layers, one_linear_pattern, one_name_per_op)}; }
+Pass rewrite_channel_mixing() {
+  return {"rewrite_channel_mixing", run, needs(aten_layers, one_linear_pattern, one_name_per_op)};
+}
 
 }  // namespace ipex::passes
