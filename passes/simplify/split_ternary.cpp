@@ -4,9 +4,10 @@
 //   after    %m = aten::mul(%a, %b)
 //            %y = aten::add(%x, %m, %value)
 //
-// addcdiv likewise with div, where its value is 1 and one of the two is known to be floating: it refuses two integers. Packed ops take the two as post-ops, chains as steps. lerp stays: it
-// refuses tensors of two dtypes, which two ops would promote. Eager multiplies in the dtype that all three promote to: unless
-// one factor is a float32 constant, ipex::in_common_dtype sees to that at each call.
+// addcdiv likewise with div, where its value is 1 and one of the two is known to be floating: it refuses two integers. Packed ops
+// take the two as post-ops, chains as steps. lerp stays: it refuses tensors of two dtypes, which two ops would promote. Eager
+// multiplies in the dtype that all three promote to: unless one factor is a float32 constant, ipex::in_common_dtype sees to that at
+// each call.
 // Eager orders the strides of the result by all operands at once. Declines where somebody sees them, unless at most one
 // operand has more than one dimension to order. In 16 bits the product is rounded on its own.
 #include <torch/csrc/jit/ir/constants.h>
