@@ -1,12 +1,12 @@
 #include "aot/checksum.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
 #include <vector>
+
+#include "threads/parallel.h"
 
 namespace ipex::runtime {
 namespace {
@@ -41,7 +41,7 @@ uint64_t checksum(const void* data, size_t bytes) {
   const auto* first = static_cast<const char*>(data);
   if (bytes <= piece_bytes) return checksum_of_piece(first, bytes);
   std::vector<uint64_t> sums((bytes + piece_bytes - 1) / piece_bytes);
-  at::parallel_for(0, static_cast<int64_t>(sums.size()), /*grain_size=*/4, [&](int64_t begin, int64_t end) {
+  parallel_for(static_cast<int64_t>(sums.size()), /*grain_size=*/4, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const size_t offset = i * piece_bytes;
       sums[i] = checksum_of_piece(first + offset, std::min(piece_bytes, bytes - offset));

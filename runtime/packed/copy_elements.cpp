@@ -1,6 +1,5 @@
 #include "packed/copy_elements.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/as_strided.h>
 #include <ATen/ops/copy.h>
 #include <ATen/record_function.h>
@@ -13,6 +12,7 @@
 #include "packed/call_conditions.h"
 #include "packed/short_runs.h"
 #include "threads/grain.h"
+#include "threads/parallel.h"
 
 namespace ipex::runtime {
 namespace {
@@ -102,7 +102,7 @@ void transpose(const Tables& tables, const T* from, T* to,
   const Places places(tables.outer);
   const int64_t blocks = at::divup(columns.size, block_columns), pieces = places.count() * blocks;
   const int64_t elements = places.count() * rows.size * columns.size;
-  at::parallel_for(0, pieces, grain_of(pieces, elements, elements_worth_waking), [&](int64_t begin, int64_t end) {
+  parallel_for(pieces, grain_of(pieces, elements, elements_worth_waking), [&](int64_t begin, int64_t end) {
     for (int64_t piece = begin; piece < end; ++piece) {
       const int64_t first = piece % blocks * block_columns;
       const auto [to_place, from_place] = places.at(piece / blocks);
@@ -151,7 +151,7 @@ void copy_pieces(Dimensions dimensions, int64_t element_size, const char* from, 
                 across = at::divup(rows.size, Blocks::rows_of_one);
   const int64_t blocks = places.count() * down * across;
   const int64_t elements = places.count() * columns.size * rows.size * size;
-  at::parallel_for(0, blocks, grain_of(blocks, elements, elements_worth_waking), [&](int64_t begin, int64_t end) {
+  parallel_for(blocks, grain_of(blocks, elements, elements_worth_waking), [&](int64_t begin, int64_t end) {
     for (int64_t block = begin; block < end; ++block) {
       const auto [to_place, from_place] = places.at(block / (down * across));
       const int64_t first_column = block / across % down * Blocks::columns_of_one;

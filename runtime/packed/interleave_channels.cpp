@@ -1,13 +1,12 @@
 #include "packed/interleave_channels.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 
 #include "kernels/kernels.h"
 #include "packed/call_conditions.h"
 #include "packed/memory_format.h"
 #include "threads/grain.h"
+#include "threads/parallel.h"
 
 namespace ipex::runtime {
 namespace {
@@ -27,7 +26,7 @@ void interleave_channels(const at::Tensor& image, const at::Tensor& y,
   constexpr int64_t pixels_of_a_block = 256, elements_worth_waking = 32768;
   const int64_t channels = image.size(1), pixels = image.numel() / image.size(0) / channels;
   const int64_t blocks = at::divup(pixels, pixels_of_a_block), pieces = image.size(0) * blocks;
-  at::parallel_for(0, pieces, grain_of(pieces, image.numel(), elements_worth_waking), [&](int64_t begin, int64_t end) {
+  parallel_for(pieces, grain_of(pieces, image.numel(), elements_worth_waking), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end;) {
       // As many blocks of one image as there are.
       const int64_t at = i / blocks, block = i % blocks, count = std::min(end - i, blocks - block);

@@ -1,8 +1,8 @@
 #include "packed/pad_rows.h"
 
-#include <ATen/Parallel.h>
-
 #include <cstring>
+
+#include "threads/parallel.h"
 
 namespace ipex::runtime {
 
@@ -12,13 +12,12 @@ void pad_rows(const at::Tensor& from, int64_t width, const at::Tensor& to, int64
   const auto* source = static_cast<const char*>(from.const_data_ptr());
   auto* target = static_cast<char*>(to.mutable_data_ptr());
   constexpr int64_t elements_worth_a_thread = 16384;
-  at::parallel_for(0, from.numel() / width, elements_worth_a_thread / padded_width + 1,
-                   [&](int64_t first, int64_t last) {
-                     for (auto row = static_cast<size_t>(first); row < static_cast<size_t>(last); ++row) {
-                       std::memcpy(target + row * all, source + row * bytes, bytes);
-                       std::memset(target + row * all + bytes, 0, all - bytes);
-                     }
-                   });
+  parallel_for(from.numel() / width, elements_worth_a_thread / padded_width + 1, [&](int64_t first, int64_t last) {
+    for (auto row = static_cast<size_t>(first); row < static_cast<size_t>(last); ++row) {
+      std::memcpy(target + row * all, source + row * bytes, bytes);
+      std::memset(target + row * all + bytes, 0, all - bytes);
+    }
+  });
 }
 
 }  // namespace ipex::runtime

@@ -1,4 +1,4 @@
-// How many pieces of a call's work at::parallel_for gives a thread at least.
+// How many pieces of a call's work parallel_for gives a thread at least.
 //
 // A parallel region wakes the whole team and waits for all of it, however few have something to do. A smaller team is no way
 // out: OpenMP ends the threads that are left over, and makes them anew for the next region. So either the caller does it

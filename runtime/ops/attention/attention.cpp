@@ -31,7 +31,6 @@
 // width] in memory, which is what a reader that merges the heads wants.
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
-#include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
 #include <torch/library.h>
@@ -48,6 +47,7 @@
 #include "packed/call_conditions.h"
 #include "packed/float_rows.h"
 #include "packed/memory_format.h"
+#include "threads/parallel.h"
 
 namespace ipex::runtime {
 namespace {
@@ -217,7 +217,7 @@ double largest_magnitude(const at::Tensor& numbers) {
   constexpr int64_t elements_worth_a_thread = 65536;
   const int64_t grain = outer.empty() ? elements_worth_a_thread : std::max<int64_t>(1, elements_worth_a_thread / run);
   return std::bit_cast<float>(
-      at::parallel_reduce(0, count, grain, uint32_t{0}, scan, [](uint32_t a, uint32_t b) { return std::max(a, b); }));
+      parallel_reduce(count, grain, uint32_t{0}, scan, [](uint32_t a, uint32_t b) { return std::max(a, b); }));
 }
 
 // What the fused kernel is told: softmax(query @ key^T * scale + masks) @ value.

@@ -1,7 +1,6 @@
 #include "ops/attention/attention_heads.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <atomic>
@@ -13,6 +12,7 @@
 #include "packed/float_rows.h"
 #include "packed/memory_format.h"
 #include "threads/grain.h"
+#include "threads/parallel.h"
 #include "threads/thread_count.h"
 
 namespace ipex::runtime {
@@ -133,24 +133,23 @@ bool attend_all(const Kernels& kernel, const AttentionHeads& attention, const De
   const bool joins_heads = joined && blocks == 1 && heads == attention.key.size(1);
   if (joined && !joins_heads) joined->write_all();
   std::atomic<bool> finite = true;
-  at::parallel_for(0, pieces, grain_of(pieces, pieces * products_of_a_block, products_worth_waking),
-                   [&](int64_t first, int64_t last) {
-                     const int64_t own = kernel.scratch_size(describe(0));
-                     const at::Tensor memory = scratch(sizeof(float) * (own + (grid ? grid->size() : 0)));
-                     auto* floats = static_cast<float*>(memory.data_ptr());
-                     for (int64_t i = first; i < last && finite; ++i) {
-                       const auto head = describe(i / blocks);
-                       const bool is_new = i == first || i % blocks == 0;
-                       const int64_t block = i % blocks, from = queries * block / blocks,
-                                     to = queries * (block + 1) / blocks;
-                       if (joins_heads) joined->write(i / heads, i % heads);
-                       const bool is_prepared = !is_new || kernel.prepare(head, floats);
-                       const bool is_done =
-                           is_prepared && (grid ? grid->attend(kernel, head, i / blocks, from, to, floats, floats + own)
-                                                : kernel.attend(head, from, to, floats));
-                       if (!is_done) finite = false;
-                     }
-                   });
+  parallel_for(
+      pieces, grain_of(pieces, pieces * products_of_a_block, products_worth_waking), [&](int64_t first, int64_t last) {
+        const int64_t own = kernel.scratch_size(describe(0));
+        const at::Tensor memory = scratch(sizeof(float) * (own + (grid ? grid->size() : 0)));
+        auto* floats = static_cast<float*>(memory.data_ptr());
+        for (int64_t i = first; i < last && finite; ++i) {
+          const auto head = describe(i / blocks);
+          const bool is_new = i == first || i % blocks == 0;
+          const int64_t block = i % blocks, from = queries * block / blocks, to = queries * (block + 1) / blocks;
+          if (joins_heads) joined->write(i / heads, i % heads);
+          const bool is_prepared = !is_new || kernel.prepare(head, floats);
+          const bool is_done =
+              is_prepared && (grid ? grid->attend(kernel, head, i / blocks, from, to, floats, floats + own)
+                                   : kernel.attend(head, from, to, floats));
+          if (!is_done) finite = false;
+        }
+      });
   return finite;
 }
 

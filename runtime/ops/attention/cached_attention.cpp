@@ -6,7 +6,6 @@
 // As ipex::cat of keys and of values in dimension `dim`, and ipex::scaled_dot_product_attention. A thread joins a head just
 // before it reads it: in place of three ops there is one for all threads to wait for, and the copy is read from the cache.
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
@@ -18,12 +17,13 @@
 #include "packed/call_conditions.h"
 #include "packed/float_rows.h"
 #include "packed/memory_format.h"
+#include "threads/parallel.h"
 
 namespace ipex::runtime {
 
 void JoinedHeads::write_all() const {
   const int64_t heads = keys.joined.size(1);
-  at::parallel_for(0, keys.joined.size(0) * heads, /*grain_size=*/1, [&](int64_t first, int64_t last) {
+  parallel_for(keys.joined.size(0) * heads, /*grain_size=*/1, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) write(i / heads, i % heads);
   });
 }

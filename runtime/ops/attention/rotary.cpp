@@ -13,7 +13,6 @@
 // 16 bits are rounded after each product and the sum, as eager rounds them. The result has the strides that eager would give
 // it. All else is computed by aten as the model spelled it; a profiler shows that, with the reason, under the name of the op.
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
 #include <torch/library.h>
@@ -27,6 +26,7 @@
 #include "ops/elementwise/eager_layout.h"
 #include "packed/call_conditions.h"
 #include "threads/grain.h"
+#include "threads/parallel.h"
 
 namespace ipex::runtime {
 namespace {
@@ -165,7 +165,7 @@ struct Rotary {
     auto* to = static_cast<char*>(y.mutable_data_ptr());
     const int64_t turned_bytes = turned * bytes, left_bytes = (x.size(-1) - turned) * bytes;
     constexpr int64_t numbers_worth_waking = 32768;
-    at::parallel_for(0, rows, grain_of(rows, x.numel(), numbers_worth_waking), [&](int64_t begin, int64_t end) {
+    parallel_for(rows, grain_of(rows, x.numel(), numbers_worth_waking), [&](int64_t begin, int64_t end) {
       Rows<4> row(x.sizes(), strides, begin);
       for (int64_t i = begin; i < end; ++i, row.next()) {
         const char* own = from + row.offset(0);

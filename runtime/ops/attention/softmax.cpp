@@ -8,7 +8,6 @@
 // dimension that is not the last some columns are computed side by side. All else is left to aten; a profiler shows it, with
 // the reason, under the name of the op.
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
 #include <torch/library.h>
@@ -23,6 +22,7 @@
 #include "packed/float_rows.h"
 #include "packed/memory_format.h"
 #include "threads/grain.h"
+#include "threads/parallel.h"
 
 namespace ipex::runtime {
 namespace {
@@ -60,7 +60,7 @@ bool softmax_of_rows(const at::Tensor& x, const at::Tensor& y, bool of_logarithm
   const auto softmax_rows = of_logarithms ? all.log_softmax_rows : all.softmax_rows;
   std::atomic<bool> ordinary{true};
   const int64_t grain = grain_of(rows, x.numel(), elements_worth_waking);
-  at::parallel_for(0, rows, grain, [&](int64_t begin, int64_t end) {
+  parallel_for(rows, grain, [&](int64_t begin, int64_t end) {
     if (!is_contiguous) {
       const auto* const first = x.const_data_ptr<float>();
       for (int64_t i = begin; i < end && ordinary; ++i) {
@@ -95,7 +95,7 @@ bool softmax_of_columns(const at::Tensor& x, int64_t dim, const at::Tensor& y, b
   const auto softmax_columns = of_logarithms ? all.log_softmax_columns : all.softmax_columns;
   std::atomic<bool> ordinary{true};
   const int64_t grain = grain_of(pieces, x.numel(), elements_worth_waking);
-  at::parallel_for(0, pieces, grain, [&](int64_t begin, int64_t end) {
+  parallel_for(pieces, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end && ordinary; ++i) {
       const int64_t first = i % pieces_of_an_image * columns_of_a_piece;
       const int64_t place = i / pieces_of_an_image * rows * columns + first;

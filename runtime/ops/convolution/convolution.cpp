@@ -16,7 +16,6 @@
 #include "ops/convolution/convolution.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
@@ -35,6 +34,7 @@
 #include "packed/dead_operand.h"
 #include "packed/pad_rows.h"
 #include "threads/grain.h"
+#include "threads/parallel.h"
 
 namespace ipex::runtime {
 namespace {
@@ -97,7 +97,7 @@ Tensor gated(const Tensor& image, const Tensor& gate) {
   const RowGates gates{gate.const_data_ptr<float>(), pixels};
   const float* from = image.const_data_ptr<float>();
   float* to = result.mutable_data_ptr<float>();
-  at::parallel_for(0, rows, grain_of(rows, image.numel(), elements_worth_waking), [&](int64_t first, int64_t last) {
+  parallel_for(rows, grain_of(rows, image.numel(), elements_worth_waking), [&](int64_t first, int64_t last) {
     gates.apply(from, channels, first, last, channels, to + first * channels);
   });
   return result;

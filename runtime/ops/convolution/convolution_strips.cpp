@@ -1,6 +1,5 @@
 #include "ops/convolution/convolution_strips.h"
 
-#include <ATen/Parallel.h>
 #include <c10/util/SmallVector.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include "kernels/kernels.h"
 #include "memory/scratch.h"
 #include "ops/product/product.h"
+#include "threads/parallel.h"
 #include "threads/thread_count.h"
 
 namespace ipex::runtime {
@@ -181,7 +181,7 @@ void convolve(const ConvolutionStrips& work) {
   const int64_t height = work.result_height, rows = work.images * height, width = kernels().depthwise.width;
   const int64_t vectors = at::divup(work.channels, width);
   const StripParts parts = parts_of(work, vectors, thread_count());
-  at::parallel_for(0, parts.rows * parts.channels, /*grain_size=*/1, [&](int64_t first_part, int64_t last_part) {
+  parallel_for(parts.rows * parts.channels, /*grain_size=*/1, [&](int64_t first_part, int64_t last_part) {
     const at::Tensor memory = scratch(Strips::scratch_bytes(work));
     for (int64_t i = first_part; i < last_part; ++i) {
       const auto vector = [&](int64_t part) {

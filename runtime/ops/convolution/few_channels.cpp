@@ -1,13 +1,13 @@
 #include "ops/convolution/few_channels.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 
 #include <algorithm>
 
 #include "kernels/kernels.h"
 #include "memory/weight_memory.h"
 #include "threads/grain.h"
+#include "threads/parallel.h"
 
 namespace ipex::runtime {
 
@@ -61,7 +61,7 @@ void FewChannels::convolve(const at::Tensor& image, const ConvolutionGeometry& g
                             .is_large = result.numel() > results_that_no_cache_holds};
   const int64_t height = all.down.result, pixels = height * all.across.result, rows = image.size(0) * height;
   const int64_t products = result.numel() * all.channels * all.down.window * all.across.window;
-  at::parallel_for(0, rows, grain_of(rows, products, products_worth_waking), [&](int64_t first, int64_t last) {
+  parallel_for(rows, grain_of(rows, products, products_worth_waking), [&](int64_t first, int64_t last) {
     while (first < last) {
       const int64_t at = first / height, begin = first % height, end = std::min(height, begin + last - first);
       FewChannelsWork work = all;

@@ -1,7 +1,6 @@
 #include "ops/convolution/winograd.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 
 #include <atomic>
 #include <vector>
@@ -10,6 +9,7 @@
 #include "memory/scratch.h"
 #include "memory/weight_memory.h"
 #include "ops/convolution/winograd_cut.h"
+#include "threads/parallel.h"
 #include "threads/thread_count.h"
 
 namespace ipex::runtime {
@@ -26,7 +26,7 @@ at::Tensor windows_in_panels(const at::Tensor& weight, const WinogradSize& size)
                    ordered = empty_weight({size.groups, panels, size.channels, 9, panel}, at::kFloat);
   const float* from = dense.const_data_ptr<float>();
   float* to = ordered.data_ptr<float>();
-  at::parallel_for(0, size.groups * panels * size.channels, /*grain_size=*/64, [&](int64_t first, int64_t last) {
+  parallel_for(size.groups * panels * size.channels, /*grain_size=*/64, [&](int64_t first, int64_t last) {
     for (int64_t line = first; line < last; ++line) {
       const int64_t channel = line % size.channels, group = line / size.channels / panels;
       const int64_t column = line / size.channels % panels * panel;
@@ -49,7 +49,7 @@ at::Tensor transformed_weight(const at::Tensor& weight, const WinogradSize& size
   const float* from = ordered.const_data_ptr<float>();
   float* to = transformed.data_ptr<float>();
   const int64_t lines = panels * size.channels;  // of a group
-  at::parallel_for(0, size.groups * lines, /*grain_size=*/64, [&](int64_t first, int64_t last) {
+  parallel_for(size.groups * lines, /*grain_size=*/64, [&](int64_t first, int64_t last) {
     for (int64_t line = first, end; line < last; line = end) {
       const int64_t group = line / lines;
       end = std::min(last, (group + 1) * lines);
@@ -128,7 +128,7 @@ bool Winograd::convolve(const at::Tensor& image, at::IntArrayRef padding, at::In
   const int64_t panels = panels_of_a_group(size_);
   const ProductParts parts = winograd_parts(tiles, size_.columns, kernel.panel_columns, thread_count());
   std::atomic<bool> is_finite = true;
-  at::parallel_for(0, parts.rows * parts.panels, /*grain_size=*/1, [&](int64_t first, int64_t last) {
+  parallel_for(parts.rows * parts.panels, /*grain_size=*/1, [&](int64_t first, int64_t last) {
     const at::Tensor memory = scratch(sizeof(float) * kernel.scratch_size(work));
     for (int64_t part = first; part < last; ++part) {
       const int64_t i = part / parts.panels, j = part % parts.panels;

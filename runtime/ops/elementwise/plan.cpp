@@ -1,12 +1,11 @@
 #include "ops/elementwise/plan.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <numeric>
 
 #include "kernels/kernels.h"
 #include "memory/result_memory.h"
+#include "threads/parallel.h"
 
 namespace ipex::runtime {
 namespace {
@@ -90,8 +89,8 @@ class Call {
                          : dtype == at::kBFloat16 ? kernels.bfloat16
                                                   : kernels.float16;
     const int64_t blocks = (program_.elements + program_.block - 1) / program_.block;
-    at::parallel_for(0, blocks, std::max<int64_t>(1, elements_worth_a_thread / program_.block),
-                     [&](int64_t begin, int64_t end) { compute(program_, begin, end); });
+    parallel_for(blocks, std::max<int64_t>(1, elements_worth_a_thread / program_.block),
+                 [&](int64_t begin, int64_t end) { compute(program_, begin, end); });
     return results;
   }
 
@@ -114,8 +113,8 @@ class Call {
     const auto compute = dtype == at::kFloat      ? kernels.floats
                          : dtype == at::kBFloat16 ? kernels.bfloat16
                                                   : kernels.float16;
-    at::parallel_for(0, pieces, std::max<int64_t>(1, elements_worth_a_thread * pieces / program_.elements),
-                     [&](int64_t begin, int64_t end) { compute(program_, sums_, begin, end); });
+    parallel_for(pieces, std::max<int64_t>(1, elements_worth_a_thread * pieces / program_.elements),
+                 [&](int64_t begin, int64_t end) { compute(program_, sums_, begin, end); });
     if (parts > 1) {
       const float *from = sums_of_parts.const_data_ptr<float>(), divisor = divisor_;
       float* to = result.mutable_data_ptr<float>();

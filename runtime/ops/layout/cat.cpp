@@ -6,7 +6,6 @@
 // every call, and malloc would take their pages from the system each time. Runs of memory are copied by all threads, short ones
 // in turn: the channels of each pixel, of images that are channels-last. What has no runs is aten's to copy.
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/library.h>
@@ -21,6 +20,7 @@
 #include "packed/memory_format.h"
 #include "packed/short_runs.h"
 #include "threads/grain.h"
+#include "threads/parallel.h"
 
 namespace ipex::runtime {
 namespace {
@@ -73,7 +73,7 @@ void copy_short_runs(at::ArrayRef<Runs> tensors, int64_t runs, char* to) {
   constexpr int64_t bytes_worth_waking = 1 << 16;
   int64_t whole = 0;
   for (const Runs& tensor : tensors) whole += tensor.bytes;
-  at::parallel_for(0, runs, grain_of(runs, runs * whole, bytes_worth_waking), [&](int64_t first, int64_t last) {
+  parallel_for(runs, grain_of(runs, runs * whole, bytes_worth_waking), [&](int64_t first, int64_t last) {
     char* next = to + first * whole;
     for (int64_t i = first; i < last; ++i) {
       for (const Runs& tensor : tensors) {
@@ -129,7 +129,7 @@ void copy_runs(at::TensorList tensors, int64_t dim, const at::Tensor& y) {
   const int64_t whole = ends.back(), bytes = static_cast<int64_t>(y.nbytes());
   const int64_t lines = at::divup(bytes, bytes_of_a_line);
   char* const to = static_cast<char*>(y.mutable_data_ptr());
-  at::parallel_for(0, lines, grain_of(lines, bytes, bytes_worth_waking), [&](int64_t begin, int64_t end) {
+  parallel_for(lines, grain_of(lines, bytes, bytes_worth_waking), [&](int64_t begin, int64_t end) {
     const int64_t last = std::min(end * bytes_of_a_line, bytes);
     for (int64_t at = begin * bytes_of_a_line; at < last;) {
       const int64_t index = at / whole, within = at % whole;

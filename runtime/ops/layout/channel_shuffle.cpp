@@ -8,7 +8,6 @@
 // The kernel moves the channels of each pixel, of float32 images that are channels-last. All else is computed as it is
 // spelled; a profiler shows that, with the reason, under the name of the op.
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <ATen/record_function.h>
 #include <torch/library.h>
 
@@ -19,6 +18,7 @@
 #include "packed/call_conditions.h"
 #include "packed/memory_format.h"
 #include "threads/grain.h"
+#include "threads/parallel.h"
 
 namespace ipex::runtime {
 namespace {
@@ -67,7 +67,7 @@ at::Tensor channel_shuffle(const at::Tensor& x, at::IntArrayRef split, at::IntAr
   const int64_t channels = x.size(1), pixels = x.numel() / channels;
   const float* from = image.const_data_ptr<float>();
   float* to = y.mutable_data_ptr<float>();
-  at::parallel_for(0, pixels, grain_of(pixels, x.numel(), elements_worth_waking), [&](int64_t begin, int64_t end) {
+  parallel_for(pixels, grain_of(pixels, x.numel(), elements_worth_waking), [&](int64_t begin, int64_t end) {
     kernels().channels.shuffle(from + begin * channels, end - begin, groups, channels / groups, channels / groups,
                                to + begin * channels);
   });

@@ -5,7 +5,6 @@
 // aten wakes its threads for any number of rows, which takes longer than to copy those of a sentence. What it raises an error
 // for, and what has gaps or is to be differentiated, is its own to compute.
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include "memory/result_memory.h"
 #include "packed/call_conditions.h"
 #include "threads/grain.h"
+#include "threads/parallel.h"
 
 namespace ipex::runtime {
 namespace {
@@ -35,12 +35,12 @@ at::Tensor rows_of(const at::Tensor& weight, const at::Tensor& indices) {
   const auto* from = static_cast<const char*>(weight.const_data_ptr());
   auto* to = static_cast<char*>(result.mutable_data_ptr());
   constexpr int64_t bytes_worth_waking = 128 * 1024;
-  at::parallel_for(0, last - first, grain_of(last - first, (last - first) * bytes, bytes_worth_waking),
-                   [&](int64_t begin, int64_t end) {
-                     for (int64_t i = begin; i < end; ++i) {
-                       std::memcpy(to + i * bytes, from + int64_t{first[i]} * stride, static_cast<size_t>(bytes));
-                     }
-                   });
+  parallel_for(last - first, grain_of(last - first, (last - first) * bytes, bytes_worth_waking),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t i = begin; i < end; ++i) {
+                   std::memcpy(to + i * bytes, from + int64_t{first[i]} * stride, static_cast<size_t>(bytes));
+                 }
+               });
   return result;
 }
 

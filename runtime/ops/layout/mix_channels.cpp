@@ -5,7 +5,6 @@
 // The kernel takes contiguous float32 images without gradients, and gives one. All else is aten's; a profiler shows it, with
 // the reason, under the name of the op.
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
 #include <torch/library.h>
@@ -16,6 +15,7 @@
 #include "memory/result_memory.h"
 #include "packed/call_conditions.h"
 #include "threads/grain.h"
+#include "threads/parallel.h"
 
 namespace ipex::runtime {
 namespace {
@@ -52,7 +52,7 @@ at::Tensor mix_channels(const at::Tensor& x, const at::Tensor& weight, const std
   constexpr int64_t elements_worth_waking = 16384, pixels_at_once = 1024;
   const int64_t blocks = at::divup(plane, pixels_at_once), pieces = x.size(0) * blocks;
   const int64_t grain = grain_of(pieces, x.numel() + y.numel(), elements_worth_waking);
-  at::parallel_for(0, pieces, grain, [&](int64_t begin, int64_t end) {
+  parallel_for(pieces, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t image = i / blocks, first = i % blocks * pixels_at_once;
       kernels().channels.mix_planes(from + image * inputs * plane + first, factors, addends, plane,

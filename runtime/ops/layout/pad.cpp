@@ -6,7 +6,6 @@
 // a padded image before it copies. Here each number is written once, in the order of memory. Constant numbers around plain tensors; all else is left to aten,
 // also what aten refuses. A profiler shows that, with the reason, under the name of the op.
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <ATen/record_function.h>
 #include <torch/library.h>
 
@@ -18,6 +17,7 @@
 #include "packed/call_conditions.h"
 #include "packed/copy_elements.h"
 #include "threads/grain.h"
+#include "threads/parallel.h"
 
 namespace ipex::runtime {
 namespace {
@@ -82,7 +82,7 @@ void write_rows(const Padding& padding, const at::Tensor& x, const at::Tensor& y
   const int64_t width = padding.width(), rows = y.numel() / width;
   const auto* const from = static_cast<const char*>(x.const_data_ptr());
   auto* const to = static_cast<char*>(y.mutable_data_ptr());
-  at::parallel_for(0, rows, grain_of(rows, y.numel(), elements_worth_waking), [&](int64_t begin, int64_t end) {
+  parallel_for(rows, grain_of(rows, y.numel(), elements_worth_waking), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       int64_t place = 0, index = row;
       bool is_border = false;

@@ -17,7 +17,6 @@
 #include "ops/layout/pooling.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
 #include <torch/library.h>
@@ -30,6 +29,7 @@
 #include "ops/quantized/affine.h"
 #include "packed/call_conditions.h"
 #include "threads/grain.h"
+#include "threads/parallel.h"
 
 namespace ipex::runtime {
 namespace {
@@ -127,7 +127,7 @@ at::Tensor run(const at::Tensor& x, const Pool& pool, PoolRow<T> pool_row) {
   const int64_t image = x.numel() / pool.images, row = pooling.result_width * pooling.channels;
   const int64_t rows_of_image = pool.slices * pool.height, rows = pool.images * rows_of_image;
   const int64_t work = y.numel() * pooling.depth.size * pooling.vertical.size * pooling.horizontal.size;
-  at::parallel_for(0, rows, grain_of(rows, work, elements_worth_waking), [&](int64_t begin, int64_t end) {
+  parallel_for(rows, grain_of(rows, work, elements_worth_waking), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t within = i % rows_of_image;
       pool_row(from + i / rows_of_image * image, pooling, within / pool.height, within % pool.height, to + i * row);
@@ -210,7 +210,7 @@ void average_bytes(const at::Tensor& x, const Affine& affine, float* to) {
   const int64_t channels = x.size(1), pixels = x.size(2) * x.size(3);
   const int64_t blocks = at::divup(channels, channels_of_a_block), pieces = x.size(0) * blocks;
   const uint8_t* from = x.const_data_ptr<uint8_t>();
-  at::parallel_for(0, pieces, grain_of(pieces, x.numel(), elements_worth_waking), [&](int64_t begin, int64_t end) {
+  parallel_for(pieces, grain_of(pieces, x.numel(), elements_worth_waking), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t image = i / blocks, first = i % blocks * channels_of_a_block;
       kernels().pooling.average_bytes(from + image * pixels * channels + first, pixels, channels,
@@ -308,7 +308,7 @@ void average_images(const at::Tensor& x, float* to) {
   const float* from = x.const_data_ptr<float>();
   const PoolingKernels& kernels = runtime::kernels().pooling;
   const int64_t pieces = images * strips;
-  at::parallel_for(0, pieces, grain_of(pieces, x.numel(), elements_worth_waking), [&](int64_t begin, int64_t end) {
+  parallel_for(pieces, grain_of(pieces, x.numel(), elements_worth_waking), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t first = i % strips * rows, count = std::min(rows, height - first);
       const float* strip = from + (i / strips * height + first) * image_width * channels;

@@ -6,7 +6,6 @@
 // runs of memory. Contiguous tensors of any dtype; all else is left to aten, also what aten refuses. A profiler shows that, with
 // the reason, under the name of the op.
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <ATen/record_function.h>
 #include <torch/library.h>
 
@@ -16,6 +15,7 @@
 #include "memory/result_memory.h"
 #include "packed/call_conditions.h"
 #include "threads/grain.h"
+#include "threads/parallel.h"
 
 namespace ipex::runtime {
 namespace {
@@ -64,7 +64,7 @@ at::Tensor roll(const at::Tensor& x, at::IntArrayRef shifts, at::IntArrayRef dim
   const char* from = static_cast<const char*>(x.const_data_ptr());
   char* to = static_cast<char*>(y.mutable_data_ptr());
   constexpr int64_t bytes_worth_waking = 1 << 16;
-  at::parallel_for(0, rows, grain_of(rows, rows * bytes, bytes_worth_waking), [&](int64_t begin, int64_t end) {
+  parallel_for(rows, grain_of(rows, rows * bytes, bytes_worth_waking), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const char* before = from + row_before(row) * bytes;
       std::memcpy(to + row * bytes, before + bytes - moved, moved);

@@ -10,7 +10,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
-#include <ATen/Parallel.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -27,6 +26,7 @@
 #include "packed/memory_format.h"
 #include "packed/short_runs.h"
 #include "threads/grain.h"
+#include "threads/parallel.h"
 
 namespace ipex::runtime {
 namespace {
@@ -175,7 +175,7 @@ Tensor move_rows(const Tensor& x, const c10::intrusive_ptr<RowMoves>& moves, Int
   auto* to = static_cast<char*>(y.mutable_data_ptr());
   const auto rows = static_cast<int64_t>(map->sources.size());
   constexpr int64_t elements_worth_waking = 32768;
-  at::parallel_for(0, rows, grain_of(rows, y.numel(), elements_worth_waking), [&](int64_t begin, int64_t end) {
+  parallel_for(rows, grain_of(rows, y.numel(), elements_worth_waking), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const int64_t place = map->sources[static_cast<size_t>(row)];
       char* const own = to + row * bytes;

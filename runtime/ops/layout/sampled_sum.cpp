@@ -12,7 +12,6 @@
 // Takes float32 images, interpolated bilinearly, with zeros or the border's pixels around them. All else is left to aten,
 // also what aten refuses; a profiler shows it, with the reason, under the name of the op.
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
 #include <torch/library.h>
@@ -25,6 +24,7 @@
 #include "memory/scratch.h"
 #include "packed/call_conditions.h"
 #include "threads/grain.h"
+#include "threads/parallel.h"
 
 namespace ipex::runtime {
 namespace {
@@ -157,7 +157,7 @@ void for_each_place(const at::Tensor& y, int64_t places, int64_t work_of_a_place
   const int64_t blocks = at::divup(places, places_at_once), pieces = images * blocks;
   float* const results = y.mutable_data_ptr<float>();
   const int64_t grain = grain_of(pieces, images * places * work_of_a_place, elements_worth_a_wake);
-  at::parallel_for(0, pieces, grain, [&](int64_t begin, int64_t end) {
+  parallel_for(pieces, grain, [&](int64_t begin, int64_t end) {
     std::vector<float> block(static_cast<size_t>(places_at_once * channels));
     for (int64_t piece = begin; piece < end; ++piece) {
       const int64_t image = piece / blocks, first = piece % blocks * places_at_once;

@@ -9,7 +9,6 @@
 // computed as aten does, in float32; sums are rounded in another order. All else is left to aten; a profiler shows it, with
 // the reason, under the name of the op.
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
 #include <torch/library.h>
@@ -26,6 +25,7 @@
 #include "packed/call_conditions.h"
 #include "packed/memory_format.h"
 #include "threads/grain.h"
+#include "threads/parallel.h"
 
 namespace ipex::runtime {
 namespace {
@@ -161,7 +161,7 @@ void resample_pixels(const at::Tensor& x, const Taps& vertical, const Taps& hori
   const int64_t channels = x.size(1), height = y.size(2), row = y.size(3) * channels, rows = y.size(0) * height;
   const float* from = x.const_data_ptr<float>();
   float* to = y.mutable_data_ptr<float>();
-  at::parallel_for(0, rows, grain_of(rows, y.numel(), floats_worth_waking), [&](int64_t begin, int64_t end) {
+  parallel_for(rows, grain_of(rows, y.numel(), floats_worth_waking), [&](int64_t begin, int64_t end) {
     const at::Tensor line = scratch(static_cast<size_t>(x.size(3) * channels) * sizeof(float));
     for (int64_t i = begin; i < end; ++i) {
       kernels().resample.row_of_pixels(from + i / height * channels * x.size(2) * x.size(3), x.size(3), channels,
@@ -175,7 +175,7 @@ void resample_planes(const at::Tensor& x, const Taps& vertical, const Taps& hori
   const int64_t height = y.size(2), width = y.size(3), rows = y.size(0) * y.size(1) * height;
   const float* from = x.const_data_ptr<float>();
   float* to = y.mutable_data_ptr<float>();
-  at::parallel_for(0, rows, grain_of(rows, y.numel(), floats_worth_waking), [&](int64_t begin, int64_t end) {
+  parallel_for(rows, grain_of(rows, y.numel(), floats_worth_waking), [&](int64_t begin, int64_t end) {
     const at::Tensor lines = scratch(static_cast<size_t>(vertical.count * width) * sizeof(float));
     for (int64_t i = begin; i < end;) {
       const int64_t plane = i / height, first = i % height, count = std::min(end - i, height - first);

@@ -10,7 +10,6 @@
 #include "ops/norms/batch_norm.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -22,6 +21,7 @@
 #include "memory/result_memory.h"
 #include "packed/call_conditions.h"
 #include "threads/grain.h"
+#include "threads/parallel.h"
 
 namespace ipex::runtime {
 namespace {
@@ -155,7 +155,7 @@ at::Tensor batch_norm(const at::Tensor& x, const BatchNorm& norm, const Activati
   float* to = y.mutable_data_ptr<float>();
   const int64_t width = in_planes ? x.numel() / (x.size(0) * channels) : channels, rows = x.numel() / width;
   constexpr int64_t elements_worth_waking = 16384;
-  at::parallel_for(0, rows, grain_of(rows, x.numel(), elements_worth_waking), [&](int64_t begin, int64_t end) {
+  parallel_for(rows, grain_of(rows, x.numel(), elements_worth_waking), [&](int64_t begin, int64_t end) {
     if (!in_planes) return scaling.pixels(from + begin * width, end - begin, to + begin * width);
     for (int64_t row = begin; row < end; ++row) {
       scaling.plane(from + row * width, row % channels, width, to + row * width);

@@ -7,7 +7,6 @@
 // The kernels take float32, where all tensors are contiguous or all channels-last, pieces of channels among them; y is as
 // they are. All else is done in two steps; a profiler shows that, with the reason, under the name of the op.
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
 #include <torch/library.h>
@@ -21,6 +20,7 @@
 #include "packed/call_conditions.h"
 #include "packed/memory_format.h"
 #include "threads/grain.h"
+#include "threads/parallel.h"
 
 namespace ipex::runtime {
 namespace {
@@ -53,19 +53,18 @@ template <typename Write>
 void join_pixels(at::TensorList tensors, const at::Tensor& y, Write&& write) {
   constexpr int64_t pixels_at_once = 64;
   const int64_t channels = y.size(1), pixels = y.numel() / channels;
-  at::parallel_for(0, pixels, grain_of(pixels, pixels * channels, elements_worth_waking),
-                   [&](int64_t begin, int64_t end) {
-                     for (int64_t pixel = begin; pixel < end; pixel += pixels_at_once) {
-                       const int64_t count = std::min(pixels_at_once, end - pixel);
-                       int64_t channel = 0;
-                       for (const at::Tensor& tensor : tensors) {
-                         const int64_t width = tensor.size(1), stride = pixel_stride(tensor);
-                         write(tensor.const_data_ptr<float>() + pixel * stride, stride, channel, count, width,
-                               pixel * channels + channel);
-                         channel += width;
-                       }
-                     }
-                   });
+  parallel_for(pixels, grain_of(pixels, pixels * channels, elements_worth_waking), [&](int64_t begin, int64_t end) {
+    for (int64_t pixel = begin; pixel < end; pixel += pixels_at_once) {
+      const int64_t count = std::min(pixels_at_once, end - pixel);
+      int64_t channel = 0;
+      for (const at::Tensor& tensor : tensors) {
+        const int64_t width = tensor.size(1), stride = pixel_stride(tensor);
+        write(tensor.const_data_ptr<float>() + pixel * stride, stride, channel, count, width,
+              pixel * channels + channel);
+        channel += width;
+      }
+    }
+  });
 }
 
 void join_planes(at::TensorList tensors, const float* scale, const float* shift, bool relu, const at::Tensor& y) {
@@ -76,14 +75,14 @@ void join_planes(at::TensorList tensors, const float* scale, const float* shift,
   for (const at::Tensor& tensor : tensors) {
     const int64_t width = tensor.size(1);
     const float* from = tensor.const_data_ptr<float>();
-    at::parallel_for(0, tensor.size(0) * width, grain_of(tensor.size(0) * width, tensor.numel(), elements_worth_waking),
-                     [&](int64_t begin, int64_t end) {
-                       for (int64_t row = begin; row < end; ++row) {
-                         const int64_t channel = first + row % width;
-                         kernel(from + row * size, scale[channel], shift[channel], size, relu,
-                                to + (row / width * channels + channel) * size);
-                       }
-                     });
+    parallel_for(tensor.size(0) * width, grain_of(tensor.size(0) * width, tensor.numel(), elements_worth_waking),
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t row = begin; row < end; ++row) {
+                     const int64_t channel = first + row % width;
+                     kernel(from + row * size, scale[channel], shift[channel], size, relu,
+                            to + (row / width * channels + channel) * size);
+                   }
+                 });
     first += width;
   }
 }

@@ -14,7 +14,6 @@
 // channels-last images in float32 and loses some.) All else, and what is not finite, aten computes on a contiguous copy;
 // a profiler shows it, with the reason, under the name of the op.
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
 #include <torch/library.h>
@@ -29,6 +28,7 @@
 #include "packed/call_conditions.h"
 #include "packed/memory_format.h"
 #include "threads/grain.h"
+#include "threads/parallel.h"
 
 namespace ipex::runtime {
 namespace {
@@ -144,10 +144,9 @@ class Call {
   template <typename Do>
   static void in_parallel(int64_t count, int64_t elements, Do&& act) {
     constexpr int64_t elements_worth_waking = 16384;
-    at::parallel_for(0, count, grain_of(count, count * elements, elements_worth_waking),
-                     [&](int64_t begin, int64_t end) {
-                       for (int64_t i = begin; i < end; ++i) act(i);
-                     });
+    parallel_for(count, grain_of(count, count * elements, elements_worth_waking), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) act(i);
+    });
   }
 
   int64_t image_of(int64_t part) const { return part / parts_; }

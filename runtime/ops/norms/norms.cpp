@@ -28,7 +28,6 @@
 // aten ops that the model spelled out. A profiler shows them, with the reason, under the name of the op.
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
-#include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
 #include <torch/library.h>
@@ -51,6 +50,7 @@
 #include "packed/float_rows.h"
 #include "packed/memory_format.h"
 #include "threads/grain.h"
+#include "threads/parallel.h"
 
 namespace ipex::runtime {
 namespace {
@@ -62,7 +62,7 @@ template <typename Row>
 bool for_each_row(int64_t rows, int64_t width, bool needs_room, Row&& row) {
   constexpr int64_t elements_worth_waking = 16384;
   std::atomic<bool> finite{true};
-  at::parallel_for(0, rows, grain_of(rows, rows * width, elements_worth_waking), [&](int64_t begin, int64_t end) {
+  parallel_for(rows, grain_of(rows, rows * width, elements_worth_waking), [&](int64_t begin, int64_t end) {
     const at::Tensor memory = needs_room ? scratch(sizeof(float) * static_cast<size_t>(width)) : at::Tensor();
     float* room = needs_room ? static_cast<float*>(memory.data_ptr()) : nullptr;
     bool all = true;
@@ -318,7 +318,7 @@ at::Tensor rms_norm_of_columns(const at::Tensor& x, int64_t side, const Layout& 
   const int64_t last = x.dim() - 1, width = x.size(last), rows = x.size(side), blocks = at::divup(rows, at_once);
   const int64_t pieces = x.numel() / (width * rows) * blocks;
   std::atomic<bool> finite{true};
-  at::parallel_for(0, pieces, grain_of(pieces, x.numel(), elements_worth_waking), [&](int64_t begin, int64_t end) {
+  parallel_for(pieces, grain_of(pieces, x.numel(), elements_worth_waking), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t first = i % blocks * at_once;
       const float* from = x.const_data_ptr<float>() + first;

@@ -1,7 +1,6 @@
 #include "ops/norms/reduction.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include "packed/call_conditions.h"
 #include "packed/memory_format.h"
 #include "threads/grain.h"
+#include "threads/parallel.h"
 
 namespace ipex::runtime {
 namespace {
@@ -115,7 +115,7 @@ at::Tensor reduced(const at::Tensor& x, at::IntArrayRef dim, bool keepdim, const
   float* to = y.mutable_data_ptr<float>();
   constexpr int64_t elements_worth_waking = 32768, kept_at_once = 64;
   const int64_t blocks = at::divup(table.kept, kept_at_once), pieces = count / table.kept * blocks;
-  at::parallel_for(0, pieces, grain_of(pieces, x.numel(), elements_worth_waking), [&](int64_t begin, int64_t end) {
+  parallel_for(pieces, grain_of(pieces, x.numel(), elements_worth_waking), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t first = i % blocks * kept_at_once, there = std::min(kept_at_once, table.kept - first);
       const float* some = from + offset_of(table, i / blocks) + first * table.kept_stride;

@@ -1,6 +1,5 @@
 #include "ops/product/bf16_weight.h"
 
-#include <ATen/Parallel.h>
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
@@ -8,6 +7,7 @@
 #include "kernels/kernels.h"
 #include "memory/weight_memory.h"
 #include "ops/product/pairs.h"
+#include "threads/parallel.h"
 
 namespace ipex::runtime {
 namespace {
@@ -48,7 +48,7 @@ at::Tensor Bf16Weight::rounded(const Panels& weight, int64_t outputs) const {
       to[k / 2 * panel_columns_] = pair_of(from[k * weight.columns], second);
     }
   };
-  at::parallel_for(0, panels_, 1, [&](int64_t first_panel, int64_t last_panel) {
+  parallel_for(panels_, 1, [&](int64_t first_panel, int64_t last_panel) {
     for (int64_t panel = first_panel; panel < last_panel; ++panel) {
       const int64_t first = panel * panel_columns_, last = std::min(outputs, first + panel_columns_);
       for (int64_t k = 0; k < inputs_; k += rows_in_cache) {

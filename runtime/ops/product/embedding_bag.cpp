@@ -17,7 +17,6 @@
 //                               padding_idx) -> Tensor
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
-#include <ATen/Parallel.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -27,6 +26,7 @@
 #include "memory/result_memory.h"
 #include "packed/call_conditions.h"
 #include "threads/grain.h"
+#include "threads/parallel.h"
 
 namespace ipex::runtime {
 namespace {
@@ -76,14 +76,14 @@ at::Tensor compute(const Table& table, const at::Tensor& indices, const at::Tens
   const EmbeddingBagKernels& embedding_bag = kernels().embedding_bag;
   constexpr int64_t elements_worth_waking = 1 << 15;
   const int64_t elements_per_bag = std::max<int64_t>(1, bags.index_count * bags.width / count);
-  at::parallel_for(0, count, grain_of(count, count * elements_per_bag, elements_worth_waking),
-                   [&](int64_t first, int64_t last) {
-                     if constexpr (std::is_same_v<Index, int32_t>) {
-                       embedding_bag.reduce_int32(bags, first, last);
-                     } else {
-                       embedding_bag.reduce_int64(bags, first, last);
-                     }
-                   });
+  parallel_for(count, grain_of(count, count * elements_per_bag, elements_worth_waking),
+               [&](int64_t first, int64_t last) {
+                 if constexpr (std::is_same_v<Index, int32_t>) {
+                   embedding_bag.reduce_int32(bags, first, last);
+                 } else {
+                   embedding_bag.reduce_int64(bags, first, last);
+                 }
+               });
   return result;
 }
 
@@ -155,7 +155,7 @@ std::tuple<at::Tensor, at::Tensor> round_rows(const at::Tensor& weight) {
   const auto* from = dense.const_data_ptr<float>();
   auto* to = codes.mutable_data_ptr<uint8_t>();
   auto* range = reinterpret_cast<RowRange*>(ranges.mutable_data_ptr<float>());
-  at::parallel_for(0, count, at::divup(1 << 15, width), [&](int64_t first, int64_t last) {
+  parallel_for(count, at::divup(1 << 15, width), [&](int64_t first, int64_t last) {
     for (int64_t row = first; row < last; ++row) range[row] = round_row(from + row * width, width, to + row * width);
   });
   return {codes, ranges};
@@ -199,7 +199,7 @@ at::Tensor embedding_in_int8(const at::Tensor& codes, const at::Tensor& ranges, 
       kernels().embedding_bag.expand_row(from + row_of[i] * width, range, width, to + i * width);
     }
   };
-  at::parallel_for(0, count, grain_of(count, count * width, elements_worth_waking), expand);
+  parallel_for(count, grain_of(count, count * width, elements_worth_waking), expand);
   return result;
 }
 

@@ -12,7 +12,6 @@
 #include "ops/product/linear.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <ipex/isa.h>
 #include <torch/library.h>
 
@@ -24,6 +23,7 @@
 #include "ops/product/tile_product.h"
 #include "packed/dead_operand.h"
 #include "packed/pad_rows.h"
+#include "threads/parallel.h"
 
 namespace ipex::runtime {
 namespace {
@@ -116,7 +116,7 @@ at::Tensor LinearContext::embed(const at::Tensor& indices) const {
   auto* to = result.mutable_data_ptr<float>();
   const int64_t width = input_width();
   constexpr int64_t elements_worth_a_thread = 4096;  // each lies in a line of its own
-  at::parallel_for(0, rows.numel(), elements_worth_a_thread / width + 1, [&](int64_t first, int64_t last) {
+  parallel_for(rows.numel(), elements_worth_a_thread / width + 1, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
       TORCH_CHECK_INDEX(row[i] >= 0 && row[i] < output_width(), "index out of range in self");
       const float* from = panels.data + row[i] / panels.columns * panels.size + row[i] % panels.columns;

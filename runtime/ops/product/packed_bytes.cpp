@@ -1,11 +1,11 @@
 #include "ops/product/packed_bytes.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 
 #include "aot/checksum.h"
 #include "memory/weight_memory.h"
 #include "packed/call_conditions.h"
+#include "threads/parallel.h"
 
 namespace ipex::runtime {
 
@@ -70,7 +70,7 @@ at::Tensor PackedBytes::in_panels(const at::Tensor& codes) const {
   at::Tensor result = zero_weight({bytes_of_a_word * panels_ * depth_ * panel_columns_}, at::kChar);
   const auto* from = codes.const_data_ptr<int8_t>();
   auto* bytes = result.mutable_data_ptr<int8_t>();
-  at::parallel_for(0, columns_, panel_columns_, [&](int64_t first, int64_t last) {
+  parallel_for(columns_, panel_columns_, [&](int64_t first, int64_t last) {
     for (int64_t column = first; column < last; ++column) {
       const int64_t output = output_of(column);
       for (int64_t k = 0; output >= 0 && k < inputs_; ++k) bytes[place(column, k)] = from[output * inputs_ + k];

@@ -1,7 +1,5 @@
 #include "ops/product/product.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 
 #include "kernels/kernels.h"
@@ -9,6 +7,7 @@
 #include "ops/product/share_product.h"
 #include "ops/product/tile_product.h"
 #include "packed/float_rows.h"
+#include "threads/parallel.h"
 
 namespace ipex::runtime {
 namespace {
@@ -53,8 +52,8 @@ void share_columns(std::span<const RowsProduct> works) {
   const int64_t threads = size.depth * size.columns <= elements_worth_waking ? 1 : thread_count();
   if (threads == 1) return multiply(0, at::divup(size.columns, width));
   const ColumnCut cut = column_cut(size, width, threads);
-  at::parallel_for(0, cut.threads, /*grain_size=*/1,
-                   [&](int64_t first, int64_t last) { multiply(cut.first(first), cut.first(last)); });
+  parallel_for(cut.threads, /*grain_size=*/1,
+               [&](int64_t first, int64_t last) { multiply(cut.first(first), cut.first(last)); });
 }
 
 void multiply_some(const RowsProduct& work, const RowGates& gates, int64_t first_row, int64_t last_row,

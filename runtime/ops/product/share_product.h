@@ -1,12 +1,11 @@
 // How the threads of a call share a product of many rows and a matrix in panels: as product_cut.h cuts it.
 #pragma once
 
-#include <ATen/Parallel.h>
-
 #include <atomic>
 #include <vector>
 
 #include "ops/product/product_cut.h"
+#include "threads/parallel.h"
 #include "threads/thread_count.h"
 
 namespace ipex::runtime {
@@ -22,7 +21,7 @@ void share_rows_and_panels(const ProductSize& size, Prepare&& prepare) {
   // Every thread takes pieces of its own rows, and then of the others' rows.
   const int64_t pieces = parts.panels * parts.pieces_of_a_part;
   std::vector<std::atomic<int64_t>> next(parts.rows);
-  at::parallel_for(0, parts.rows * parts.panels, /*grain_size=*/1, [&](int64_t first, int64_t) {
+  parallel_for(parts.rows * parts.panels, /*grain_size=*/1, [&](int64_t first, int64_t) {
     for (int64_t turn = 0; turn < parts.rows; ++turn) {
       const int64_t i = (first / parts.panels + turn) % parts.rows;
       int64_t j = next[i]++;

@@ -1,6 +1,5 @@
 #include "ops/product/tile_product.h"
 
-#include <ATen/Parallel.h>
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include "kernels/kernels.h"
 #include "memory/scratch.h"
 #include "memory/weight_memory.h"
+#include "threads/parallel.h"
 #include "threads/thread_count.h"
 
 namespace ipex::runtime {
@@ -204,7 +204,7 @@ Cut cut_of(int64_t rows, int64_t columns, int64_t unit, int64_t threads) {
 bool are_in_range(const InputRows& rows, int64_t depth) {
   constexpr int64_t elements_worth_a_thread = 1 << 17;
   std::atomic<bool> are = true;
-  at::parallel_for(0, rows.count, elements_worth_a_thread / depth + 1, [&](int64_t first, int64_t last) {
+  parallel_for(rows.count, elements_worth_a_thread / depth + 1, [&](int64_t first, int64_t last) {
     const float* from = rows.first + first * rows.stride;
     if (!kernels().optional.tile_product->are_in_range(from, rows.stride, last - first, depth)) are = false;
   });
@@ -237,7 +237,7 @@ std::vector<Range> multiply_range(const InputRows& rows, const TileMatrix& matri
   const int64_t row_tiles = at::divup(count, tile_rows), units = at::divup(steps.columns, unit);
   const int64_t tiles_of_a_unit = unit / tile_columns;
   BlocksLeftOut left_out;
-  at::parallel_for(0, cut.row_parts * cut.column_parts, /*grain_size=*/1, [&](int64_t first_part, int64_t last_part) {
+  parallel_for(cut.row_parts * cut.column_parts, /*grain_size=*/1, [&](int64_t first_part, int64_t last_part) {
     for (int64_t i = first_part; i < last_part; ++i) {
       const int64_t row_part = i / cut.column_parts, column_part = i % cut.column_parts;
       const auto column = [&](int64_t part) { return units * part / cut.column_parts * tiles_of_a_unit; };
@@ -293,7 +293,7 @@ class KeptTiles {
                   bytes = bytes_of_panel_tiles(depth, panels.columns, parts_of_floats);
     memory_ = empty_weight({count * bytes}, at::kByte);
     auto* const to = memory_.data_ptr<uint8_t>();
-    at::parallel_for(0, count, /*grain_size=*/1, [&](int64_t first, int64_t last) {
+    parallel_for(count, /*grain_size=*/1, [&](int64_t first, int64_t last) {
       for (int64_t panel = first; panel < last; ++panel) {
         kernels().optional.tile_product->split_panel(panels.data + panel * panels.size, panels.columns, depth,
                                                      panels.columns, to + panel * bytes);

@@ -13,7 +13,6 @@
 //
 // The latter is what a model says before it is optimised. It computes with the numbers that the codes stand for, in aten.
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <torch/library.h>
 
 #include <limits>
@@ -26,6 +25,7 @@
 #include "ops/product/low_bit_linear.h"
 #include "ops/product/tile_product.h"
 #include "threads/grain.h"
+#include "threads/parallel.h"
 
 namespace ipex::runtime {
 namespace {
@@ -144,7 +144,7 @@ class PanelsOfCodes final : public PackedCodes {
     auto* bytes = result.mutable_data_ptr<uint8_t>();
     const auto* first_row = static_cast<const uint8_t*>(codes.const_data_ptr());
     const auto row_bytes = static_cast<int64_t>(codes.nbytes()) / outputs_;
-    at::parallel_for(0, panels_, 1, [&](int64_t first, int64_t last) {
+    parallel_for(panels_, 1, [&](int64_t first, int64_t last) {
       for (int64_t output = first * panel_columns_; output < std::min(outputs_, last * panel_columns_); ++output) {
         const uint8_t* row = first_row + output * row_bytes;
         for (int64_t k = 0; k < inputs_; ++k) copy_code(row + place_in_row(k), bytes + place(output, k), k);
@@ -231,7 +231,7 @@ class PanelsOfCodes final : public PackedCodes {
     constexpr int64_t elements_worth_waking = 1 << 15;
     const int64_t grain = grain_of(panels_, panels_ * depth() * panel_columns_, elements_worth_waking);
     const auto multiply = kernels().codes_product.multiply;
-    at::parallel_for(0, panels_, grain, [&](int64_t first, int64_t last) { multiply(product, first, last); });
+    parallel_for(panels_, grain, [&](int64_t first, int64_t last) { multiply(product, first, last); });
   }
 
   void multiply_many(InputRows rows, const ElementwiseSteps& steps, float* result) const {
@@ -290,7 +290,7 @@ class PanelsOfCodes final : public PackedCodes {
   // The rows from the first to the last.
   void multiply_floats(const InputRows& rows, const ElementwiseSteps& steps, float* result, int64_t first_row,
                        int64_t last_row) const {
-    at::parallel_for(0, panels_, /*grain_size=*/1, [&](int64_t first, int64_t last) {
+    parallel_for(panels_, /*grain_size=*/1, [&](int64_t first, int64_t last) {
       const at::Tensor memory = scratch(sizeof(float) * depth() * panel_columns_);
       auto* floats = static_cast<float*>(memory.data_ptr());
       const RowsProduct product{.rows = rows.first,

@@ -9,7 +9,6 @@
 #include "ops/quantized/affine.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <torch/library.h>
 
 #include <cmath>
@@ -18,6 +17,7 @@
 #include "memory/result_memory.h"
 #include "packed/memory_format.h"
 #include "threads/grain.h"
+#include "threads/parallel.h"
 
 namespace ipex::runtime {
 namespace {
@@ -55,7 +55,7 @@ at::Tensor convert_slice(const at::Tensor& x, int64_t pitch, const auto& convert
   const int64_t channels = x.size(1), pixels = x.numel() / channels;
   const T* from = x.const_data_ptr<T>();
   auto* to = result.mutable_data_ptr<Result>();
-  at::parallel_for(0, pixels, grain_of(pixels, x.numel(), elements_worth_a_thread), [&](int64_t begin, int64_t end) {
+  parallel_for(pixels, grain_of(pixels, x.numel(), elements_worth_a_thread), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) convert(from + i * pitch, channels, to + i * channels);
   });
   return result;
@@ -123,7 +123,7 @@ at::Tensor quantize(const at::Tensor& x, const Affine& affine, const at::Tensor&
   const float inverse = by_scale.inverse_scale, zero = by_scale.zero_point;
   // Without factors the rows are pieces of any length, and the last one is shorter.
   const int64_t rows = x.numel() / columns, rest = x.numel() - rows * columns;
-  at::parallel_for(0, rows, grain_of(rows, rows * columns, elements_worth_a_thread), [&](int64_t begin, int64_t end) {
+  parallel_for(rows, grain_of(rows, rows * columns, elements_worth_a_thread), [&](int64_t begin, int64_t end) {
     kernels().quantize.quantize(from + begin * columns, end - begin, columns, by, inverse, zero, to + begin * columns);
   });
   if (rest > 0) {
@@ -146,7 +146,7 @@ at::Tensor dequantize(const at::Tensor& numbers, const Affine& affine) {
   const auto [source, result] = dense_pair(numbers, at::kFloat);
   const auto* from = source.const_data_ptr<uint8_t>();
   auto* to = result.mutable_data_ptr<float>();
-  at::parallel_for(0, numbers.numel(), elements_worth_a_thread, [&](int64_t begin, int64_t end) {
+  parallel_for(numbers.numel(), elements_worth_a_thread, [&](int64_t begin, int64_t end) {
     kernels().quantize.dequantize(from + begin, end - begin, scale, zero, to + begin);
   });
   return result;
@@ -167,8 +167,8 @@ at::Tensor requantize(const at::Tensor& numbers, const Affine& from, const Affin
   const auto [source, result] = dense_pair(numbers, at::kByte);
   const auto* first = source.const_data_ptr<uint8_t>();
   auto* to_first = result.mutable_data_ptr<uint8_t>();
-  at::parallel_for(0, numbers.numel(), elements_worth_a_thread,
-                   [&](int64_t begin, int64_t end) { round(first + begin, end - begin, to_first + begin); });
+  parallel_for(numbers.numel(), elements_worth_a_thread,
+               [&](int64_t begin, int64_t end) { round(first + begin, end - begin, to_first + begin); });
   return result;
 }
 

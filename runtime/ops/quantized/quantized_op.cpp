@@ -1,11 +1,11 @@
 #include "ops/quantized/quantized_op.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 
 #include "isa/isa.h"
 #include "kernels/kernels.h"
 #include "packed/dead_operand.h"
+#include "threads/parallel.h"
 #include "threads/thread_count.h"
 
 namespace ipex::runtime {
@@ -219,7 +219,7 @@ at::Tensor QuantizedOp::activate_apart(const at::Tensor& source, FusedPostOps fu
     if (prepared->run(piece, weight_for(*prepared), bias(), floats, fused.operands)) return {};
     const float* x = floats.const_data_ptr<float>();
     uint8_t* numbers = result.mutable_data_ptr<uint8_t>() + first * columns;
-    at::parallel_for(0, count * columns, elements_worth_a_thread, [&](int64_t begin, int64_t end) {
+    parallel_for(count * columns, elements_worth_a_thread, [&](int64_t begin, int64_t end) {
       kernel(*activation, x + begin, end - begin, rounding.inverse_scale, rounding.zero_point, numbers + begin);
     });
   }

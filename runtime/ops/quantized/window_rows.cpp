@@ -1,13 +1,13 @@
 #include "ops/quantized/window_rows.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <cstring>
 
 #include "memory/scratch.h"
 #include "threads/grain.h"
+#include "threads/parallel.h"
 #include "threads/thread_count.h"
 
 namespace ipex::runtime {
@@ -53,7 +53,7 @@ void WindowRows::copy(const Plan& plan, const uint8_t* image, uint8_t zero, uint
   const int64_t lines = phases_ * plan.lines_of_a_phase, line = plan.line_pixels * channels_;
   const int64_t before = std::min(begin_[1], plan.line_pixels);
   const int64_t count = std::min(plan.width, plan.line_pixels - before), behind = plan.line_pixels - before - count;
-  at::parallel_for(0, lines, grain_of(lines, lines * line, bytes_worth_a_thread), [&](int64_t first, int64_t last) {
+  parallel_for(lines, grain_of(lines, lines * line, bytes_worth_a_thread), [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
       const int64_t y = i % plan.lines_of_a_phase * stride_[0] + i / plan.lines_of_a_phase - begin_[0];
       uint8_t* const here = to + i * line;
@@ -78,7 +78,7 @@ void WindowRows::multiply(const TiledRows& layer, const at::Tensor& source, uint
   const int64_t count = source.size(0), size = source.numel() / count;
   // Threads share images where all get as many, and else the rows of each.
   const bool shares_images = count % thread_count() == 0 || count >= 4 * thread_count();
-  at::parallel_for(0, count, shares_images ? 1 : count, [&](int64_t first, int64_t last) {
+  parallel_for(count, shares_images ? 1 : count, [&](int64_t first, int64_t last) {
     const at::Tensor memory = scratch(plan.bytes);
     auto* const lines = memory.mutable_data_ptr<uint8_t>();
     for (int64_t i = first; i < last; ++i) {

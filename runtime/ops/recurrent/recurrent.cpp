@@ -14,7 +14,6 @@
 #include "ops/recurrent/recurrent.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 
 #include <algorithm>
@@ -22,6 +21,7 @@
 #include "memory/result_memory.h"
 #include "packed/call_conditions.h"
 #include "threads/grain.h"
+#include "threads/parallel.h"
 #include "threads/thread_count.h"
 
 namespace ipex::runtime {
@@ -56,7 +56,7 @@ void for_tiles(bool share, void (*kernel)(const Work&, int64_t, int64_t), const 
                int64_t multiplications) {
   if (!share) return kernel(work, 0, tiles);
   const int64_t grain = grain_of(tiles, multiplications, worth_waking);
-  at::parallel_for(0, tiles, grain, [&](int64_t first, int64_t last) { kernel(work, first, last); });
+  parallel_for(tiles, grain, [&](int64_t first, int64_t last) { kernel(work, first, last); });
 }
 
 }  // namespace
@@ -178,7 +178,7 @@ void RecurrentOp::run_layer(const std::vector<Direction>& directions) const {
   }
   const int64_t multiplications = directions[0].source.numel() * width_ * cell_.gates();  // more or less
   const int64_t grain = grain_of(directions_ * parts, multiplications, worth_waking);
-  at::parallel_for(0, directions_ * parts, grain, [&](int64_t begin, int64_t end) {
+  parallel_for(directions_ * parts, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t part = i / directions_;
       run_sequences(directions[i % directions_], batch * part / parts, batch * (part + 1) / parts, false);

@@ -7,7 +7,6 @@
 //
 // `rounded` makes uint8 of a row, with a scale and a zero of its own. Sums are exact integers (kernels/bytes_product.h), and
 // become floats at once: gates, states and results are float32.
-#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <numeric>
@@ -16,6 +15,7 @@
 #include "memory/scratch.h"
 #include "ops/recurrent/recurrent.h"
 #include "threads/grain.h"
+#include "threads/parallel.h"
 
 namespace ipex::runtime {
 namespace {
@@ -44,7 +44,7 @@ class Parts {
 template <typename Work>
 void share_out(bool share, int64_t count, int64_t multiplications, Work&& work) {
   if (!share) return work(0, count);
-  at::parallel_for(0, count, grain_of(count, multiplications, multiplications_worth_waking), work);
+  parallel_for(count, grain_of(count, multiplications, multiplications_worth_waking), work);
 }
 
 // Rows times weight, from panel to panel.

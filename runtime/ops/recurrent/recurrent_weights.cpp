@@ -1,7 +1,6 @@
 #include "ops/recurrent/recurrent_weights.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <limits>
@@ -10,6 +9,7 @@
 #include "aot/checksum.h"
 #include "memory/weight_memory.h"
 #include "ops/product/pairs.h"
+#include "threads/parallel.h"
 
 namespace ipex::runtime {
 namespace {
@@ -278,7 +278,7 @@ at::Tensor PackedColumns::in_pairs() const {
   const int64_t panels = data_.size(0) * data_.size(1), size = panel_columns_, words = at::divup(depth_, 2);
   const at::Tensor copy = empty_weight({panels * words * size}, at::kInt);
   auto* const pairs = static_cast<uint32_t*>(copy.data_ptr());
-  at::parallel_for(0, panels * words, at::divup(words, 2), [&](int64_t begin, int64_t end) {
+  parallel_for(panels * words, at::divup(words, 2), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t k = i % words * 2;
       const float* from = data_.const_data_ptr<float>() + (i / words * depth_ + k) * size;

@@ -1,9 +1,8 @@
 #include "ops/training/trained_parameters.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 
+#include "threads/parallel.h"
 #include "threads/thread_count.h"
 
 namespace ipex::runtime {
@@ -262,7 +261,7 @@ void Update::for_each(const std::vector<Piece>& pieces, const std::function<void
     return static_cast<size_t>(std::lower_bound(begins.begin(), begins.end(), total * thread / threads) -
                                begins.begin());
   };
-  at::parallel_for(0, threads, 1, [&](int64_t begin, int64_t end) {
+  parallel_for(threads, 1, [&](int64_t begin, int64_t end) {
     const size_t last = end == threads ? pieces.size() : first_of(end);
     for (size_t i = first_of(begin); i < last; ++i) call(i);
   });
