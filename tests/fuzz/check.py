@@ -510,12 +510,16 @@ class _Noise:
     def with_other_zeros(self, name: str) -> list[Tensor]:
         shakes: list[doubt.Shake] = [doubt.with_positive_zeros, doubt.with_negative_zeros]
         shakes += [doubt.with_zeros_of_any_sign(seed) for seed in range(self.disturbances)]
-        shakes += [doubt.with_whole_exponents(self.given), doubt.at_poles(self.given), doubt.where_infinities_meet()]
+        shakes += [doubt.with_whole_exponents(self.given), doubt.at_poles(self.given)]
         found = [self._named(name, f"zeros {i}", self._under, doubt.Shaken(shake)) for i, shake in enumerate(shakes)]
         found += [*self._by_cancellation(name), self._with_short_range(name)]
         # In exact arithmetic more is zero than where what goes into a sum is rounded.
         of_float32 = doubt.Shaken(doubt.with_short_range(eps=torch.finfo(torch.float32).eps))
         found.append(self._named(name, "exact zeros", self._exactly_under, of_float32))
+        # Exactly, too: aten's gelu of an infinite float32 is NaN on some CPUs.
+        meetings = [doubt.Shaken(doubt.where_infinities_meet(winner)) for winner in (0, 1)]
+        found += [self._named(name, f"infinities {i}", self._under, m) for i, m in enumerate(meetings)]
+        found += [self._named(name, f"exact infinities {i}", self._exactly_under, m) for i, m in enumerate(meetings)]
         found.append(self._named(name, "whole factors", lambda _: self.with_whole_factors(), None))
         return [t for t in found if t is not None]
 

@@ -194,7 +194,7 @@ def with_short_range(given: torch.dtype | None = None, eps: float | None = None)
     return shake
 
 
-def where_infinities_meet() -> Shake:
+def where_infinities_meet(winner: int) -> Shake:
     """A sum with a convolution's result, where infinities of both signs meet, is one of them: convolutions of one image
     that are added up are one, whose weight has one sign (docs/decisions/0050-sums-of-convolutions.md)."""
     convolved: dict[int, Tensor] = {}  # by storage; a result that is kept leaves its storage to no other
@@ -205,7 +205,7 @@ def where_infinities_meet() -> Shake:
         is_sum = name in ("add", "sub") and len(given) == 2
         is_of_convolution = any(a.untyped_storage().data_ptr() in convolved for a in given)
         if is_sum and is_of_convolution:
-            result.copy_(torch.where(result.isnan() & given[1].isinf(), given[1], result))
+            result.copy_(torch.where(result.isnan() & given[winner].isinf(), given[winner], result))
         if name == "convolution" or (is_of_convolution and (is_sum or "batch_norm" in name)):
             convolved[result.untyped_storage().data_ptr()] = result
 
