@@ -1,9 +1,6 @@
 #include "told_aliases.h"
 
-#include <algorithm>
-
 #include "ir/aliasing.h"
-#include "ir/constants.h"
 #include "ir/flow.h"
 #include "ir/graph_walk.h"
 #include "ir/lists.h"

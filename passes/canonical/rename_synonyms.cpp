@@ -24,35 +24,32 @@ namespace {
 
 using torch::jit::toIValue;
 
-// The name of a convolution for its rank. None where that, or whether it is transposed, is known only at each call.
-std::optional<Symbol> name_by_rank(const Node* convolution) {
+// How many dimensions its windows have; one number of a list may stand for all of them. None where that is known only at each call.
+std::optional<size_t> rank_of(const Node* convolution) {
   size_t rank = 0;
-  for (const char* list :
-       {"stride", "padding", "dilation", "output_padding"}) {  // one number may stand for all dimensions
+  for (const char* list : {"stride", "padding", "dilation", "output_padding"}) {
     const auto numbers = toIValue(convolution->namedInput(list));
     if (!numbers || !numbers->isIntList()) return std::nullopt;
     rank = std::max(rank, numbers->toIntList().size());
   }
-  const auto is_transposed = toIValue(convolution->namedInput("transposed"));
-  if (!is_transposed || rank < 1 || rank > 3) return std::nullopt;
-  return Symbol::fromQualString(c10::str("aten::conv", is_transposed->toBool() ? "_transpose" : "", rank, "d"));
+  return rank >= 1 && rank <= 3 ? std::optional(rank) : std::nullopt;
 }
 
 bool name_convolutions(Context& context) {
+  static const std::vector<const char*> plain{"input", "weight", "bias", "stride", "padding", "dilation", "groups"},
+      transposed{"input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation"};
   bool changed = false;
   for_each(context.graph, "aten::_convolution", [&](Node* node) {
-    const auto name = name_by_rank(node);
-    if (!name) return;
-    const bool is_transposed = toIValue(node->namedInput("transposed"))->toBool();
-    std::vector<const char*> arguments{"input", "weight", "bias", "stride", "padding"};
-    for (const char* argument :
-         is_transposed ? std::vector{"output_padding", "groups", "dilation"} : std::vector{"dilation", "groups"}) {
-      arguments.push_back(argument);
-    }
+    const auto rank = rank_of(node);
+    const auto is_transposed = toIValue(node->namedInput("transposed"));
+    if (!rank || !is_transposed) return;
     std::vector<Value*> inputs;
-    for (const char* argument : arguments) inputs.push_back(node->namedInput(argument));
+    for (const char* argument : is_transposed->toBool() ? transposed : plain) {
+      inputs.push_back(node->namedInput(argument));
+    }
+    const std::string name = c10::str("aten::conv", is_transposed->toBool() ? "_transpose" : "", *rank, "d");
     const torch::jit::WithInsertPoint guard(node);
-    replace(node, context.graph->insertNode(context.graph->create(*name, inputs)));
+    replace(node, context.graph->insertNode(context.graph->create(Symbol::fromQualString(name), inputs)));
     changed = true;
   });
   return changed;

@@ -93,7 +93,7 @@ bool may_write(const Node* node) {
 bool may_write_to(const Node* node, const std::vector<Value*>& values) {
   if (!may_write(node)) return false;
   const Op* op = op_of(node);
-  if (!op || !node->blocks().empty() || op->writes != Writes::elements || !is_fresh(base_of(node->input(0))))
+  if (!op || !node->blocks().empty() || op->writes != Writes::elements || !is_in_fresh_memory(node->input(0)))
     return true;
   const OverwrittenValues overwritten(node);
   return std::any_of(values.begin(), values.end(), [&](const Value* value) { return overwritten.contain(value); });
@@ -119,7 +119,7 @@ bool writes_to_shared_memory(const std::shared_ptr<Graph>& graph) {
     if (found || !node->blocks().empty() || !may_write(node)) return;
     const Op* op = op_of(node);
     // Only of what has a row is it known that nothing but the first input is written.
-    found = !op || op->writes == Writes::nothing || !is_fresh(base_of(node->input(0)));
+    found = !op || op->writes == Writes::nothing || !is_in_fresh_memory(node->input(0));
   });
   return found;
 }
