@@ -1,4 +1,4 @@
-# Gives the target ipex_onednn: oneDNN 3.7 or later for the CPU, with OpenMP. Looked for in this order, the one taken
+# Gives the target ipex_onednn: oneDNN 3.7 or later for the CPU, with its runtime for a thread pool of the caller's. Looked for in this order, the one taken
 # is printed:
 #
 #   1. the source tree that IPEX_ONEDNN_SOURCE_DIR names
@@ -23,7 +23,7 @@ function(ipex_acquire_onednn)
   endif()
 
   find_package(dnnl 3.7 CONFIG QUIET)
-  if(dnnl_FOUND AND DNNL_CPU_THREADING_RUNTIME STREQUAL "OMP")
+  if(dnnl_FOUND AND DNNL_CPU_THREADING_RUNTIME STREQUAL "THREADPOOL")
     message(STATUS "ipex: oneDNN ${dnnl_VERSION} installed in ${dnnl_DIR}")
     string(REGEX MATCH "^3\\.([0-9]+)" _ ${dnnl_VERSION})
     add_library(ipex_onednn INTERFACE)

@@ -1,8 +1,25 @@
 #include "onednn/engine.h"
 
+#include <dnnl_threadpool.hpp>
+
 #include "isa/isa.h"
+#include "threads/parallel.h"
 
 namespace ipex::runtime {
+namespace {
+
+// oneDNN's way to the pool.
+class ThreadsOfOneDnn final : public dnnl::threadpool_interop::threadpool_iface {
+ public:
+  int get_num_threads() const override { return onednn_pieces(); }
+  bool get_in_parallel() const override { return is_in_region(); }
+  void parallel_for(int count, const std::function<void(int, int)>& run) override {
+    run_blocks(count, [&](int64_t block) { run(static_cast<int>(block), count); });
+  }
+  uint64_t get_flags() const override { return 0; }
+};
+
+}  // namespace
 
 const dnnl::engine& engine() {
   static const dnnl::engine engine = [] {
@@ -13,8 +30,15 @@ const dnnl::engine& engine() {
 }
 
 dnnl::stream& stream() {
-  thread_local dnnl::stream stream(engine());
+  static auto* const threads = new ThreadsOfOneDnn;
+  thread_local dnnl::stream stream = dnnl::threadpool_interop::make_stream(engine(), threads);
   return stream;
+}
+
+int onednn_pieces() {
+  constexpr int pieces_of_a_thread = 1;
+  const int threads = thread_count();
+  return threads == 1 ? 1 : threads * pieces_of_a_thread;
 }
 
 }  // namespace ipex::runtime

@@ -1,4 +1,4 @@
-// oneDNN's engine, and the stream of each thread.
+// oneDNN's engine, the stream of each thread, which runs on the pool, and how many pieces oneDNN cuts work into.
 #pragma once
 
 #include "onednn/dnnl.h"
@@ -7,5 +7,6 @@ namespace ipex::runtime {
 
 const dnnl::engine& engine();
 dnnl::stream& stream();
+int onednn_pieces();
 
 }  // namespace ipex::runtime

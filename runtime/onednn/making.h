@@ -1,17 +1,22 @@
 // Lives while oneDNN makes something: a primitive, or a reorder and what it writes.
 //
-// oneDNN freezes the number of threads into what it makes, and keeps a promise in its own cache until that is made. A
+// oneDNN freezes the number of pieces into what it makes, and keeps a promise in its own cache until that is made. A
 // process that is forked in between would wait for the promise for good.
 #pragma once
 
+#include <dnnl_threadpool.h>
+
+#include "onednn/engine.h"
 #include "threads/fork_safe_mutex.h"
-#include "threads/thread_count.h"
 
 namespace ipex::runtime {
 
-struct Making {
-  const ForkWaits fork_waits;
-  const FrozenThreadCount threads;
+class Making {
+ public:
+  Making() { dnnl_threadpool_interop_set_max_concurrency(onednn_pieces()); }
+
+ private:
+  const ForkWaits fork_waits_;
 };
 
 }  // namespace ipex::runtime

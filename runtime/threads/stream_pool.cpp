@@ -1,9 +1,7 @@
 // One queue of requests, and a thread for each stream that takes them. ipex/stream_pool.h
 #include <ipex/stream_pool.h>
 
-#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
-#include <omp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <unistd.h>
@@ -16,8 +14,8 @@
 #include <string>
 #include <thread>
 
-// MKL's, which torch has in it or not. Its number of threads is a setting of its own.
-extern "C" __attribute__((weak)) int MKL_Set_Num_Threads_Local(int threads);
+#include "threads/parallel.h"
+#include "threads/pool.h"
 
 namespace ipex {
 namespace {
@@ -31,24 +29,6 @@ void run_on(const std::vector<int64_t>& cpus) {
   sched_setaffinity(0, size, set);  // where it is refused, the thread stays where it may be: slower, and right
   CPU_FREE(set);
 }
-
-// Of this thread alone. at::set_num_threads would also be for threads that start later.
-void use_threads(int threads) {
-  at::get_num_threads();  // takes over torch's setting now: later, that would undo what follows
-  omp_set_num_threads(threads);
-  if (MKL_Set_Num_Threads_Local) MKL_Set_Num_Threads_Local(threads);
-}
-
-// The thread itself may be on any CPU of its stream: threads that OpenMP makes later begin where it may be.
-void pin_team(const std::vector<int64_t>& cpus) {
-  run_on(cpus);
-#pragma omp parallel num_threads(static_cast<int>(cpus.size()))
-  if (const int i = omp_get_thread_num(); i > 0) run_on({cpus[i]});
-}
-
-// Ends the threads that OpenMP keeps for the caller; its next parallel region makes them anew. Where there are more threads in
-// all than CPUs, libgomp lets no team spin for its next work, and each op of each stream begins with wakeups.
-void end_team_of_caller() { omp_pause_resource_all(omp_pause_soft); }
 
 struct Request {
   std::vector<c10::IValue> inputs;
@@ -65,7 +45,8 @@ class StreamPool::Streams {
         module_(std::move(module)),
         forward_(module_.get_method("forward")),
         not_ready_(plan_.streams) {
-    if (plan_.threads_per_stream > 1) end_team_of_caller();
+    // Where there are more OpenMP threads in all than CPUs, none looks out for its next work, and each op of aten's begins with wakeups.
+    if (plan_.threads_per_stream > 1) runtime::end_idle_team();
     try {
       for (int64_t i = 0; i < plan_.streams; ++i) threads_.emplace_back([this, i] { work(i); });
     } catch (...) {  // the system has no more threads
@@ -109,8 +90,15 @@ class StreamPool::Streams {
  private:
   void work(int64_t stream) {
     pthread_setname_np(pthread_self(), ("ipex stream " + std::to_string(stream % 1000)).c_str());
-    use_threads(static_cast<int>(plan_.threads_per_stream));
-    if (!plan_.cpus.empty()) pin_team(plan_.cpus[stream]);
+    const auto threads = static_cast<int>(plan_.threads_per_stream);
+    runtime::use_threads(threads);
+    // The thread itself may be on any CPU of its stream: those that aten makes begin where it may be.
+    if (!plan_.cpus.empty()) run_on(plan_.cpus[stream]);
+    runtime::Pool pool(threads, [&](int thread) {
+      runtime::start_worker();
+      if (!plan_.cpus.empty()) run_on({plan_.cpus[stream][thread]});
+    });
+    const runtime::UsePool use_pool(pool);
     not_ready_.count_down();
     const at::NoGradGuard no_gradients;
     while (true) {

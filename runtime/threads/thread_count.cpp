@@ -2,22 +2,55 @@
 
 #include <ATen/Parallel.h>
 #include <omp.h>
+#include <pthread.h>
+
+#include <atomic>
+
+// MKL's, which torch has in it or not. Its number of threads is a setting of its own.
+extern "C" __attribute__((weak)) int MKL_Set_Num_Threads_Local(int threads);
 
 namespace ipex::runtime {
+namespace {
+
+thread_local bool in_region = false;
+
+}  // namespace
 
 int thread_count() {
+  if (in_region) return 1;
   const int outside = at::get_num_threads();
   return at::in_parallel_region() ? 1 : outside;
 }
 
-FrozenThreadCount::FrozenThreadCount() {
-  if (thread_count() == omp_get_max_threads()) return;
-  before_ = omp_get_max_threads();
-  omp_set_num_threads(thread_count());  // of this thread alone
+bool is_in_region() { return in_region; }
+
+InRegion::InRegion() : threads_before_(omp_get_max_threads()) {
+  in_region = true;
+  omp_set_num_threads(1);
 }
 
-FrozenThreadCount::~FrozenThreadCount() {
-  if (before_ > 0) omp_set_num_threads(before_);
+InRegion::~InRegion() {
+  omp_set_num_threads(threads_before_);
+  in_region = false;
+}
+
+void use_threads(int threads) {
+  at::get_num_threads();  // takes over torch's setting now: later, that would undo what follows
+  omp_set_num_threads(threads);
+  if (MKL_Set_Num_Threads_Local) MKL_Set_Num_Threads_Local(threads);
+}
+
+void end_idle_team() {
+  // A forked process has the team of its parent's thread without its threads, and would wait for them.
+  static std::atomic<bool> is_forked{false};
+  static const int asked = pthread_atfork(nullptr, nullptr, [] { is_forked = true; });
+  (void)asked;
+  if (!is_forked) omp_pause_resource_all(omp_pause_soft);
+}
+
+void start_worker() {
+  use_threads(1);
+  in_region = true;
 }
 
 }  // namespace ipex::runtime

@@ -4,21 +4,32 @@
 namespace ipex::runtime {
 
 // Torch's setting; one inside a parallel region, whoever opened it: its threads are taken already. Asking also makes a
-// new thread take over torch's setting, which oneDNN does not know of.
+// new thread take over torch's setting.
 int thread_count();
 
-// oneDNN asks OpenMP for a number of threads and freezes it into what it makes. Inside a parallel region OpenMP answers
-// with the number outside of it, and what is made then would write the share of its first thread only. While this lives,
-// the answer is thread_count().
-class FrozenThreadCount {
+// Whether this thread runs blocks of a region of ours.
+bool is_in_region();
+
+// While it lives, this thread is in a region: what aten does in a block takes one thread as well.
+class InRegion {
  public:
-  FrozenThreadCount();
-  ~FrozenThreadCount();
-  FrozenThreadCount(const FrozenThreadCount&) = delete;
-  FrozenThreadCount& operator=(const FrozenThreadCount&) = delete;
+  InRegion();
+  ~InRegion();
+  InRegion(const InRegion&) = delete;
+  InRegion& operator=(const InRegion&) = delete;
 
  private:
-  int before_ = 0;  // 0: it needed no change
+  const int threads_before_;
 };
+
+// Of this thread alone, and for aten too. at::set_num_threads would also be for threads that start later.
+void use_threads(int threads);
+
+// Ends the threads that OpenMP keeps for the caller, if there are any; its next region, in an op of aten's, makes them anew. Else
+// they look out for work for milliseconds, and take half of the cores from the pool's.
+void end_idle_team();
+
+// A thread of a pool is in a region always.
+void start_worker();
 
 }  // namespace ipex::runtime

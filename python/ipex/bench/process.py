@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,18 @@ class Process:
     What its libraries say goes to `log`, what they cache into `folder`.
     """
 
-    def __init__(self, threads: int, folder: Path, log: Path, worker: str = "ipex.bench.worker") -> None:
+    def __init__(
+        self,
+        threads: int,
+        folder: Path,
+        log: Path,
+        worker: str = "ipex.bench.worker",
+        first_on_path: Sequence[str] = (),
+    ) -> None:
         environment = {
             **os.environ,
             "OMP_NUM_THREADS": str(threads),
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "PYTHONPATH": os.pathsep.join(filter(None, [*first_on_path, *sys.path])),
             "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
         }
         with log.open("ab") as stderr:

@@ -101,7 +101,13 @@ class Worker:
             start = time.perf_counter()
             while not times or time.perf_counter() - start + times[-1] / 2 < seconds:
                 times.append(seconds_of(self.call))
-        return {"seconds": statistics.median(times), "fastest_seconds": min(times), "calls": len(times)}
+        return {
+            "seconds": statistics.median(times),
+            "fastest_seconds": min(times),
+            "mean_seconds": statistics.mean(times),
+            "seconds_of_99_percent": sorted(times)[int(0.99 * (len(times) - 1))],
+            "calls": len(times),
+        }
 
     def check(self) -> Answer:
         """Compare with eager."""

@@ -207,8 +207,9 @@ double largest_magnitude(const at::Tensor& numbers) {
     }
     return largest_of(data + offset, run);
   };
-  const auto scan = [&](int64_t begin, int64_t end, uint32_t largest) {
-    if (outer.empty()) return std::max(largest, largest_of(data + begin, end - begin));
+  const auto largest_in = [&](int64_t begin, int64_t end) {
+    if (outer.empty()) return largest_of(data + begin, end - begin);
+    uint32_t largest = 0;
     for (int64_t i = begin; i < end; ++i) largest = std::max(largest, largest_of_run(i));
     return largest;
   };
@@ -216,8 +217,13 @@ double largest_magnitude(const at::Tensor& numbers) {
   const int64_t count = outer.empty() ? run : tensor.numel() / run;
   constexpr int64_t elements_worth_a_thread = 65536;
   const int64_t grain = outer.empty() ? elements_worth_a_thread : std::max<int64_t>(1, elements_worth_a_thread / run);
-  return std::bit_cast<float>(
-      parallel_reduce(count, grain, uint32_t{0}, scan, [](uint32_t a, uint32_t b) { return std::max(a, b); }));
+  std::atomic<uint32_t> largest = 0;
+  parallel_for(count, grain, [&](int64_t begin, int64_t end) {
+    const uint32_t found = largest_in(begin, end);
+    for (uint32_t seen = largest; seen < found && !largest.compare_exchange_weak(seen, found);) {
+    }
+  });
+  return std::bit_cast<float>(largest.load());
 }
 
 // What the fused kernel is told: softmax(query @ key^T * scale + masks) @ value.

@@ -177,19 +177,19 @@ def threads_of_streams() -> dict[str, set[int]]:
 @pytest.mark.parametrize(("streams", "threads"), [(2, 1), (1, 2)])
 def test_each_thread_stays_on_its_cpus(model, streams, threads):
     with ipex.StreamPool(model, streams=streams, threads_per_stream=threads) as pool:
-        pool(torch.randn(2, 96), torch.randn(2, 8))
+        pool(torch.randn(4096, 96), torch.randn(4096, 8))
         assert Counter(map(len, pool.cpus)) == {threads: streams}
         allowed = list(threads_of_streams().values())
         assert len(allowed) == streams * threads
         for own in pool.cpus:
             assert set(own) in allowed  # the stream's own thread
-            assert all({cpu} in allowed for cpu in own[1:])  # those of its team
+            assert all({cpu} in allowed for cpu in own[1:])  # those that share its blocks
     with ipex.StreamPool(model, streams=streams, threads_per_stream=threads, pin=False) as pool:
         pool(torch.randn(2, 96), torch.randn(2, 8))
         assert pool.cpus == ()
         assert all(own == os.sched_getaffinity(0) for own in threads_of_streams().values())
     deadline = time.monotonic() + 10
-    while threads_of_streams() and time.monotonic() < deadline:  # OpenMP's take a moment to end
+    while threads_of_streams() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not threads_of_streams()
 
