@@ -2,9 +2,10 @@
 
     python benchmarks/busy_machine.py mobilenet_v2 bert_base --threads 2 --busy 0 1 2
 
-MODELS are names of `ipex bench`. Each backend has a process of its own, in which the model is ready; one of them computes at a time,
-beside `--busy` processes that do nothing but count. `--build FOLDER` adds another build of ipex, a package that `pip install
---target` has left in FOLDER. Prints Markdown: ms of a call, mean and 99th percentile, the median of the rounds each.
+MODELS are names of `ipex bench`. Each backend has a process of its own, in which the model is ready; one of them
+computes at a time, beside `--busy` processes that do nothing but count. `--build FOLDER` adds another build of ipex, a
+package that `pip install --target` has left in FOLDER. Prints Markdown: ms of a call, mean and 99th percentile, the
+median of the rounds each.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@
 namespace ipex::runtime {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 void rest() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -22,22 +24,24 @@ long futex(std::atomic<uint32_t>& word, int operation, uint32_t value) {
   return syscall(SYS_futex, &word, operation, value, nullptr, nullptr, 0);
 }
 
-// To the CPU that is `distance` after this one, of those where the thread may be.
-void move_away(int cpu, int distance) {
-  cpu_set_t allowed;
+// The calling thread goes on on a CPU that is not one of these, if there is one. Where it may be stays as it was.
+void move_to_unused(const std::vector<int>& used) {
+  cpu_set_t allowed, one;
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;  // more CPUs than fit
-  std::vector<int> cpus;
-  for (int i = 0; i < CPU_SETSIZE; ++i) {
-    if (CPU_ISSET(i, &allowed)) cpus.push_back(i);
+  const int here = sched_getcpu();
+  for (int i = 1; i < CPU_SETSIZE; ++i) {
+    const int cpu = (here + i) % CPU_SETSIZE;
+    if (!CPU_ISSET(cpu, &allowed) || std::find(used.begin(), used.end(), cpu) != used.end()) continue;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    sched_setaffinity(0, sizeof one, &one);
+    sched_setaffinity(0, sizeof allowed, &allowed);
+    return;
   }
-  const auto at = std::find(cpus.begin(), cpus.end(), cpu);
-  if (at == cpus.end() || cpus.size() == 1) return;
-  cpu_set_t one;
-  CPU_ZERO(&one);
-  CPU_SET(cpus[(at - cpus.begin() + distance) % cpus.size()], &one);
-  sched_setaffinity(0, sizeof one, &one);
-  sched_setaffinity(0, sizeof allowed, &allowed);
 }
+
+// For which an idle thread looks out, once its last region is over.
+constexpr std::chrono::microseconds awake_for{50};
 
 constexpr uint64_t word_of(int64_t next, int64_t end) {
   return static_cast<uint64_t>(end) << 32 | static_cast<uint64_t>(next);
@@ -48,7 +52,7 @@ constexpr int64_t end_of(uint64_t word) { return static_cast<int64_t>(word >> 32
 }  // namespace
 
 Pool::Pool(int most_threads, Start start)
-    : most_threads_(most_threads), start_(std::move(start)), beds_(std::make_unique<Bed[]>(most_threads)) {
+    : most_threads_(most_threads), start_(std::move(start)), places_(std::make_unique<Place[]>(most_threads)) {
   for (Region& region : regions_) region.shares = std::make_unique<Share[]>(most_threads);
 }
 
@@ -107,11 +111,14 @@ bool Pool::Region::take_blocks(int thread) {
 
 // A thread that has begun a block and lost its core gets that of a caller who sleeps.
 void Pool::Region::wait_for(uint32_t blocks) {
-  constexpr int turns_before_sleep = 1000;
-  for (int turn = 0; turn < turns_before_sleep; ++turn) {
-    if (done.load(std::memory_order_acquire) == blocks) return;
-    rest();
-  }
+  constexpr std::chrono::microseconds awake_for{200};
+  const auto until = Clock::now() + awake_for;
+  do {
+    for (int i = 0; i < 32; ++i) {
+      if (done.load(std::memory_order_acquire) == blocks) return;
+      rest();
+    }
+  } while (Clock::now() < until);
   caller_sleeps = true;
   for (uint32_t seen = done; seen < blocks; seen = done) futex(done, FUTEX_WAIT_PRIVATE, seen);
   caller_sleeps = false;
@@ -158,52 +165,66 @@ void Pool::start_threads(int threads) {
 void Pool::announce(int threads) {
   announced_.fetch_add(1);
   for (int i = 1; i < threads; ++i) {
-    std::atomic<uint32_t>& bed = beds_[i].is_used;
-    if (bed.load() && bed.exchange(0)) futex(bed, FUTEX_WAKE_PRIVATE, 1);
+    std::atomic<uint32_t>& sleeps = places_[i].sleeps;
+    if (sleeps.load() && sleeps.exchange(0)) futex(sleeps, FUTEX_WAKE_PRIVATE, 1);
   }
 }
 
 void Pool::serve(int thread) {
-  constexpr std::chrono::microseconds awake_for{50};
   if (start_) start_(thread);
-  leave_cpu_of_callers(thread);
-  auto until = std::chrono::steady_clock::time_point::min();
+  find_own_cpu(thread);
+  auto until = Clock::time_point::min();
   while (true) {
     const uint32_t seen = announced_.load(std::memory_order_acquire);
     if (is_over_) return;
     bool took_any = false;
     for (Region& region : regions_) took_any |= region.take_blocks(thread);
-    if (took_any) until = std::chrono::steady_clock::now() + awake_for;
-    if (took_any || hears_of_more(seen, until)) continue;
+    if (took_any) until = Clock::now() + awake_for;
+    if (took_any || hears_of_more(thread, seen, until)) continue;
     sleep(thread, seen);
   }
 }
 
-bool Pool::hears_of_more(uint32_t seen, std::chrono::steady_clock::time_point until) const {
-  do {
+bool Pool::hears_of_more(int thread, uint32_t seen, Clock::time_point until) const {
+  for (auto now = Clock::now();; now = Clock::now()) {
+    if (is_in_open_region(thread)) until = now + awake_for;
     for (int i = 0; i < 32; ++i) {
       if (announced_.load(std::memory_order_acquire) != seen) return true;
       rest();
     }
-  } while (std::chrono::steady_clock::now() < until);
-  return false;
+    if (now > until) return false;
+  }
+}
+
+// The next one will come soon.
+bool Pool::is_in_open_region(int thread) const {
+  return std::any_of(std::begin(regions_), std::end(regions_), [&](const Region& region) {
+    return region.is_taken.load(std::memory_order_relaxed) && region.threads.load(std::memory_order_relaxed) > thread;
+  });
 }
 
 void Pool::sleep(int thread, uint32_t seen) {
-  std::atomic<uint32_t>& bed = beds_[thread].is_used;
-  bed.store(1);
-  if (announced_.load() == seen) futex(bed, FUTEX_WAIT_PRIVATE, 1);
-  bed.store(0);
-  leave_cpu_of_callers(thread);
+  Place& place = places_[thread];
+  place.cpu.store(-1, std::memory_order_relaxed);
+  place.sleeps.store(1);
+  if (announced_.load() == seen) futex(place.sleeps, FUTEX_WAIT_PRIVATE, 1);
+  place.sleeps.store(0);
+  find_own_cpu(thread);
 }
 
-// The kernel may wake a thread on its caller's CPU although others are idle: a virtual machine's look taken while they rest.
-void Pool::leave_cpu_of_callers(int thread) const {
-  const int here = sched_getcpu();
-  const auto is_of_caller = [&](const Region& region) {
-    return region.is_taken.load(std::memory_order_relaxed) && region.cpu.load(std::memory_order_relaxed) == here;
-  };
-  if (std::any_of(std::begin(regions_), std::end(regions_), is_of_caller)) move_away(here, thread);
+// The kernel may wake threads on the CPU of their caller, or several on one, although others are idle: a virtual machine's look
+// taken while they rest.
+void Pool::find_own_cpu(int thread) {
+  std::vector<int> used;
+  for (const Region& region : regions_) {
+    if (region.is_taken.load(std::memory_order_relaxed)) used.push_back(region.cpu.load(std::memory_order_relaxed));
+  }
+  const int started = started_.load(std::memory_order_relaxed);
+  for (int i = 1; i < started; ++i) {
+    if (i != thread) used.push_back(places_[i].cpu.load(std::memory_order_relaxed));
+  }
+  if (std::find(used.begin(), used.end(), sched_getcpu()) != used.end()) move_to_unused(used);
+  places_[thread].cpu.store(sched_getcpu(), std::memory_order_relaxed);
 }
 
 }  // namespace ipex::runtime

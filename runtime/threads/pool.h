@@ -68,8 +68,9 @@ class Pool {
     void wait_for(uint32_t blocks);
   };
 
-  struct alignas(64) Bed {
-    std::atomic<uint32_t> is_used{0};
+  struct alignas(64) Place {
+    std::atomic<uint32_t> sleeps{0};
+    std::atomic<int> cpu{-1};  // while it looks out or computes
   };
 
   static constexpr int most_regions = 8;  // callers at a time; others do without help
@@ -79,14 +80,15 @@ class Pool {
   void start_threads(int threads);
   void announce(int threads);
   void serve(int thread);
-  bool hears_of_more(uint32_t seen, std::chrono::steady_clock::time_point until) const;
+  bool hears_of_more(int thread, uint32_t seen, std::chrono::steady_clock::time_point until) const;
+  bool is_in_open_region(int thread) const;
   void sleep(int thread, uint32_t seen);
-  void leave_cpu_of_callers(int thread) const;
+  void find_own_cpu(int thread);
 
   const int most_threads_;
   const Start start_;
   Region regions_[most_regions];
-  std::unique_ptr<Bed[]> beds_;
+  std::unique_ptr<Place[]> places_;
   alignas(64) std::atomic<uint32_t> announced_{0};
   std::atomic<bool> is_over_{false};
   alignas(64) std::atomic<int> started_{1};
