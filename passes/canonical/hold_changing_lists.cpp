@@ -5,7 +5,8 @@
 //            %s = aten::_set_item(%held, %one, %three)    %y = aten::view(%x, %held)
 //
 // The cast does nothing. It stands between the list and all its users, so no pattern reads elements that are others by then.
-// What is left of lists is constant: a prim::ListConstruct that has other users than such a cast is never changed.
+// What is left of lists is constant: a prim::ListConstruct that has other users than such a cast is never changed. All passes count
+// on that: it can't be disabled.
 #include "ir/graph_walk.h"
 #include "ir/lists.h"
 #include "pipeline/passes.h"
@@ -31,6 +32,10 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass hold_changing_lists() { return {"hold_changing_lists", run, establishes(lists_are_values)}; }
+Pass hold_changing_lists() {
+  Pass pass{"hold_changing_lists", run, establishes(lists_are_values)};
+  pass.is_needed = true;
+  return pass;
+}
 
 }  // namespace ipex::passes

@@ -7,14 +7,18 @@
 // told by the reshape or permutation that it comes from. What models divide by their heads, and scale queries by, is a constant then.
 // Who asks for a size in between keeps windows that are put together, and cut anew, from becoming one copy.
 // A number is known where it is a constant, a size, or a product or quotient of these: -1 stands for any.
-// Declines in graphs that change shapes in place.
+// Declines in graphs that change shapes in place, and where a tensor that somebody may write would be made of known numbers
+// alone: torch would compute it once and for all.
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
+#include <optional>
+#include <unordered_set>
 #include <vector>
 
 #include "ir/aliasing.h"
 #include "ir/constants.h"
+#include "ir/exposed_values.h"
 #include "ir/graph_walk.h"
 #include "ir/ranks.h"
 #include "ir/size_list.h"
@@ -39,8 +43,31 @@ std::optional<int64_t> last_size(const Value* value) {
   return is_matrix ? std::optional(weight->toTensor().size(0)) : std::nullopt;
 }
 
+// Whether the number, and others that are constants, make a tensor that somebody may write, unseen by torch.
+bool makes_exposed_tensor(const Value* number, const ExposedValues& exposed) {
+  std::vector<const Value*> left{number};
+  std::unordered_set<const Value*> made{number};
+  while (!left.empty()) {
+    const Value* value = left.back();
+    left.pop_back();
+    for (const Use& use : value->uses()) {
+      const auto inputs = use.user->inputs();
+      const bool reads_others = std::any_of(inputs.begin(), inputs.end(), [&](const Value* input) {
+        return has_tensor_type(input) && !made.count(input) && !toIValue(input);
+      });
+      for (const Value* output : use.user->outputs()) {
+        if (reads_others || !made.insert(output).second) continue;
+        if (has_tensor_type(output) && !exposed.are_seen_by_torch(output)) return true;
+        left.push_back(output);
+      }
+    }
+  }
+  return false;
+}
+
 bool run(Context& context) {
   std::optional<bool> reshapes;
+  std::optional<ExposedValues> exposed;
   std::vector<Node*> known_nodes;
   Ranks ranks;
   for_each(context.graph, "aten::size.int", [&](Node* node) {
@@ -52,6 +79,10 @@ bool run(Context& context) {
     if (!size && !is_last) return;
     if (!reshapes) reshapes = reshapes_in_place(context.graph);
     if (*reshapes) return context.declined(node, "the graph changes shapes in place");
+    if (!exposed) exposed.emplace(std::vector<Graph*>{context.graph.get()});
+    if ((is_last || constant_integer(size)) && makes_exposed_tensor(node->output(), *exposed)) {
+      return context.declined(node, "a tensor that is made of it is returned or overwritten");
+    }
     context.applied(node, size ? "is known from what it was reshaped by" : "is known from what gives its dimension");
     const torch::jit::WithInsertPoint guard(node);
     const auto known = size ? constant_integer(size) : last;

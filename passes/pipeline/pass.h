@@ -68,6 +68,8 @@ struct Pass {
   Contract contract = {};
   // Whether its reasons for declining a node stay in the report, whatever another pass makes of the node.
   bool reasons_stay = false;
+  // Others take the graph for what it is not without it: it runs whatever is disabled.
+  bool is_needed = false;
 };
 
 // "aten::relu".

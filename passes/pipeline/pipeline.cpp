@@ -72,7 +72,7 @@ class Run {
   }
 
   bool run(const Pass& pass) {
-    if (std::count(options_.disable.begin(), options_.disable.end(), pass.name)) return false;
+    if (!pass.is_needed && std::count(options_.disable.begin(), options_.disable.end(), pass.name)) return false;
     Context context{graph_, options_, pass, recorder_};
     const bool changed = pass.run(context);
     if (changed) {
@@ -103,8 +103,8 @@ std::vector<Pass> flattened() {
 
 void check(const Options& options) {
   for (const std::string& name : options.disable) {
-    const bool is_pass =
-        std::any_of(pipeline().begin(), pipeline().end(), [&](const Pass& p) { return p.name == name; });
+    const bool is_pass = std::any_of(pipeline().begin(), pipeline().end(),
+                                     [&](const Pass& p) { return p.name == name; });
     TORCH_CHECK(is_pass || is_op_of_lowering(name), "ipex.jit_optimize: expected the name of a pass in disable, got '",
                 name, "'. `python -m ipex --passes` lists them.");
   }

@@ -158,3 +158,24 @@ def test_windows_are_cut_anew_in_one_go():
 def test_can_be_switched_off():
     module = torch.jit.trace(Windows().eval(), torch.randn(2, 16, 9, 8))
     assert kinds(ipex.jit_optimize(module, disable=[NAME]))["ipex::rearrange"] == 2
+
+
+class Numbers(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.arange(x.reshape(x.size(0), 6, 9).size(1)).float() * 0.5 + 1
+
+
+class WrittenNumbers(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        steps = torch.arange(x.reshape(x.size(0), 6, 9).size(1)).float()
+        steps.add_(x[0, 0, 0])
+        return steps.sum() + x
+
+
+@pytest.mark.parametrize("model", [Numbers(), WrittenNumbers()])
+def test_a_tensor_of_known_numbers_that_somebody_writes_is_made_at_each_call(model):
+    x = torch.randn(2, 6, 9)
+    optimized = ipex.jit_optimize(torch.jit.script(model.eval()))
+    for _ in range(3):
+        torch.testing.assert_close(optimized(x), model(x))
+        optimized(x).add_(1)  # as a caller may
