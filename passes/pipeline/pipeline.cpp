@@ -103,8 +103,8 @@ std::vector<Pass> flattened() {
 
 void check(const Options& options) {
   for (const std::string& name : options.disable) {
-    const bool is_pass = std::any_of(pipeline().begin(), pipeline().end(),
-                                     [&](const Pass& p) { return p.name == name; });
+    const bool is_pass =
+        std::any_of(pipeline().begin(), pipeline().end(), [&](const Pass& p) { return p.name == name; });
     TORCH_CHECK(is_pass || is_op_of_lowering(name), "ipex.jit_optimize: expected the name of a pass in disable, got '",
                 name, "'. `python -m ipex --passes` lists them.");
   }
