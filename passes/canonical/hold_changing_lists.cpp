@@ -33,9 +33,7 @@ bool run(Context& context) {
 }  // namespace
 
 Pass hold_changing_lists() {
-  Pass pass{"hold_changing_lists", run, establishes(lists_are_values)};
-  pass.is_needed = true;
-  return pass;
+  return {"hold_changing_lists", run, establishes(lists_are_values), /*reasons_stay=*/false, /*is_needed=*/true};
 }
 
 }  // namespace ipex::passes

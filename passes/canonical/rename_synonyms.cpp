@@ -10,7 +10,7 @@
 //   after    %y = aten::conv_transpose2d(%x, %weight, ..)
 //
 // A trace has convolutions under this name alone, which autocast on CPUs does not know: it left a computed weight in bfloat16
-// beside an image in float32. Reported as nothing: the model's author called it so.
+// beside an image in float32. Reported as nothing: the model's author called it so. Can't be disabled, as no pass knows the others.
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
@@ -66,6 +66,8 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass rename_synonyms() { return {"rename_synonyms", run, establishes(one_name_per_op)}; }
+Pass rename_synonyms() {
+  return {"rename_synonyms", run, establishes(one_name_per_op), /*reasons_stay=*/false, /*is_needed=*/true};
+}
 
 }  // namespace ipex::passes

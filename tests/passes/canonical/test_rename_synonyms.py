@@ -119,7 +119,9 @@ def test_autocast_casts_it(rank, is_transposed):
     torch.testing.assert_close(actual, expected, rtol=2e-2, atol=2e-2)
 
 
-@pytest.mark.parametrize("disable", [(), ("prepack_convolution",), ("lower_ops",)], ids=str)
+@pytest.mark.parametrize(
+    "disable", [(), ("prepack_convolution",), ("lower_ops",), ("rename_synonyms", "prepack_convolution")], ids=str
+)
 def test_autocast_casts_what_no_pass_takes(disable):
     model, x = nn.Sequential(nn.Linear(6, 6), nn.Conv2d(3, 4, 3)).eval(), torch.randn(2, 3, 6, 6)
     optimized = ipex.jit_optimize(model, x, disable=disable)
