@@ -36,7 +36,7 @@ dnnl::stream& stream() {
 }
 
 int onednn_pieces() {
-  constexpr int pieces_of_a_thread = 1;
+  constexpr int pieces_of_a_thread = 4;
   const int threads = thread_count();
   return threads == 1 ? 1 : threads * pieces_of_a_thread;
 }

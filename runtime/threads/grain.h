@@ -1,8 +1,6 @@
 // How many pieces of a call's work parallel_for gives a thread at least.
 //
-// A parallel region wakes the whole team and waits for all of it, however few have something to do. A smaller team is no way
-// out: OpenMP ends the threads that are left over, and makes them anew for the next region. So either the caller does it
-// all, where that is less than waking the others, or everybody gets an equal share.
+// What takes less than to wake others, the caller does alone.
 #pragma once
 
 #include <algorithm>

@@ -22,6 +22,12 @@ int thread_count() {
   return at::in_parallel_region() ? 1 : outside;
 }
 
+int part_count() {
+  constexpr int parts_of_a_thread = 4;
+  const int threads = thread_count();
+  return threads <= 2 ? threads : threads * parts_of_a_thread;
+}
+
 bool is_in_region() { return in_region; }
 
 InRegion::InRegion() : threads_before_(omp_get_max_threads()) {

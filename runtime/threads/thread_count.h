@@ -7,6 +7,10 @@ namespace ipex::runtime {
 // new thread take over torch's setting.
 int thread_count();
 
+// How many parts to cut work into that can be cut in few ways only. Two cores are mostly alike, of more some are slow: those leave
+// parts to others.
+int part_count();
+
 // Whether this thread runs blocks of a region of ours.
 bool is_in_region();
 

@@ -180,7 +180,7 @@ StripParts parts_of(const ConvolutionStrips& work, int64_t vectors, int64_t thre
 void convolve(const ConvolutionStrips& work) {
   const int64_t height = work.result_height, rows = work.images * height, width = kernels().depthwise.width;
   const int64_t vectors = at::divup(work.channels, width);
-  const StripParts parts = parts_of(work, vectors, thread_count());
+  const StripParts parts = parts_of(work, vectors, part_count());
   parallel_for(parts.rows * parts.channels, /*grain_size=*/1, [&](int64_t first_part, int64_t last_part) {
     const at::Tensor memory = scratch(Strips::scratch_bytes(work));
     for (int64_t i = first_part; i < last_part; ++i) {

@@ -126,7 +126,7 @@ bool Winograd::convolve(const at::Tensor& image, at::IntArrayRef padding, at::In
   const auto& kernel = kernels().winograd;
   const int64_t tiles = tile_count(result.sizes(), dilation);
   const int64_t panels = panels_of_a_group(size_);
-  const ProductParts parts = winograd_parts(tiles, size_.columns, kernel.panel_columns, thread_count());
+  const ProductParts parts = winograd_parts(tiles, size_.columns, kernel.panel_columns, part_count());
   std::atomic<bool> is_finite = true;
   parallel_for(parts.rows * parts.panels, /*grain_size=*/1, [&](int64_t first, int64_t last) {
     const at::Tensor memory = scratch(sizeof(float) * kernel.scratch_size(work));

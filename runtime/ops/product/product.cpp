@@ -49,9 +49,9 @@ void share_columns(std::span<const RowsProduct> works) {
   const SideBySide all{works, width};
   const ProductSize size = all.size();
   const auto multiply = [&](int64_t first, int64_t last) { all.in_range(first, last, kernels().few_rows.multiply); };
-  const int64_t threads = size.depth * size.columns <= elements_worth_waking ? 1 : thread_count();
-  if (threads == 1) return multiply(0, at::divup(size.columns, width));
-  const ColumnCut cut = column_cut(size, width, threads);
+  const int64_t parts = size.depth * size.columns <= elements_worth_waking ? 1 : part_count();
+  if (parts == 1) return multiply(0, at::divup(size.columns, width));
+  const ColumnCut cut = column_cut(size, width, parts);
   parallel_for(cut.threads, /*grain_size=*/1,
                [&](int64_t first, int64_t last) { multiply(cut.first(first), cut.first(last)); });
 }
