@@ -1,6 +1,7 @@
 #include "threads/pool.h"
 
 #include <linux/futex.h>
+#include <pthread.h>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -42,6 +43,12 @@ void move_to_unused(const std::vector<int>& used) {
 
 // For which an idle thread looks out, once its last region is over.
 constexpr std::chrono::microseconds awake_for{50};
+
+int64_t time_of(clockid_t clock) {
+  timespec time{};
+  clock_gettime(clock, &time);
+  return int64_t{1000000000} * time.tv_sec + time.tv_nsec;
+}
 
 constexpr uint64_t word_of(int64_t next, int64_t end) {
   return static_cast<uint64_t>(end) << 32 | static_cast<uint64_t>(next);
@@ -109,19 +116,50 @@ bool Pool::Region::take_blocks(int thread) {
   return took_any;
 }
 
-// A thread that has begun a block and lost its core gets that of a caller who sleeps.
-void Pool::Region::wait_for(uint32_t blocks) {
-  constexpr std::chrono::microseconds awake_for{200};
-  const auto until = Clock::now() + awake_for;
+bool Pool::Region::ends_within(std::chrono::microseconds time, uint32_t blocks) const {
+  const auto until = Clock::now() + time;
   do {
     for (int i = 0; i < 32; ++i) {
-      if (done.load(std::memory_order_acquire) == blocks) return;
+      if (done.load(std::memory_order_acquire) == blocks) return true;
       rest();
     }
   } while (Clock::now() < until);
-  caller_sleeps = true;
-  for (uint32_t seen = done; seen < blocks; seen = done) futex(done, FUTEX_WAIT_PRIVATE, seen);
-  caller_sleeps = false;
+  return false;
+}
+
+// A thread that has begun blocks and has lost its core to another process gets the caller's, who sleeps: else both would wait until
+// the other process has had its turn, for milliseconds.
+void Pool::wait_for(Region& region, uint32_t blocks) {
+  constexpr std::chrono::microseconds awake{100};
+  if (region.ends_within(awake, blocks)) return;
+  Place* const other = without_core(region, blocks);
+  cpu_set_t allowed, here;
+  CPU_ZERO(&here);
+  CPU_SET(sched_getcpu(), &here);
+  const bool moves =
+      other && sched_getaffinity(other->id, sizeof allowed, &allowed) == 0 && CPU_ISSET(sched_getcpu(), &allowed);
+  if (moves) {
+    other->was_moved = true;
+    sched_setaffinity(other->id, sizeof here, &here);
+  }
+  region.caller_sleeps = true;
+  for (uint32_t seen = region.done; seen < blocks; seen = region.done) futex(region.done, FUTEX_WAIT_PRIVATE, seen);
+  region.caller_sleeps = false;
+  if (moves) sched_setaffinity(other->id, sizeof allowed, &allowed);
+}
+
+// One that works for the region and makes no headway. Null where there is none.
+Pool::Place* Pool::without_core(const Region& region, uint32_t blocks) const {
+  constexpr std::chrono::microseconds glance{20};
+  const int started = started_.load(std::memory_order_acquire);
+  for (int i = 1; i < started; ++i) {
+    Place& place = places_[i];
+    if (place.works_for.load() != &region) continue;
+    const auto before = time_of(place.clock);
+    if (region.ends_within(glance, blocks)) return nullptr;
+    if (place.works_for.load() == &region && time_of(place.clock) == before) return &place;
+  }
+  return nullptr;
 }
 
 void Pool::share(const Work& work, int64_t blocks, int threads) {
@@ -135,7 +173,7 @@ void Pool::share(const Work& work, int64_t blocks, int threads) {
   region->open(work, blocks, threads);
   announce(threads);
   region->take_blocks(0);
-  region->wait_for(static_cast<uint32_t>(blocks));
+  wait_for(*region, static_cast<uint32_t>(blocks));
   const std::exception_ptr error = std::move(region->error);
   region->error = nullptr;
   region->is_taken.store(false, std::memory_order_release);
@@ -171,6 +209,9 @@ void Pool::announce(int threads) {
 }
 
 void Pool::serve(int thread) {
+  Place& place = places_[thread];
+  place.id = gettid();
+  pthread_getcpuclockid(pthread_self(), &place.clock);
   if (start_) start_(thread);
   find_own_cpu(thread);
   auto until = Clock::time_point::min();
@@ -178,9 +219,15 @@ void Pool::serve(int thread) {
     const uint32_t seen = announced_.load(std::memory_order_acquire);
     if (is_over_) return;
     bool took_any = false;
-    for (Region& region : regions_) took_any |= region.take_blocks(thread);
+    for (Region& region : regions_) {
+      if (!region.is_taken.load(std::memory_order_relaxed)) continue;
+      place.works_for.store(&region, std::memory_order_release);
+      took_any |= region.take_blocks(thread);
+      place.works_for.store(nullptr, std::memory_order_release);
+    }
     if (took_any) until = Clock::now() + awake_for;
-    if (took_any || hears_of_more(thread, seen, until)) continue;
+    const bool makes_room = place.was_moved.load(std::memory_order_relaxed) && place.was_moved.exchange(false);
+    if (!makes_room && (took_any || hears_of_more(thread, seen, until))) continue;
     sleep(thread, seen);
   }
 }

@@ -6,9 +6,12 @@
 // sleep. docs/decisions/0109-a-pool-of-our-own.md
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <ctime>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -65,18 +68,24 @@ class Pool {
     void open(const Work& new_work, int64_t blocks, int new_threads);
     bool take_blocks(int thread);
     uint32_t take_share(Share& share);
-    void wait_for(uint32_t blocks);
+    bool ends_within(std::chrono::microseconds time, uint32_t blocks) const;
   };
 
   struct alignas(64) Place {
     std::atomic<uint32_t> sleeps{0};
     std::atomic<int> cpu{-1};  // while it looks out or computes
+    std::atomic<const Region*> works_for{nullptr};
+    std::atomic<bool> was_moved{false};
+    pid_t id = 0;
+    clockid_t clock{};  // the time for which it had a core
   };
 
   static constexpr int most_regions = 8;  // callers at a time; others do without help
 
   void share(const Work& work, int64_t blocks, int threads);
   Region* free_region();
+  void wait_for(Region& region, uint32_t blocks);
+  Place* without_core(const Region& region, uint32_t blocks) const;
   void start_threads(int threads);
   void announce(int threads);
   void serve(int thread);
