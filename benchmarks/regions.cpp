@@ -3,8 +3,9 @@
 //
 //     g++ -std=c++20 -O3 -fopenmp -I runtime benchmarks/regions.cpp runtime/threads/pool.cpp -o /tmp/regions && /tmp/regions
 //
-// Prints the speed-up over one thread: the median of 300 regions, and their mean, which regions that wait for a core make small. Run
-// it again with as many busy processes beside it as there are cores. docs/decisions/0108-a-pool-for-parallel-regions.md
+// With -DWITH_TBB and -ltbb oneTBB is another way. Prints the speed-up over one thread: the median of 300 regions, and their mean, which
+// regions that wait for a core make small. Run it again with as many busy processes beside it as there are cores.
+// docs/decisions/0109-a-pool-of-our-own.md
 #include <omp.h>
 #include <unistd.h>
 

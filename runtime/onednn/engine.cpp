@@ -1,7 +1,5 @@
 #include "onednn/engine.h"
 
-#include <dnnl_threadpool.hpp>
-
 #include "isa/isa.h"
 #include "threads/parallel.h"
 

@@ -4,8 +4,6 @@
 // process that is forked in between would wait for the promise for good.
 #pragma once
 
-#include <dnnl_threadpool.h>
-
 #include "onednn/engine.h"
 #include "threads/fork_safe_mutex.h"
 

@@ -50,6 +50,9 @@ int64_t time_of(clockid_t clock) {
   return int64_t{1000000000} * time.tv_sec + time.tv_nsec;
 }
 
+// How long a thread waits for others before it looks whether they have cores.
+constexpr std::chrono::microseconds before_giving_core{100};
+
 constexpr uint64_t word_of(int64_t next, int64_t end) {
   return static_cast<uint64_t>(end) << 32 | static_cast<uint64_t>(next);
 }
@@ -127,39 +130,78 @@ bool Pool::Region::ends_within(std::chrono::microseconds time, uint32_t blocks) 
   return false;
 }
 
-// A thread that has begun blocks and has lost its core to another process gets the caller's, who sleeps: else both would wait until
-// the other process has had its turn, for milliseconds.
-void Pool::wait_for(Region& region, uint32_t blocks) {
-  constexpr std::chrono::microseconds awake{100};
-  if (region.ends_within(awake, blocks)) return;
-  Place* const other = without_core(region, blocks);
-  cpu_set_t allowed, here;
+void Pool::Worker::introduce() {
+  clockid_t own{};
+  pthread_getcpuclockid(pthread_self(), &own);
+  clock = own;
+  id = gettid();
+}
+
+void Pool::Worker::begin(const Region& of) {
+  region.store(&of, std::memory_order_relaxed);
+  state.store(works, std::memory_order_release);
+}
+
+bool Pool::Worker::end() {
+  int now = works;
+  while (!state.compare_exchange_weak(now, idle)) {
+    if (now == has_moved) {
+      sched_setaffinity(0, sizeof allowed, &allowed);
+      state = idle;
+      return true;
+    }
+    if (now == is_moving) sched_yield();
+    now = works;
+  }
+  return false;
+}
+
+// Whether it computes in this moment.
+bool Pool::Worker::has_core(std::chrono::microseconds glance) const {
+  const int64_t before = time_of(clock);
+  const auto until = Clock::now() + glance;
+  while (Clock::now() < until) rest();
+  return time_of(clock) != before;
+}
+
+// To the CPU of the calling thread, if it may be there, until its work ends.
+bool Pool::Worker::move_here() {
+  int now = works;
+  if (!state.compare_exchange_strong(now, is_moving)) return false;
+  cpu_set_t here;
   CPU_ZERO(&here);
   CPU_SET(sched_getcpu(), &here);
-  const bool moves =
-      other && sched_getaffinity(other->id, sizeof allowed, &allowed) == 0 && CPU_ISSET(sched_getcpu(), &allowed);
-  if (moves) {
-    other->was_moved = true;
-    sched_setaffinity(other->id, sizeof here, &here);
+  const bool may_move = sched_getaffinity(id, sizeof allowed, &allowed) == 0 && CPU_ISSET(sched_getcpu(), &allowed) &&
+                        sched_setaffinity(id, sizeof here, &here) == 0;
+  state = may_move ? has_moved : works;
+  return may_move;
+}
+
+// A thread that has nothing to do any more in a region gives its core to one that has begun blocks and has lost its own to another
+// process: else both wait until that has had its turn, for milliseconds. Who gave it sleeps.
+bool Pool::give_core(Region& region, const Worker* giver) {
+  constexpr std::chrono::microseconds glance{20};
+  const auto takes = [&](Worker& worker) {
+    const auto works_here = [&] {
+      return worker.state.load(std::memory_order_acquire) == Worker::works &&
+             worker.region.load(std::memory_order_relaxed) == &region;
+    };
+    return &worker != giver && works_here() && !worker.has_core(glance) && works_here() && worker.move_here();
+  };
+  if (takes(region.caller)) return true;
+  const int started = started_.load(std::memory_order_acquire);
+  for (int i = 1; i < started; ++i) {
+    if (takes(places_[i].worker)) return true;
   }
+  return false;
+}
+
+void Pool::wait_for(Region& region, uint32_t blocks) {
+  if (region.ends_within(before_giving_core, blocks)) return;
+  give_core(region, &region.caller);
   region.caller_sleeps = true;
   for (uint32_t seen = region.done; seen < blocks; seen = region.done) futex(region.done, FUTEX_WAIT_PRIVATE, seen);
   region.caller_sleeps = false;
-  if (moves) sched_setaffinity(other->id, sizeof allowed, &allowed);
-}
-
-// One that works for the region and makes no headway. Null where there is none.
-Pool::Place* Pool::without_core(const Region& region, uint32_t blocks) const {
-  constexpr std::chrono::microseconds glance{20};
-  const int started = started_.load(std::memory_order_acquire);
-  for (int i = 1; i < started; ++i) {
-    Place& place = places_[i];
-    if (place.works_for.load() != &region) continue;
-    const auto before = time_of(place.clock);
-    if (region.ends_within(glance, blocks)) return nullptr;
-    if (place.works_for.load() == &region && time_of(place.clock) == before) return &place;
-  }
-  return nullptr;
 }
 
 void Pool::share(const Work& work, int64_t blocks, int threads) {
@@ -170,9 +212,13 @@ void Pool::share(const Work& work, int64_t blocks, int threads) {
     return;
   }
   start_threads(threads);
+  thread_local const pid_t id = gettid();
+  if (region->caller.id != id) region->caller.introduce();
   region->open(work, blocks, threads);
   announce(threads);
+  region->caller.begin(*region);
   region->take_blocks(0);
+  region->caller.end();
   wait_for(*region, static_cast<uint32_t>(blocks));
   const std::exception_ptr error = std::move(region->error);
   region->error = nullptr;
@@ -209,45 +255,49 @@ void Pool::announce(int threads) {
 }
 
 void Pool::serve(int thread) {
-  Place& place = places_[thread];
-  place.id = gettid();
-  pthread_getcpuclockid(pthread_self(), &place.clock);
+  Worker& worker = places_[thread].worker;
+  worker.introduce();
   if (start_) start_(thread);
   find_own_cpu(thread);
   auto until = Clock::time_point::min();
   while (true) {
     const uint32_t seen = announced_.load(std::memory_order_acquire);
     if (is_over_) return;
-    bool took_any = false;
+    bool took_any = false, was_moved = false;
     for (Region& region : regions_) {
       if (!region.is_taken.load(std::memory_order_relaxed)) continue;
-      place.works_for.store(&region, std::memory_order_release);
+      worker.begin(region);
       took_any |= region.take_blocks(thread);
-      place.works_for.store(nullptr, std::memory_order_release);
+      was_moved |= worker.end();
     }
     if (took_any) until = Clock::now() + awake_for;
-    const bool makes_room = place.was_moved.load(std::memory_order_relaxed) && place.was_moved.exchange(false);
-    if (!makes_room && (took_any || hears_of_more(thread, seen, until))) continue;
+    if (!was_moved && (took_any || hears_of_more(thread, seen, until))) continue;
     sleep(thread, seen);
   }
 }
 
-bool Pool::hears_of_more(int thread, uint32_t seen, Clock::time_point until) const {
+// While its region is open another one will come soon.
+bool Pool::hears_of_more(int thread, uint32_t seen, Clock::time_point until) {
+  auto next_look = Clock::now() + before_giving_core;
   for (auto now = Clock::now();; now = Clock::now()) {
-    if (is_in_open_region(thread)) until = now + awake_for;
+    Region* const region = open_region(thread);
+    if (region) until = now + awake_for;
     for (int i = 0; i < 32; ++i) {
       if (announced_.load(std::memory_order_acquire) != seen) return true;
       rest();
     }
     if (now > until) return false;
+    if (!region || now < next_look) continue;
+    if (give_core(*region, &places_[thread].worker)) return false;
+    next_look = now + before_giving_core;
   }
 }
 
-// The next one will come soon.
-bool Pool::is_in_open_region(int thread) const {
-  return std::any_of(std::begin(regions_), std::end(regions_), [&](const Region& region) {
+Pool::Region* Pool::open_region(int thread) {
+  const auto found = std::find_if(std::begin(regions_), std::end(regions_), [&](const Region& region) {
     return region.is_taken.load(std::memory_order_relaxed) && region.threads.load(std::memory_order_relaxed) > thread;
   });
+  return found == std::end(regions_) ? nullptr : found;
 }
 
 void Pool::sleep(int thread, uint32_t seen) {

@@ -6,6 +6,7 @@
 // sleep. docs/decisions/0109-a-pool-of-our-own.md
 #pragma once
 
+#include <sched.h>
 #include <sys/types.h>
 
 #include <atomic>
@@ -54,6 +55,25 @@ class Pool {
     std::atomic<uint64_t> blocks{0};
   };
 
+  struct Region;
+
+  // A thread that may lose its core to another process while it works for a region.
+  struct alignas(64) Worker {
+    enum State : int { idle, works, is_moving, has_moved };
+
+    std::atomic<int> state{idle};
+    std::atomic<const Region*> region{nullptr};
+    std::atomic<pid_t> id{0};
+    std::atomic<clockid_t> clock{};  // the time for which it had a core
+    cpu_set_t allowed{};
+
+    void introduce();  // by the thread itself
+    void begin(const Region& of);
+    bool end();  // whether it had been moved
+    bool has_core(std::chrono::microseconds glance) const;
+    bool move_here();
+  };
+
   struct alignas(128) Region {
     std::atomic<bool> is_taken{false};
     std::atomic<int> threads{0};
@@ -61,6 +81,7 @@ class Pool {
     Work work;
     std::exception_ptr error;
     std::unique_ptr<Share[]> shares;
+    Worker caller;
     alignas(64) std::atomic<uint32_t> done{0};
     std::atomic<bool> caller_sleeps{false};
     std::atomic<bool> has_failed{false};
@@ -71,13 +92,10 @@ class Pool {
     bool ends_within(std::chrono::microseconds time, uint32_t blocks) const;
   };
 
-  struct alignas(64) Place {
-    std::atomic<uint32_t> sleeps{0};
+  struct Place {
+    alignas(64) std::atomic<uint32_t> sleeps{0};
     std::atomic<int> cpu{-1};  // while it looks out or computes
-    std::atomic<const Region*> works_for{nullptr};
-    std::atomic<bool> was_moved{false};
-    pid_t id = 0;
-    clockid_t clock{};  // the time for which it had a core
+    Worker worker;
   };
 
   static constexpr int most_regions = 8;  // callers at a time; others do without help
@@ -85,12 +103,12 @@ class Pool {
   void share(const Work& work, int64_t blocks, int threads);
   Region* free_region();
   void wait_for(Region& region, uint32_t blocks);
-  Place* without_core(const Region& region, uint32_t blocks) const;
+  bool give_core(Region& region, const Worker* giver);
   void start_threads(int threads);
   void announce(int threads);
   void serve(int thread);
-  bool hears_of_more(int thread, uint32_t seen, std::chrono::steady_clock::time_point until) const;
-  bool is_in_open_region(int thread) const;
+  bool hears_of_more(int thread, uint32_t seen, std::chrono::steady_clock::time_point until);
+  Region* open_region(int thread);
   void sleep(int thread, uint32_t seen);
   void find_own_cpu(int thread);
 

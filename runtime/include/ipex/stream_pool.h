@@ -3,9 +3,9 @@
 //   ipex::StreamPool pool(module, {.streams = 4, .threads_per_stream = 4});
 //   std::future<c10::IValue> answer = pool.submit({image});
 //
-// All streams call the same module, so that its packed weights are in memory once. A stream is a thread with an OpenMP team of
-// its own. Nothing about the threads of the caller changes: neither where they run, nor how many threads torch uses for them.
-// Only the idle team of the thread that makes the pool ends, where a stream has several threads: see "Other work" in
+// All streams call the same module, so that its packed weights are in memory once. A stream is a thread, with others
+// that share its work. Nothing about the threads of the caller changes: neither where they run, nor how many threads torch uses for them.
+// Only the idle OpenMP team of the thread that makes the pool ends, where a stream has several threads: see "Other work" in
 // docs/how_to/streams.md.
 #pragma once
 
