@@ -66,7 +66,7 @@ def includes(path: Path) -> list[str]:
 
 def is_above(path: Path, name: str) -> bool:
     """Whether a file in one room of runtime includes one of a room that stands on it."""
-    rooms = path.relative_to(ROOT / "runtime").parts[0], name.split("/")[0]
+    rooms = path.relative_to(ROOT / "runtime").parts[0], name.partition("/")[0] if "/" in name else ""
     return name != ONEDNN and all(room in ROOMS for room in rooms) and ROOMS.index(rooms[0]) < ROOMS.index(rooms[1])
 
 
