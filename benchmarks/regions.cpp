@@ -1,7 +1,7 @@
 // What one parallel region costs, by the way in which its threads share the work: the same arithmetic in registers, region after
 // region, one way after the other.
 //
-//     g++ -std=c++20 -O3 -fopenmp -I runtime benchmarks/regions.cpp runtime/threads/pool.cpp -o /tmp/regions && /tmp/regions
+//     g++ -std=c++20 -O3 -fopenmp -I runtime benchmarks/regions.cpp runtime/threads/{pool,worker}.cpp -o /tmp/regions
 //
 // With -DWITH_TBB and -ltbb oneTBB is another way. Prints the speed-up over one thread: the median of 300 regions, and their mean, which
 // regions that wait for a core make small. Run it again with as many busy processes beside it as there are cores.

@@ -56,11 +56,14 @@ bool name_convolutions(Context& context) {
 }
 
 bool run(Context& context) {
+  const auto same = [](const char* ir, const char* op, const std::vector<std::string>& values) {
+    return Spelling(ir).becomes(op, values).keeps_gradient();
+  };
   static const std::vector<Spelling> spellings{
-      Spelling("%y = aten::concat(%tensors, %dim)").becomes("aten::cat", {"tensors", "dim"}),
-      Spelling("%y = aten::concatenate(%tensors, %dim)").becomes("aten::cat", {"tensors", "dim"}),
-      Spelling("%y = aten::swapaxes(%x, %a, %b)").becomes("aten::transpose", {"x", "a", "b"}),
-      Spelling("%y = aten::swapdims(%x, %a, %b)").becomes("aten::transpose", {"x", "a", "b"})};
+      same("%y = aten::concat(%tensors, %dim)", "aten::cat", {"tensors", "dim"}),
+      same("%y = aten::concatenate(%tensors, %dim)", "aten::cat", {"tensors", "dim"}),
+      same("%y = aten::swapaxes(%x, %a, %b)", "aten::transpose", {"x", "a", "b"}),
+      same("%y = aten::swapdims(%x, %a, %b)", "aten::transpose", {"x", "a", "b"})};
   return rewrite_spellings(context, spellings) | name_convolutions(context);
 }
 

@@ -6,6 +6,8 @@
 namespace ipex::runtime {
 namespace {
 
+thread_local int pieces_now = 0;  // 0: nobody has said
+
 // oneDNN's way to the pool.
 class ThreadsOfOneDnn final : public dnnl::threadpool_interop::threadpool_iface {
  public:
@@ -33,8 +35,16 @@ dnnl::stream& stream() {
   return stream;
 }
 
+Pieces::Pieces(int count) : before_(pieces_now) {
+  pieces_now = count;
+  dnnl_threadpool_interop_set_max_concurrency(count);
+}
+
+Pieces::~Pieces() { pieces_now = before_; }
+
 int onednn_pieces() {
   constexpr int pieces_of_a_thread = 4;
+  if (pieces_now > 0) return pieces_now;
   const int threads = thread_count();
   return threads == 1 ? 1 : threads * pieces_of_a_thread;
 }

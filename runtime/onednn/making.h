@@ -9,12 +9,9 @@
 
 namespace ipex::runtime {
 
-class Making {
- public:
-  Making() { dnnl_threadpool_interop_set_max_concurrency(onednn_pieces()); }
-
- private:
-  const ForkWaits fork_waits_;
+struct Making {
+  const ForkWaits fork_waits = {};
+  const Pieces pieces{onednn_pieces()};
 };
 
 }  // namespace ipex::runtime

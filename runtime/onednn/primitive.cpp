@@ -30,7 +30,8 @@ Prepared::Prepared(const dnnl::primitive_desc& desc, bool has_bias, Constants co
       weights_(desc.weights_desc()),
       has_bias_(has_bias),
       constants_(std::move(constants)),
-      scratchpad_size_(desc.scratchpad_desc().get_size()) {
+      scratchpad_size_(desc.scratchpad_desc().get_size()),
+      pieces_(onednn_pieces()) {
   if (has_bias) arguments_.emplace_back(DNNL_ARG_BIAS, desc.weights_desc(1));
   const dnnl::post_ops post_ops = desc.get_primitive_attr().get_post_ops();
   for (int i = 0; i < post_ops.len(); ++i) {
@@ -104,6 +105,7 @@ void Prepared::execute(const at::Tensor& src, const at::Tensor& weight, const at
     scratchpad = scratch(scratchpad_size_);
     pass(scratchpad);
   }
+  const Pieces cut(pieces_);
   dnnl::error::wrap_c_api(dnnl_primitive_execute(primitive_.get(), stream().get(),
                                                  static_cast<int>(arguments->list.size()), arguments->list.data()),
                           "the primitive failed");

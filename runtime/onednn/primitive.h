@@ -79,6 +79,7 @@ class Prepared {
   bool has_bias_;
   Constants constants_;
   size_t scratchpad_size_;
+  int pieces_;
   std::unique_ptr<SpareArguments> spare_ = std::make_unique<SpareArguments>();
 };
 

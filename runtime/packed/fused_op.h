@@ -84,12 +84,16 @@ class FusedOp : public torch::CustomClassHolder {
     }
     for (const Spread spread : fused.spreads) key.push_back(static_cast<int64_t>(spread));
     const auto make_or_none = [&]() -> std::optional<Prepared> {
-      const Making making;
-      try {
-        return make(mode);
-      } catch (const dnnl::error&) {
-        return std::nullopt;
+      // Of some small work oneDNN makes only what has no more pieces than there are threads.
+      for (const int pieces : {onednn_pieces(), thread_count()}) {
+        const Pieces cut(pieces);
+        const Making making;
+        try {
+          if (auto made = make(mode)) return made;
+        } catch (const dnnl::error&) {
+        }
       }
+      return std::nullopt;
     };
     const std::shared_ptr<const std::optional<Prepared>> found = primitives_.get(key, make_or_none);
     return {found, *found ? &**found : nullptr};

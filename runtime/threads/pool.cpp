@@ -1,7 +1,6 @@
 #include "threads/pool.h"
 
 #include <linux/futex.h>
-#include <pthread.h>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -15,40 +14,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-void rest() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
-
 long futex(std::atomic<uint32_t>& word, int operation, uint32_t value) {
   return syscall(SYS_futex, &word, operation, value, nullptr, nullptr, 0);
 }
 
-// The calling thread goes on on a CPU that is not one of these, if there is one. Where it may be stays as it was.
-void move_to_unused(const std::vector<int>& used) {
-  cpu_set_t allowed, one;
-  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;  // more CPUs than fit
-  const int here = sched_getcpu();
-  for (int i = 1; i < CPU_SETSIZE; ++i) {
-    const int cpu = (here + i) % CPU_SETSIZE;
-    if (!CPU_ISSET(cpu, &allowed) || std::find(used.begin(), used.end(), cpu) != used.end()) continue;
-    CPU_ZERO(&one);
-    CPU_SET(cpu, &one);
-    sched_setaffinity(0, sizeof one, &one);
-    sched_setaffinity(0, sizeof allowed, &allowed);
-    return;
-  }
-}
-
 // For which an idle thread looks out, once its last region is over.
 constexpr std::chrono::microseconds awake_for{50};
-
-int64_t time_of(clockid_t clock) {
-  timespec time{};
-  clock_gettime(clock, &time);
-  return int64_t{1000000000} * time.tv_sec + time.tv_nsec;
-}
 
 // How long a thread waits for others before it looks whether they have cores.
 constexpr std::chrono::microseconds before_giving_core{100};
@@ -130,63 +101,13 @@ bool Pool::Region::ends_within(std::chrono::microseconds time, uint32_t blocks) 
   return false;
 }
 
-void Pool::Worker::introduce() {
-  clockid_t own{};
-  pthread_getcpuclockid(pthread_self(), &own);
-  clock = own;
-  id = gettid();
-}
-
-void Pool::Worker::begin(const Region& of) {
-  region.store(&of, std::memory_order_relaxed);
-  state.store(works, std::memory_order_release);
-}
-
-bool Pool::Worker::end() {
-  int now = works;
-  while (!state.compare_exchange_weak(now, idle)) {
-    if (now == has_moved) {
-      sched_setaffinity(0, sizeof allowed, &allowed);
-      state = idle;
-      return true;
-    }
-    if (now == is_moving) sched_yield();
-    now = works;
-  }
-  return false;
-}
-
-// Whether it computes in this moment.
-bool Pool::Worker::has_core(std::chrono::microseconds glance) const {
-  const int64_t before = time_of(clock);
-  const auto until = Clock::now() + glance;
-  while (Clock::now() < until) rest();
-  return time_of(clock) != before;
-}
-
-// To the CPU of the calling thread, if it may be there, until its work ends.
-bool Pool::Worker::move_here() {
-  int now = works;
-  if (!state.compare_exchange_strong(now, is_moving)) return false;
-  cpu_set_t here;
-  CPU_ZERO(&here);
-  CPU_SET(sched_getcpu(), &here);
-  const bool may_move = sched_getaffinity(id, sizeof allowed, &allowed) == 0 && CPU_ISSET(sched_getcpu(), &allowed) &&
-                        sched_setaffinity(id, sizeof here, &here) == 0;
-  state = may_move ? has_moved : works;
-  return may_move;
-}
-
 // A thread that has nothing to do any more in a region gives its core to one that has begun blocks and has lost its own to another
 // process: else both wait until that has had its turn, for milliseconds. Who gave it sleeps.
 bool Pool::give_core(Region& region, const Worker* giver) {
   constexpr std::chrono::microseconds glance{20};
   const auto takes = [&](Worker& worker) {
-    const auto works_here = [&] {
-      return worker.state.load(std::memory_order_acquire) == Worker::works &&
-             worker.region.load(std::memory_order_relaxed) == &region;
-    };
-    return &worker != giver && works_here() && !worker.has_core(glance) && works_here() && worker.move_here();
+    return &worker != giver && worker.works_for(&region) && !worker.has_core(glance) && worker.works_for(&region) &&
+           worker.move_here();
   };
   if (takes(region.caller)) return true;
   const int started = started_.load(std::memory_order_acquire);
@@ -213,10 +134,10 @@ void Pool::share(const Work& work, int64_t blocks, int threads) {
   }
   start_threads(threads);
   thread_local const pid_t id = gettid();
-  if (region->caller.id != id) region->caller.introduce();
+  if (!region->caller.is(id)) region->caller.introduce();
   region->open(work, blocks, threads);
   announce(threads);
-  region->caller.begin(*region);
+  region->caller.begin(region);
   region->take_blocks(0);
   region->caller.end();
   wait_for(*region, static_cast<uint32_t>(blocks));
@@ -266,7 +187,7 @@ void Pool::serve(int thread) {
     bool took_any = false, was_moved = false;
     for (Region& region : regions_) {
       if (!region.is_taken.load(std::memory_order_relaxed)) continue;
-      worker.begin(region);
+      worker.begin(&region);
       took_any |= region.take_blocks(thread);
       was_moved |= worker.end();
     }

@@ -6,19 +6,17 @@
 // sleep. docs/decisions/0109-a-pool-of-our-own.md
 #pragma once
 
-#include <sched.h>
-#include <sys/types.h>
-
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <ctime>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#include "threads/worker.h"
 
 namespace ipex::runtime {
 
@@ -55,25 +53,6 @@ class Pool {
     std::atomic<uint64_t> blocks{0};
   };
 
-  struct Region;
-
-  // A thread that may lose its core to another process while it works for a region.
-  struct alignas(64) Worker {
-    enum State : int { idle, works, is_moving, has_moved };
-
-    std::atomic<int> state{idle};
-    std::atomic<const Region*> region{nullptr};
-    std::atomic<pid_t> id{0};
-    std::atomic<clockid_t> clock{};  // the time for which it had a core
-    cpu_set_t allowed{};
-
-    void introduce();  // by the thread itself
-    void begin(const Region& of);
-    bool end();  // whether it had been moved
-    bool has_core(std::chrono::microseconds glance) const;
-    bool move_here();
-  };
-
   struct alignas(128) Region {
     std::atomic<bool> is_taken{false};
     std::atomic<int> threads{0};
@@ -92,8 +71,8 @@ class Pool {
     bool ends_within(std::chrono::microseconds time, uint32_t blocks) const;
   };
 
-  struct Place {
-    alignas(64) std::atomic<uint32_t> sleeps{0};
+  struct alignas(64) Place {
+    std::atomic<uint32_t> sleeps{0};
     std::atomic<int> cpu{-1};  // while it looks out or computes
     Worker worker;
   };

@@ -24,6 +24,12 @@ def test_fires_for_transposes(name):
     assert result.count(f"aten::{name}") == 0
 
 
+def test_fires_where_its_input_is_overwritten_after_it():
+    lines = ("%y : Tensor = aten::swapaxes(%x, %d, %e)", "%w : Tensor = aten::zero_(%x)")
+    result = assert_rewrites(NAME, graph_ir("%x : Tensor, %d : int, %e : int", *lines, returns="%y"))
+    assert result.count("aten::transpose") == 1
+
+
 def test_leaves_what_changes_a_tensor_in_place():
     line = "%y : Tensor = aten::swapaxes_(%x, %d, %e)"
     ir = graph_ir("%x : Tensor, %d : int, %e : int", line, returns="%y")

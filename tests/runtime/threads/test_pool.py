@@ -19,7 +19,7 @@ COMPILER = shutil.which(os.environ.get("CXX", "c++"))
 @pytest.mark.parametrize("sanitizer", [[], ["-fsanitize=thread"], ["-fsanitize=address,undefined"]], ids=str)
 def test_regions(tmp_path, sanitizer):
     program = tmp_path / "pool"
-    sources = [HERE / "pool.cpp", RUNTIME / "threads/pool.cpp"]
+    sources = [HERE / "pool.cpp", RUNTIME / "threads/pool.cpp", RUNTIME / "threads/worker.cpp"]
     options = ["-std=c++20", "-O1", "-pthread", f"-I{RUNTIME}", *sanitizer]
     built = subprocess.run([COMPILER, *options, *sources, "-o", program], capture_output=True, text=True, check=False)
     if sanitizer and built.returncode:
@@ -35,8 +35,8 @@ def threads():
     names = [(task / "comm").read_text().strip() for task in pathlib.Path("/proc/self/task").iterdir()]
     return sorted(name for name in names if name.startswith("ipex "))
 torch.set_num_threads(3)
-model = ipex.jit_optimize(torch.nn.Linear(256, 512).eval(), torch.randn(64, 256))
 assert threads() == [], threads()
+model = ipex.jit_optimize(torch.nn.Linear(256, 512).eval(), torch.randn(64, 256))
 with torch.inference_mode():
     model(torch.randn(512, 256))
 expected = [f"ipex {i}" for i in range(1, min(3, os.sysconf("SC_NPROCESSORS_ONLN")))]
