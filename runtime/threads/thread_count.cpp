@@ -14,6 +14,11 @@ namespace {
 
 thread_local bool in_region = false;
 
+// A forked process has OpenMP's team of its parent's thread without its threads, and would wait for them. Asked for as the library is
+// loaded: the parent may have a team before it has a region of ours.
+std::atomic<bool> is_forked{false};
+const int asked_to_be_told = pthread_atfork(nullptr, nullptr, [] { is_forked = true; });
+
 }  // namespace
 
 int thread_count() {
@@ -47,10 +52,6 @@ void use_threads(int threads) {
 }
 
 void end_idle_team() {
-  // A forked process has the team of its parent's thread without its threads, and would wait for them.
-  static std::atomic<bool> is_forked{false};
-  static const int asked = pthread_atfork(nullptr, nullptr, [] { is_forked = true; });
-  (void)asked;
   if (!is_forked) omp_pause_resource_all(omp_pause_soft);
 }
 

@@ -75,3 +75,24 @@ def test_children_of_a_busy_process_run_the_model():
         [sys.executable, "-W", "ignore", "-c", PROGRAM, "300"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+# The parent has OpenMP's threads and has not had a region of ours.
+PROGRAM_WITH_A_TEAM = """
+import os, torch, ipex
+torch.set_num_threads(1)
+model = ipex.jit_optimize(torch.nn.Linear(256, 512).eval(), torch.randn(64, 256))
+torch.set_num_threads(2)
+(torch.randn(1 << 20) * 2).sum()
+x = torch.randn(512, 256)
+child = os.fork()
+if child == 0:
+    with torch.inference_mode():
+        torch.ops.ipex.linear_run(x, model.packed_0, [], True)
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_the_child_of_a_process_with_a_team_of_openmp_s_waits_for_nobody():
+    subprocess.run([sys.executable, "-W", "ignore", "-c", PROGRAM_WITH_A_TEAM], check=True, timeout=60)
