@@ -10,6 +10,8 @@ MODELS are names of `ipex bench`. Each number of threads has a process of its ow
 - efficiency at T: the time with the fewest threads, times these, over T times the time with T.
 
 "between ops" is what a call takes beside its ops, with the profiler on: the interpreter's time and the profiler's own.
+The last three rows have how many parallel regions of ipex a call opens, without the profiler: what they take, what of
+that the calling thread waits for others, and what a call takes outside of them, aten's parallel ops included.
 `--by-size` has a row for each size of weights and inputs.
 """
 
@@ -50,6 +52,9 @@ class Run:
     profiled: float
     operations_per_second: float
     bytes_per_second: float
+    regions: int
+    within: float  # ms of a call in regions, the median
+    waiting: float
     kinds: dict[str, Kind] = field(default_factory=dict)
 
 
@@ -71,6 +76,7 @@ def worker(name: str, threads: int, calls: int, seconds: float, by_size: bool) -
     import torch
 
     import ipex
+    from ipex._C import time_regions
     from ipex.bench.models import MODELS
 
     torch.set_num_threads(threads)
@@ -84,6 +90,8 @@ def worker(name: str, threads: int, calls: int, seconds: float, by_size: bool) -
             start = time.perf_counter()
             optimized(*inputs)
             times.append(time.perf_counter() - start)
+    counts, within, waiting = zip(*(time_regions(lambda: optimized(*inputs)) for _ in times))
+    regions = [counts[-1], *(statistics.median(part) * 1e3 for part in (within, waiting))]
     profile = ipex.profile(optimized, inputs, calls=calls)
     peak, rate = profile.machine.operations_per_second, max(profile.machine.bytes_per_second, bytes_read_per_second())
     kinds: dict[str, Kind] = defaultdict(Kind)
@@ -99,7 +107,7 @@ def worker(name: str, threads: int, calls: int, seconds: float, by_size: bool) -
             kind.limit += 1e3 * max((op.operations or 0) / peak, (op.bytes or 0) / rate)
     found = {key: vars(kind) for key, kind in kinds.items()}
     whole = statistics.median(times) * 1e3
-    print(json.dumps([threads, whole, profile.microseconds / 1e3, peak, rate, found]))
+    print(json.dumps([threads, whole, profile.microseconds / 1e3, peak, rate, *regions, found]))
 
 
 def measured(name: str, threads: int, options: argparse.Namespace) -> Run:
@@ -139,6 +147,9 @@ def table(title: str, runs: list[Run]) -> list[str]:
         lines.append(row(key, str(own.count), times, own.limit, threads))
     beside = [max(run.profiled - sum(k.milliseconds for k in run.kinds.values()), 0.0) for run in runs]
     lines.append(row("between ops", "", list(beside), None, threads))
+    lines.append(row("in regions", str(last.regions), [run.within for run in runs], None, threads))
+    lines.append(row("of that waiting", "", [run.waiting for run in runs], None, threads))
+    lines.append(row("outside of regions", "", [run.milliseconds - run.within for run in runs], None, threads))
     rates = (
         f"{r.threads}: {r.operations_per_second / 1e9:.0f} GFLOP/s, {r.bytes_per_second / 1e9:.0f} GB/s" for r in runs
     )

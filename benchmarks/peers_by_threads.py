@@ -1,11 +1,11 @@
 """The peers' time over that of ipex with 4, 8, 16 .. threads, for several models in a few minutes.
 
-    python benchmarks/peers_by_threads.py resnet50 bert_base --threads 4 8 16
+    python -m benchmarks.peers_by_threads resnet50 timm/convnext_tiny --threads 4 8 16
 
 Measures what `ipex bench --batch 1` measures, with its workers, and only this: of each model the backends are made
 ready side by side, a process for each number of threads, and then timed in turn while nothing else runs. So most of the
 wait, which is loading and exporting, happens once and on all cores. Prints Markdown: ms of a call, the median of the
-rounds; the median of the rounds' ratios, and the quartiles.
+rounds; the median of the rounds' ratios, and the quartiles. A name with a slash is a model of the zoo, with --seed.
 """
 
 from __future__ import annotations
@@ -24,6 +24,20 @@ LIMIT_SECONDS = 300
 Key = tuple[str, int]  # a backend, a number of threads
 
 
+def write(model: str, seed: int, threads: int, folder: Path, log: Path) -> None:
+    """Write the model, its inputs and eager's results. WorkerFailed if the model can't be had."""
+    if "/" not in model:
+        maker = Process(threads, folder, log)
+        maker.ask("reference", LIMIT_SECONDS, name=model, batch=1, inputs=[], folder=str(folder))
+    else:
+        maker = Process(threads, folder, log, worker="benchmarks.zoo.worker")
+        answer = maker.ask("build", LIMIT_SECONDS, name=model, seed=seed, threads=threads)
+        if "note" in answer:
+            raise WorkerFailed(answer["note"])
+        maker.ask("write", LIMIT_SECONDS, folder=str(folder))
+    maker.end()
+
+
 def prepared(model: str, options: argparse.Namespace, folder: Path) -> dict[Key, Process]:
     """Return a process for each backend and number of threads in which the model is ready and gives eager's values."""
     log = folder / "log.txt"
@@ -39,9 +53,7 @@ def prepared(model: str, options: argparse.Namespace, folder: Path) -> dict[Key,
         process.end(at_once=True)
         return f"{answer['status']}: {answer.get('note', answer.get('difference'))}"
 
-    maker = Process(max(options.threads), folder, log)
-    maker.ask("reference", LIMIT_SECONDS, name=model, batch=1, inputs=[], folder=str(folder))
-    maker.end()
+    write(model, options.seed, max(options.threads), folder, log)
     found: dict[Key, Process] = {}
     # The first of each backend alone: it writes what the others read.
     for numbers in (options.threads[:1], options.threads[1:]):
@@ -79,6 +91,7 @@ def main() -> None:
     parser.add_argument("models", nargs="+")
     parser.add_argument("--threads", type=int, nargs="+", default=[4, 8, 16])
     parser.add_argument("--backends", nargs="+", default=["ipex", "onnxruntime", "openvino"], help="ours first")
+    parser.add_argument("--seed", type=int, default=0, help="of the weights of a model of the zoo")
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--seconds", type=float, default=0.15, help="of a backend in a round")
     options = parser.parse_args()
@@ -90,7 +103,11 @@ def main() -> None:
     least: dict[int, list[float]] = {threads: [] for threads in options.threads}
     for model in options.models:
         with tempfile.TemporaryDirectory(prefix="ipex-bench-") as folder:
-            found = prepared(model, options, Path(folder))
+            try:
+                found = prepared(model, options, Path(folder))
+            except WorkerFailed as why:
+                print(f"{model}: {why}", file=sys.stderr)
+                continue
             for threads in options.threads:
                 alike = {name: found[name, threads] for name in options.backends if (name, threads) in found}
                 if ours not in alike:

@@ -9,7 +9,9 @@
 #include <ipex/original_graph.h>
 #include <ipex/pass_table.h>
 #include <ipex/post_ops.h>
+#include <ipex/region_times.h>
 #include <ipex/run_pass.h>
+#include <pybind11/functional.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
@@ -190,6 +192,14 @@ PYBIND11_MODULE(_C, m) {
     }
     return all;
   });
+
+  m.def(
+      "time_regions",
+      [](const std::function<void()>& call) {
+        const ipex::RegionTimes times = ipex::time_regions(call);
+        return std::tuple(times.regions, times.within.count() * 1e-9, times.waiting.count() * 1e-9);
+      },
+      py::arg("call"));
 
   namespace isa = ipex::isa;
   m.def("isa_current", [] { return isa::name(isa::current()); });

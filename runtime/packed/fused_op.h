@@ -85,7 +85,8 @@ class FusedOp : public torch::CustomClassHolder {
     for (const Spread spread : fused.spreads) key.push_back(static_cast<int64_t>(spread));
     const auto make_or_none = [&]() -> std::optional<Prepared> {
       // Of some small work oneDNN makes only what has no more pieces than there are threads.
-      for (const int pieces : {onednn_pieces(), thread_count()}) {
+      const int threads = thread_count();
+      for (int pieces = onednn_pieces(); pieces > 0; pieces = pieces > threads ? threads : 0) {
         const Pieces cut(pieces);
         const Making making;
         try {

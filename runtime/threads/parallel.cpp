@@ -1,5 +1,7 @@
 #include "threads/parallel.h"
 
+#include <c10/util/ScopeExit.h>
+#include <ipex/region_times.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -10,6 +12,8 @@
 
 #include "threads/fork_safe_mutex.h"
 #include "threads/pool.h"
+#include "threads/region_watch.h"
+#include "threads/team.h"
 
 namespace ipex::runtime {
 namespace {
@@ -61,10 +65,24 @@ void run_blocks(int64_t blocks, c10::function_ref<void(int64_t block)> run) {
     for (int64_t block = 0; block < blocks; ++block) run(block);
     return;
   }
+  const RegionWatch watch(&RegionTimes::within);
+  if (RegionWatch::times) ++RegionWatch::times->regions;
+  if (keeps_team()) return run_in_team(blocks, threads, run);
   Pool& pool = pool_of_thread ? *pool_of_thread : PoolOfProcess::instance().get();
-  end_idle_team();
   const InRegion in_region;
   pool.run(blocks, threads, run);
 }
 
 }  // namespace ipex::runtime
+
+namespace ipex {
+
+RegionTimes time_regions(const std::function<void()>& call) {
+  RegionTimes times;
+  runtime::RegionWatch::times = &times;
+  const auto ends = c10::make_scope_exit([] { runtime::RegionWatch::times = nullptr; });
+  call();
+  return times;
+}
+
+}  // namespace ipex

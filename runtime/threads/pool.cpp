@@ -9,6 +9,8 @@
 #include <system_error>
 #include <utility>
 
+#include "threads/region_watch.h"
+
 namespace ipex::runtime {
 namespace {
 
@@ -118,6 +120,7 @@ bool Pool::give_core(Region& region, const Worker* giver) {
 }
 
 void Pool::wait_for(Region& region, uint32_t blocks) {
+  const RegionWatch watch(&RegionTimes::waiting);
   if (region.ends_within(before_giving_core, blocks)) return;
   give_core(region, &region.caller);
   region.caller_sleeps = true;
@@ -233,15 +236,20 @@ void Pool::sleep(int thread, uint32_t seen) {
 // The kernel may wake threads on the CPU of their caller, or several on one, although others are idle: a virtual machine's look
 // taken while they rest.
 void Pool::find_own_cpu(int thread) {
-  std::vector<int> used;
+  cpu_set_t used;
+  CPU_ZERO(&used);
+  const auto add = [&](const std::atomic<int>& cpu) {
+    const int now = cpu.load(std::memory_order_relaxed);
+    if (now >= 0 && now < CPU_SETSIZE) CPU_SET(now, &used);
+  };
   for (const Region& region : regions_) {
-    if (region.is_taken.load(std::memory_order_relaxed)) used.push_back(region.cpu.load(std::memory_order_relaxed));
+    if (region.is_taken.load(std::memory_order_relaxed)) add(region.cpu);
   }
   const int started = started_.load(std::memory_order_relaxed);
   for (int i = 1; i < started; ++i) {
-    if (i != thread) used.push_back(places_[i].cpu.load(std::memory_order_relaxed));
+    if (i != thread) add(places_[i].cpu);
   }
-  if (std::find(used.begin(), used.end(), sched_getcpu()) != used.end()) move_to_unused(used);
+  if (const int here = sched_getcpu(); here < CPU_SETSIZE && CPU_ISSET(here, &used)) move_to_unused(used);
   places_[thread].cpu.store(sched_getcpu(), std::memory_order_relaxed);
 }
 

@@ -16,6 +16,7 @@
 
 #include "threads/parallel.h"
 #include "threads/pool.h"
+#include "threads/team.h"
 
 namespace ipex {
 namespace {
@@ -46,7 +47,7 @@ class StreamPool::Streams {
         forward_(module_.get_method("forward")),
         not_ready_(plan_.streams) {
     // Where there are more OpenMP threads in all than CPUs, none looks out for its next work, and each op of aten's begins with wakeups.
-    if (plan_.threads_per_stream > 1) runtime::end_idle_team();
+    if (plan_.threads_per_stream > 1) runtime::end_team();
     try {
       for (int64_t i = 0; i < plan_.streams; ++i) threads_.emplace_back([this, i] { work(i); });
     } catch (...) {  // the system has no more threads

@@ -2,9 +2,6 @@
 
 #include <ATen/Parallel.h>
 #include <omp.h>
-#include <pthread.h>
-
-#include <atomic>
 
 // MKL's, which torch has in it or not. Its number of threads is a setting of its own.
 extern "C" __attribute__((weak)) int MKL_Set_Num_Threads_Local(int threads);
@@ -13,11 +10,6 @@ namespace ipex::runtime {
 namespace {
 
 thread_local bool in_region = false;
-
-// A forked process has OpenMP's team of its parent's thread without its threads, and would wait for them. Asked for as the library is
-// loaded: the parent may have a team before it has a region of ours.
-std::atomic<bool> is_forked{false};
-const int asked_to_be_told = pthread_atfork(nullptr, nullptr, [] { is_forked = true; });
 
 }  // namespace
 
@@ -33,7 +25,7 @@ int part_count() {
   return threads <= 2 ? threads : threads * parts_of_a_thread;
 }
 
-bool is_in_region() { return in_region; }
+bool is_in_region() { return in_region || omp_in_parallel(); }
 
 InRegion::InRegion() : threads_before_(omp_get_max_threads()) {
   in_region = true;
@@ -49,10 +41,6 @@ void use_threads(int threads) {
   at::get_num_threads();  // takes over torch's setting now: later, that would undo what follows
   omp_set_num_threads(threads);
   if (MKL_Set_Num_Threads_Local) MKL_Set_Num_Threads_Local(threads);
-}
-
-void end_idle_team() {
-  if (!is_forked) omp_pause_resource_all(omp_pause_soft);
 }
 
 void start_worker() {

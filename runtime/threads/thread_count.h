@@ -11,7 +11,7 @@ int thread_count();
 // parts to others.
 int part_count();
 
-// Whether this thread runs blocks of a region of ours.
+// Whether this thread runs blocks of a region.
 bool is_in_region();
 
 // While it lives, this thread is in a region: what aten does in a block takes one thread as well.
@@ -28,10 +28,6 @@ class InRegion {
 
 // Of this thread alone, and for aten too. at::set_num_threads would also be for threads that start later.
 void use_threads(int threads);
-
-// Ends the threads that OpenMP keeps for the caller, if there are any; its next region, in an op of aten's, makes them anew. Else
-// they look out for work for milliseconds, and take half of the cores from the pool's.
-void end_idle_team();
 
 // A thread of a pool is in a region always.
 void start_worker();

@@ -3,7 +3,6 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdint>
 
 namespace ipex::runtime {
@@ -66,13 +65,13 @@ bool Worker::move_here() {
   return may_move;
 }
 
-void move_to_unused(const std::vector<int>& used) {
+void move_to_unused(const cpu_set_t& used) {
   cpu_set_t allowed, one;
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;  // more CPUs than fit
   const int here = sched_getcpu();
   for (int i = 1; i < CPU_SETSIZE; ++i) {
     const int cpu = (here + i) % CPU_SETSIZE;
-    if (!CPU_ISSET(cpu, &allowed) || std::find(used.begin(), used.end(), cpu) != used.end()) continue;
+    if (!CPU_ISSET(cpu, &allowed) || CPU_ISSET(cpu, &used)) continue;
     CPU_ZERO(&one);
     CPU_SET(cpu, &one);
     sched_setaffinity(0, sizeof one, &one);

@@ -7,7 +7,6 @@
 #include <atomic>
 #include <chrono>
 #include <ctime>
-#include <vector>
 
 namespace ipex::runtime {
 
@@ -44,7 +43,7 @@ class alignas(64) Worker {
   cpu_set_t allowed_{};
 };
 
-// The calling thread goes on on a CPU that is not one of these, if there is one. Where it may be stays as it was.
-void move_to_unused(const std::vector<int>& used);
+// The calling thread goes on on a CPU that is none of these, if there is one. Where it may be stays as it was.
+void move_to_unused(const cpu_set_t& used);
 
 }  // namespace ipex::runtime

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import string
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -227,21 +228,35 @@ class WholeFactors(TorchFunctionMode):
     of two elements, one of them 0, where there is one to sum and it multiplies element by element."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        equation = args[0] if func is torch.einsum and isinstance(args[0], str) else ""
+        is_einsum = func in (torch.einsum, torch.ops.aten.einsum) and isinstance(args[0], str) and len(args) > 1
+        if not is_einsum:
+            return func(*args, **(kwargs or {}))
+        equation, factors = args[0], list(args[1] if isinstance(args[1], (list, tuple)) else args[1:])
+        if "..." in equation and "->" in equation:
+            equation = _without_ellipsis(equation, factors)
         labels = equation.replace(" ", "").split("->")[0].split(",")
-        if equation and "..." not in equation and len(labels) == len(args) - 1:
-            shapes = [dict(zip(names, factor.shape)) for names, factor in zip(labels, args[1:])]
+        if "..." not in equation and len(labels) == len(factors):
+            shapes = [dict(zip(names, factor.shape)) for names, factor in zip(labels, factors)]
             sizes = {name: max(shape.get(name, 1) for shape in shapes) for name in "".join(labels)}
             given = equation.replace(" ", "").partition("->")[2]
             alone = (
                 {name for name, size in sizes.items() if size == 1 and name not in given} if "->" in equation else set()
             )
-            factors = [f.expand([sizes[name] for name in names]) for names, f in zip(labels, args[1:])]
+            factors = [f.expand([sizes[name] for name in names]) for names, f in zip(labels, factors)]
             for i, names in enumerate(labels):
                 for dim in (d for d, name in enumerate(names) if name in alone):
                     factors[i] = torch.cat([factors[i], torch.zeros_like(factors[i])], dim)
-            args = equation, *factors
-        return func(*args, **(kwargs or {}))
+        return torch.einsum(equation, *factors)
+
+
+def _without_ellipsis(equation: str, factors: list[Tensor]) -> str:
+    """The equation with a letter for each dimension that the dots stand for, the last one the same in all factors."""
+    given, _, result = equation.replace(" ", "").partition("->")
+    names = given.split(",")
+    counts = [factor.dim() - len(name.replace("...", "")) for name, factor in zip(names, factors)]
+    letters = string.ascii_uppercase[: max([0, *counts])]
+    spelt = [name.replace("...", letters[len(letters) - n :] if n else "") for name, n in zip(names, counts)]
+    return f"{','.join(spelt)}->{result.replace('...', letters)}"
 
 
 @contextlib.contextmanager

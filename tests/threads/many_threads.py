@@ -16,7 +16,7 @@ import ipex
 from build_cpp import build
 
 HERE = Path(__file__).parent
-THREADS, CALLS = 64, 10_000
+CALLERS, CALLS = 64, 10_000
 
 
 class Small(nn.Module):
@@ -42,13 +42,13 @@ def build_program(folder: Path, ipex_prefix: Path | str = ipex.cmake_prefix_path
 
 
 def run(
-    program: list[Path | str], folder: Path, threads: int, calls: int, **environment: str
+    program: list[Path | str], folder: Path, callers: int, calls: int, threads: int = 1, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Let it call a model that is saved in the folder."""
+    """Let callers call a model that is saved in the folder, each in so many threads."""
     ipex.jit_optimize(Small().eval(), torch.randn(2, 4, 5, 5)).save(folder / "model.pt")
     libraries = str(Path(torch.__file__).parent / "lib")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "LD_LIBRARY_PATH": libraries, **environment}
-    command = [*program, folder / "model.pt", str(threads), str(calls)]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "LD_LIBRARY_PATH": libraries, **environment}
+    command = [*program, folder / "model.pt", str(callers), str(calls)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
@@ -57,7 +57,7 @@ def main() -> int:
     warnings.filterwarnings("ignore", message=".*torch.jit.*")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        done = run([build_program(folder / "build")], folder, THREADS, int(sys.argv[1]) if sys.argv[1:] else CALLS)
+        done = run([build_program(folder / "build")], folder, CALLERS, int(sys.argv[1]) if sys.argv[1:] else CALLS)
     print(done.stdout + done.stderr, end="")
     return done.returncode
 

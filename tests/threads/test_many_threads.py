@@ -1,9 +1,17 @@
-"""64 threads on one module, with inputs of many shapes: a sample of what `make threads` does in full."""
+"""64 callers of one module, with inputs of many shapes: a sample of what `make threads` does in full."""
 
-from threads.many_threads import THREADS, build_program, run
+import pytest
+
+from threads.many_threads import CALLERS, build_program, run
 
 
-def test_results_are_those_of_one_thread_and_memory_stays(tmp_path):
-    done = run([build_program(tmp_path / "build")], tmp_path, THREADS, calls=400)
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    return build_program(tmp_path_factory.mktemp("many_threads"))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_results_are_those_of_one_thread_and_memory_stays(tmp_path, program, threads):
+    done = run([program], tmp_path, CALLERS, 400 // threads, threads)
     assert done.returncode == 0, done.stdout + done.stderr
     assert ", 0 wrong, " in done.stdout

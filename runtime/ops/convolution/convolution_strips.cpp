@@ -154,12 +154,32 @@ struct StripParts {
   int64_t rows, channels;
 };
 
+// Those that the threads are through with first: with each, rows of the image are expanded that its neighbour expands too. In products.
+int64_t row_parts_of_a_chain(const ConvolutionStrips& work) {
+  constexpr int64_t most_parts_of_a_thread = 4, products_of_a_tap = 4;
+  const int64_t rows = work.images * work.result_height, taps = work.window_height * work.window_width,
+                threads = thread_count();
+  const int64_t of_a_line = work.expand ? work.width * work.image_channels * work.channels : 0,
+                columns = work.project ? work.project->steps.columns : 0;
+  const int64_t of_a_row =
+      work.stride_down * of_a_line + work.result_width * work.channels * (taps * products_of_a_tap + columns);
+  const int64_t of_a_part = (reach_down(work) - work.stride_down) * of_a_line;
+  const auto time_of = [&](int64_t parts) {
+    return at::divup(parts, threads) * (at::divup(rows, parts) * of_a_row + (parts > 1 ? of_a_part : 0));
+  };
+  int64_t best = 1;
+  for (int64_t parts = 2; parts <= std::min(rows, most_parts_of_a_thread * threads); ++parts) {
+    if (time_of(parts) <= time_of(best)) best = parts;
+  }
+  return best;
+}
+
 // Each thread takes one. Channels are cut where there are too few rows for equal shares, and one layer only; a thread then
 // reads more of what others have written.
 StripParts parts_of(const ConvolutionStrips& work, int64_t vectors, int64_t threads) {
   constexpr int64_t products_worth_waking = 1 << 18;
   const int64_t rows = work.images * work.result_height, taps = work.window_height * work.window_width;
-  if (work.expand || work.project) return {std::min(threads, rows), 1};
+  if (work.expand || work.project) return {row_parts_of_a_chain(work), 1};
   if (rows * work.result_width * work.channels * taps <= products_worth_waking) return {1, 1};
   StripParts best{1, 1};
   int64_t least = std::numeric_limits<int64_t>::max();

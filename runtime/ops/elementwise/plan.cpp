@@ -96,10 +96,9 @@ class Call {
 
   // Undefined where threads would have nothing to do.
   Tensor sum(at::ScalarType dtype, const Summed& summed) {
-    const bool has_idle_threads =
-        sums_.pieces(program_) < at::get_num_threads() && program_.elements > elements_worth_a_thread;
-    const int64_t parts = has_idle_threads && dtype == at::kFloat ? parts_for_threads() : 1;
-    if (has_idle_threads && parts == 1) return {};
+    const bool is_large = program_.elements > elements_worth_a_thread;
+    const int64_t parts = is_large && dtype == at::kFloat ? parts_of_a_sum() : 1;
+    if (is_large && parts == 1 && sums_.pieces(program_) < thread_count()) return {};
     const int64_t count = program_.elements / sums_.summed, inner = sums_.inner;
     Tensor result = empty_result(at::IntArrayRef(count), dtype), sums_of_parts = result;
     if (parts > 1) {
@@ -144,14 +143,16 @@ class Call {
     sums_.divisor = divisor_ = summed.is_mean ? static_cast<float>(sums_.summed) : 1.F;
   }
 
-  // Into how many parts of whole rows each sum is cut where there are fewer sums than threads. 1 where it can't be.
-  int64_t parts_for_threads() const {
-    constexpr int64_t most = 64;
+  // Into how many parts of whole rows each sum is cut where there are few sums, however many threads there are: its bits depend on it. 1
+  // where it can't be.
+  int64_t parts_of_a_sum() const {
+    constexpr int64_t most = 64, enough = 16;
     const int64_t row = sizes_.back(), pieces = sums_.pieces(program_);
-    for (int64_t parts = 2; parts <= most && sums_.inner > 1; ++parts) {
+    if (pieces >= enough || sums_.inner == 1) return 1;
+    for (int64_t parts = 2; parts <= most; ++parts) {
       const int64_t elements = sums_.summed / parts * sums_.inner;
       const bool keeps_rows = row > program_.block || elements % row == 0;
-      if (sums_.summed % parts == 0 && keeps_rows && pieces * parts >= at::get_num_threads()) return parts;
+      if (sums_.summed % parts == 0 && keeps_rows && pieces * parts >= enough) return parts;
     }
     return 1;
   }

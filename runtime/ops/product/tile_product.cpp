@@ -231,9 +231,10 @@ std::vector<Range> multiply_range(const InputRows& rows, const TileMatrix& matri
                                   float* result, Range range) {
   constexpr int64_t products_worth_a_thread = 1 << 19;
   const int64_t count = range.size(), unit = matrix.fill || matrix.is_of_tiles ? matrix.panel_columns : tile_columns;
-  const int64_t threads =
-      std::min<int64_t>(thread_count(), count * matrix.depth * steps.columns / products_worth_a_thread + 1);
-  const Cut cut = cut_of(count, steps.columns, unit, threads);
+  // To make tiles of rows and columns costs the less the fewer parts there are.
+  const int64_t threads = thread_count(), most_parts = threads <= 2 ? threads : 2 * threads;
+  const int64_t parts = std::min(most_parts, count * matrix.depth * steps.columns / products_worth_a_thread + 1);
+  const Cut cut = cut_of(count, steps.columns, unit, parts);
   const int64_t row_tiles = at::divup(count, tile_rows), units = at::divup(steps.columns, unit);
   const int64_t tiles_of_a_unit = unit / tile_columns;
   BlocksLeftOut left_out;

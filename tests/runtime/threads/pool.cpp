@@ -1,7 +1,10 @@
 // Regions of the pool, without torch. Prints what is wrong.
 #include "threads/pool.h"
 
+#include <sched.h>
+
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <latch>
@@ -11,6 +14,7 @@
 #include <vector>
 
 using ipex::runtime::Pool;
+using ipex::runtime::Worker;
 
 namespace {
 
@@ -99,6 +103,50 @@ void regions_go_on_without_threads() {
   require(are_ones(counts_of(pool, 64, 4)), "a block was not run after the threads had ended");
 }
 
+// Waits for others, on a machine that may be busy.
+template <typename Holds>
+void require_soon(const Holds& holds, const char* what) {
+  for (int turn = 0; turn < 2000; ++turn) {
+    if (holds()) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  require(false, what);
+}
+
+void a_thread_without_a_core_gets_another_ones_for_its_block() {
+  constexpr std::chrono::milliseconds glance{5};
+  Worker worker;
+  const int region = 0, other = 0;
+  std::latch has_begun(1), may_end(1);
+  std::atomic<bool> computes = true;
+  bool was_moved = false, is_where_it_was = false;
+  std::thread thread([&] {
+    cpu_set_t before, after;
+    sched_getaffinity(0, sizeof before, &before);
+    worker.introduce();
+    worker.begin(&region);
+    has_begun.count_down();
+    while (computes) continue;
+    may_end.wait();  // asleep it makes no more headway than without a core
+    was_moved = worker.end();
+    sched_getaffinity(0, sizeof after, &after);
+    is_where_it_was = CPU_EQUAL(&before, &after);
+    worker.begin(&region);
+    was_moved &= !worker.end();
+  });
+  has_begun.wait();
+  require(worker.works_for(&region) && !worker.works_for(&other), "a thread works for another region");
+  require_soon([&] { return worker.has_core(glance); }, "a thread that computes looks as if it had no core");
+  computes = false;
+  require_soon([&] { return !worker.has_core(glance); }, "a thread that waits looks as if it had a core");
+  require(worker.move_here() && !worker.move_here(), "a thread was not moved, or twice");
+  may_end.count_down();
+  thread.join();
+  require(was_moved, "a thread was not told that it was moved, or told once more");
+  require(is_where_it_was, "a thread that was moved may not be where it might be before");
+  require(!worker.works_for(&region) && !worker.move_here(), "a thread was moved after its work");
+}
+
 }  // namespace
 
 int main() {
@@ -108,4 +156,5 @@ int main() {
   nobody_waits_for_a_thread_that_has_not_begun();
   a_block_may_open_a_region();
   regions_go_on_without_threads();
+  a_thread_without_a_core_gets_another_ones_for_its_block();
 }

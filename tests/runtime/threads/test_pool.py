@@ -20,7 +20,7 @@ COMPILER = shutil.which(os.environ.get("CXX", "c++"))
 def test_regions(tmp_path, sanitizer):
     program = tmp_path / "pool"
     sources = [HERE / "pool.cpp", RUNTIME / "threads/pool.cpp", RUNTIME / "threads/worker.cpp"]
-    options = ["-std=c++20", "-O1", "-pthread", f"-I{RUNTIME}", *sanitizer]
+    options = ["-std=c++20", "-O1", "-pthread", f"-I{RUNTIME}", f"-I{RUNTIME}/include", *sanitizer]
     built = subprocess.run([COMPILER, *options, *sources, "-o", program], capture_output=True, text=True, check=False)
     if sanitizer and built.returncode:
         pytest.skip(f"this compiler has no {sanitizer[0]}")
