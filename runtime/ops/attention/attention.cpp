@@ -45,6 +45,7 @@
 #include "memory/result_memory.h"
 #include "ops/attention/attention_heads.h"
 #include "packed/call_conditions.h"
+#include "packed/door.h"
 #include "packed/float_rows.h"
 #include "packed/memory_format.h"
 #include "threads/parallel.h"
@@ -596,30 +597,31 @@ at::Tensor attention_of_bytes(const at::Tensor& query, const at::Tensor& key_tra
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  m.def(
-      "attention_of_bytes(Tensor query, Tensor key_transposed, Tensor value, str[] steps, Tensor[] operands, "
-      "float[] numbers, bool eager_layout, float[] scales) -> Tensor",
-      [](const at::Tensor& query, const at::Tensor& key_transposed, const at::Tensor& value,
-         const std::vector<std::string>& steps, const std::vector<at::Tensor>& operands,
-         const std::vector<double>& numbers, bool eager_layout, const std::vector<double>& scales) {
-        return attention_of_bytes(query, key_transposed, value, steps, operands, numbers, eager_layout, scales,
-                                  std::nullopt);
-      });
-  m.def(
-      "attention_of_bytes.bytes(Tensor query, Tensor key_transposed, Tensor value, str[] steps, Tensor[] operands, "
-      "float[] numbers, bool eager_layout, float[] scales, float scale, int zero_point) -> Tensor",
-      [](const at::Tensor& query, const at::Tensor& key_transposed, const at::Tensor& value,
-         const std::vector<std::string>& steps, const std::vector<at::Tensor>& operands,
-         const std::vector<double>& numbers, bool eager_layout, const std::vector<double>& scales, double scale,
-         int64_t zero_point) {
-        return attention_of_bytes(query, key_transposed, value, steps, operands, numbers, eager_layout, scales,
-                                  Affine{scale, zero_point});
-      });
-  m.def(
-      "attention.in_mode(Tensor query, Tensor key_transposed, Tensor value, str[] steps, Tensor[] operands, "
-      "float[] numbers, bool eager_layout, int? math_mode) -> Tensor",
-      attention_in_mode);
-  m.def(
+  define(m,
+         "attention_of_bytes(Tensor query, Tensor key_transposed, Tensor value, str[] steps, Tensor[] operands, "
+         "float[] numbers, bool eager_layout, float[] scales) -> Tensor",
+         [](const at::Tensor& query, const at::Tensor& key_transposed, const at::Tensor& value,
+            const std::vector<std::string>& steps, const std::vector<at::Tensor>& operands,
+            const std::vector<double>& numbers, bool eager_layout, const std::vector<double>& scales) {
+           return attention_of_bytes(query, key_transposed, value, steps, operands, numbers, eager_layout, scales,
+                                     std::nullopt);
+         });
+  define(m,
+         "attention_of_bytes.bytes(Tensor query, Tensor key_transposed, Tensor value, str[] steps, Tensor[] operands, "
+         "float[] numbers, bool eager_layout, float[] scales, float scale, int zero_point) -> Tensor",
+         [](const at::Tensor& query, const at::Tensor& key_transposed, const at::Tensor& value,
+            const std::vector<std::string>& steps, const std::vector<at::Tensor>& operands,
+            const std::vector<double>& numbers, bool eager_layout, const std::vector<double>& scales, double scale,
+            int64_t zero_point) {
+           return attention_of_bytes(query, key_transposed, value, steps, operands, numbers, eager_layout, scales,
+                                     Affine{scale, zero_point});
+         });
+  define(m,
+         "attention.in_mode(Tensor query, Tensor key_transposed, Tensor value, str[] steps, Tensor[] operands, "
+         "float[] numbers, bool eager_layout, int? math_mode) -> Tensor",
+         attention_in_mode);
+  define(
+      m,
       "attention(Tensor query, Tensor key_transposed, Tensor value, str[] steps, Tensor[] operands, float[] numbers, "
       "bool eager_layout) -> Tensor",
       attention);

@@ -15,6 +15,7 @@
 #include "memory/result_memory.h"
 #include "ops/attention/scaled_dot_product_attention.h"
 #include "packed/call_conditions.h"
+#include "packed/door.h"
 #include "packed/float_rows.h"
 #include "packed/memory_format.h"
 #include "threads/parallel.h"
@@ -71,11 +72,11 @@ std::tuple<Tensor, Tensor, Tensor> cached_attention(const Tensor& query, const T
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  m.def(
-      "cached_attention(Tensor query, Tensor past_key, Tensor key, Tensor past_value, Tensor value, int dim, "
-      "Tensor? attn_mask, float dropout_p, bool is_causal, float? scale, bool enable_gqa, int? math_mode) -> "
-      "(Tensor, Tensor, Tensor)",
-      cached_attention);
+  define(m,
+         "cached_attention(Tensor query, Tensor past_key, Tensor key, Tensor past_value, Tensor value, int dim, "
+         "Tensor? attn_mask, float dropout_p, bool is_causal, float? scale, bool enable_gqa, int? math_mode) -> "
+         "(Tensor, Tensor, Tensor)",
+         cached_attention);
 }
 
 }  // namespace

@@ -25,6 +25,7 @@
 #include "memory/result_memory.h"
 #include "ops/elementwise/eager_layout.h"
 #include "packed/call_conditions.h"
+#include "packed/door.h"
 #include "threads/grain.h"
 #include "threads/parallel.h"
 
@@ -227,13 +228,14 @@ Tensor rotary_of_all_behind(const Tensor& x, const Tensor& cos, const Tensor& si
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  m.def("rotary(Tensor x, Tensor cos, Tensor sin, str form, int dim, int half) -> Tensor", rotary);
-  m.def("rotary.partial(Tensor x, Tensor cos, Tensor sin, str form, int dim, int half, int turned, int cut) -> Tensor",
-        rotary_of_part);
-  m.def(
-      "rotary.behind(Tensor x, Tensor cos, Tensor sin, str form, int dim, int half, int kept, int cut, "
-      "ScalarType? dtype) -> Tensor",
-      rotary_of_all_behind);
+  define(m, "rotary(Tensor x, Tensor cos, Tensor sin, str form, int dim, int half) -> Tensor", rotary);
+  define(m,
+         "rotary.partial(Tensor x, Tensor cos, Tensor sin, str form, int dim, int half, int turned, int cut) -> Tensor",
+         rotary_of_part);
+  define(m,
+         "rotary.behind(Tensor x, Tensor cos, Tensor sin, str form, int dim, int half, int kept, int cut, "
+         "ScalarType? dtype) -> Tensor",
+         rotary_of_all_behind);
 }
 
 }  // namespace

@@ -23,6 +23,7 @@
 #include "memory/result_memory.h"
 #include "ops/attention/attention_heads.h"
 #include "packed/call_conditions.h"
+#include "packed/door.h"
 #include "packed/float_rows.h"
 
 namespace ipex::runtime {
@@ -200,40 +201,40 @@ Tensor attention_in_a_grid(const Tensor& query, const Tensor& key, const Tensor&
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  m.def(
-      "attention_in_a_grid(Tensor query, Tensor key, Tensor value, Tensor shape, Tensor rows, Tensor columns, "
-      "float dropout_p, bool is_causal, float? scale, bool enable_gqa, int? math_mode=None) -> Tensor",
-      attention_in_a_grid);
+  define(m,
+         "attention_in_a_grid(Tensor query, Tensor key, Tensor value, Tensor shape, Tensor rows, Tensor columns, "
+         "float dropout_p, bool is_causal, float? scale, bool enable_gqa, int? math_mode=None) -> Tensor",
+         attention_in_a_grid);
   // A tensor of no memory, with the shape of a + b.
-  m.def("shape_of_sum(Tensor a, Tensor b) -> Tensor", [](const Tensor& a, const Tensor& b) {
+  define(m, "shape_of_sum(Tensor a, Tensor b) -> Tensor", [](const Tensor& a, const Tensor& b) {
     return at::zeros({}, a.options()).expand(at::infer_size(a.sizes(), b.sizes()));
   });
-  m.def(
-      "scaled_dot_product_attention_of_bytes(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, "
-      "float dropout_p, bool is_causal, float? scale, bool enable_gqa, float[] scales) -> Tensor",
-      [](const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask, double dropout_p,
-         bool is_causal, std::optional<double> scale, bool enable_gqa, const std::vector<double>& scales) {
-        return attention_of_bytes(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa, scales,
-                                  std::nullopt);
-      });
-  m.def(
-      "scaled_dot_product_attention_of_bytes.bytes(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, "
-      "float dropout_p, bool is_causal, float? scale, bool enable_gqa, float[] scales, float result_scale, "
-      "int zero_point) -> Tensor",
-      [](const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask, double dropout_p,
-         bool is_causal, std::optional<double> scale, bool enable_gqa, const std::vector<double>& scales,
-         double result_scale, int64_t zero_point) {
-        return attention_of_bytes(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa, scales,
-                                  Affine{result_scale, zero_point});
-      });
-  m.def(
-      "scaled_dot_product_attention.in_mode(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, "
-      "float dropout_p, bool is_causal, float? scale, bool enable_gqa, int? math_mode) -> Tensor",
-      scaled_dot_product_attention_in_mode);
-  m.def(
-      "scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, float dropout_p, "
-      "bool is_causal, float? scale, bool enable_gqa) -> Tensor",
-      scaled_dot_product_attention);
+  define(m,
+         "scaled_dot_product_attention_of_bytes(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, "
+         "float dropout_p, bool is_causal, float? scale, bool enable_gqa, float[] scales) -> Tensor",
+         [](const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask, double dropout_p,
+            bool is_causal, std::optional<double> scale, bool enable_gqa, const std::vector<double>& scales) {
+           return attention_of_bytes(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa, scales,
+                                     std::nullopt);
+         });
+  define(m,
+         "scaled_dot_product_attention_of_bytes.bytes(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, "
+         "float dropout_p, bool is_causal, float? scale, bool enable_gqa, float[] scales, float result_scale, "
+         "int zero_point) -> Tensor",
+         [](const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask, double dropout_p,
+            bool is_causal, std::optional<double> scale, bool enable_gqa, const std::vector<double>& scales,
+            double result_scale, int64_t zero_point) {
+           return attention_of_bytes(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa, scales,
+                                     Affine{result_scale, zero_point});
+         });
+  define(m,
+         "scaled_dot_product_attention.in_mode(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, "
+         "float dropout_p, bool is_causal, float? scale, bool enable_gqa, int? math_mode) -> Tensor",
+         scaled_dot_product_attention_in_mode);
+  define(m,
+         "scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, float dropout_p, "
+         "bool is_causal, float? scale, bool enable_gqa) -> Tensor",
+         scaled_dot_product_attention);
 }
 
 }  // namespace

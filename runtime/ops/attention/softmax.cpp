@@ -19,6 +19,7 @@
 #include "memory/result_memory.h"
 #include "memory/scratch.h"
 #include "packed/call_conditions.h"
+#include "packed/door.h"
 #include "packed/float_rows.h"
 #include "packed/memory_format.h"
 #include "threads/grain.h"
@@ -128,14 +129,14 @@ at::Tensor softmax(const at::Tensor& x, int64_t dim, std::optional<at::ScalarTyp
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  m.def("softmax(Tensor x, int dim, ScalarType? dtype) -> Tensor",
-        [](const at::Tensor& x, int64_t dim, std::optional<at::ScalarType> dtype) {
-          return softmax(x, dim, dtype, /*of_logarithms=*/false);
-        });
-  m.def("log_softmax(Tensor x, int dim, ScalarType? dtype) -> Tensor",
-        [](const at::Tensor& x, int64_t dim, std::optional<at::ScalarType> dtype) {
-          return softmax(x, dim, dtype, /*of_logarithms=*/true);
-        });
+  define(m, "softmax(Tensor x, int dim, ScalarType? dtype) -> Tensor",
+         [](const at::Tensor& x, int64_t dim, std::optional<at::ScalarType> dtype) {
+           return softmax(x, dim, dtype, /*of_logarithms=*/false);
+         });
+  define(m, "log_softmax(Tensor x, int dim, ScalarType? dtype) -> Tensor",
+         [](const at::Tensor& x, int64_t dim, std::optional<at::ScalarType> dtype) {
+           return softmax(x, dim, dtype, /*of_logarithms=*/true);
+         });
 }
 
 }  // namespace

@@ -32,6 +32,7 @@
 #include "ops/product/product.h"
 #include "ops/product/tile_product.h"
 #include "packed/dead_operand.h"
+#include "packed/door.h"
 #include "packed/pad_rows.h"
 #include "threads/grain.h"
 #include "threads/parallel.h"
@@ -878,24 +879,24 @@ void gated_convolution_run(const c10::OperatorHandle&, torch::jit::Stack* stack)
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define_context<ConvolutionContext>(m, "ConvolutionContext");
-  m.def(
-      "convolution_prepack(Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] dilation, int groups, "
-      "bool transposed, int[] output_padding, str[] post_ops, Tensor? folded_scale, Tensor? folded_shift, "
-      "int? math_mode, Tensor? vanished=None, bool widens=False, bool needs_batch=False, bool is_sum=False, "
-      "bool adds_input=False) -> __torch__.torch.classes.ipex.ConvolutionContext",
-      convolution_prepack);
-  m.def(
-      "convolution_run(Tensor input, __torch__.torch.classes.ipex.ConvolutionContext context, Tensor[] operands, "
-      "bool eager_layout) -> Tensor",
-      torch::CppFunction::makeFromBoxedFunction<run_boxed<ConvolutionContext>>());
-  m.def(
-      "padded_convolution_run(Tensor input, __torch__.torch.classes.ipex.ConvolutionContext context, "
-      "Tensor[] operands, bool eager_layout, int[] widths) -> Tensor",
-      torch::CppFunction::makeFromBoxedFunction<padded_convolution_run>());
-  m.def(
-      "gated_convolution_run(Tensor image, Tensor gate, __torch__.torch.classes.ipex.ConvolutionContext context, "
-      "Tensor[] operands, bool eager_layout) -> Tensor",
-      torch::CppFunction::makeFromBoxedFunction<gated_convolution_run>());
+  define(m,
+         "convolution_prepack(Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] dilation, int groups, "
+         "bool transposed, int[] output_padding, str[] post_ops, Tensor? folded_scale, Tensor? folded_shift, "
+         "int? math_mode, Tensor? vanished=None, bool widens=False, bool needs_batch=False, bool is_sum=False, "
+         "bool adds_input=False) -> __torch__.torch.classes.ipex.ConvolutionContext",
+         convolution_prepack);
+  define(m,
+         "convolution_run(Tensor input, __torch__.torch.classes.ipex.ConvolutionContext context, Tensor[] operands, "
+         "bool eager_layout) -> Tensor",
+         OnStack{run_boxed<ConvolutionContext>});
+  define(m,
+         "padded_convolution_run(Tensor input, __torch__.torch.classes.ipex.ConvolutionContext context, "
+         "Tensor[] operands, bool eager_layout, int[] widths) -> Tensor",
+         OnStack{padded_convolution_run});
+  define(m,
+         "gated_convolution_run(Tensor image, Tensor gate, __torch__.torch.classes.ipex.ConvolutionContext context, "
+         "Tensor[] operands, bool eager_layout) -> Tensor",
+         OnStack{gated_convolution_run});
 }
 
 }  // namespace

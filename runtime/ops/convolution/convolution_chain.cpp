@@ -18,6 +18,7 @@
 #include "ops/convolution/convolution_strips.h"
 #include "ops/product/tile_product.h"
 #include "packed/chain.h"
+#include "packed/door.h"
 #include "packed/lazy.h"
 #include "packed/memory_format.h"
 
@@ -163,14 +164,14 @@ Context convolution_chain_prepack(std::vector<ConvolutionChainContext::Layer> la
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define_chain<ConvolutionChainContext>(m, "ConvolutionChainContext");
-  m.def(
-      "convolution_chain_prepack(__torch__.torch.classes.ipex.ConvolutionContext[] layers) -> "
-      "__torch__.torch.classes.ipex.ConvolutionChainContext",
-      convolution_chain_prepack);
-  m.def(
-      "convolution_chain_run(Tensor input, __torch__.torch.classes.ipex.ConvolutionChainContext context, "
-      "Tensor[] operands, bool eager_layout) -> Tensor",
-      torch::CppFunction::makeFromBoxedFunction<run_boxed<ConvolutionChainContext>>());
+  define(m,
+         "convolution_chain_prepack(__torch__.torch.classes.ipex.ConvolutionContext[] layers) -> "
+         "__torch__.torch.classes.ipex.ConvolutionChainContext",
+         convolution_chain_prepack);
+  define(m,
+         "convolution_chain_run(Tensor input, __torch__.torch.classes.ipex.ConvolutionChainContext context, "
+         "Tensor[] operands, bool eager_layout) -> Tensor",
+         OnStack{run_boxed<ConvolutionChainContext>});
 }
 
 }  // namespace

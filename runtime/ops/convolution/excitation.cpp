@@ -14,6 +14,7 @@
 #include "ops/convolution/convolution.h"
 #include "ops/layout/pooling.h"
 #include "packed/chain.h"
+#include "packed/door.h"
 
 namespace ipex::runtime {
 namespace {
@@ -71,12 +72,12 @@ at::Tensor excitation_run(const at::Tensor& image, const Context& context, at::I
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define_chain<ExcitationContext>(m, "ExcitationContext");
-  m.def(
-      "excitation_prepack(__torch__.torch.classes.ipex.ConvolutionContext[] layers) -> "
-      "__torch__.torch.classes.ipex.ExcitationContext",
-      excitation_prepack);
-  m.def("excitation_run(Tensor image, __torch__.torch.classes.ipex.ExcitationContext context, int[] dim) -> Tensor",
-        excitation_run);
+  define(m,
+         "excitation_prepack(__torch__.torch.classes.ipex.ConvolutionContext[] layers) -> "
+         "__torch__.torch.classes.ipex.ExcitationContext",
+         excitation_prepack);
+  define(m, "excitation_run(Tensor image, __torch__.torch.classes.ipex.ExcitationContext context, int[] dim) -> Tensor",
+         excitation_run);
 }
 
 }  // namespace

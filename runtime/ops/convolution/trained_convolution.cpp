@@ -14,6 +14,7 @@
 #include <array>
 
 #include "ops/convolution/winograd.h"
+#include "packed/door.h"
 
 namespace ipex::runtime {
 namespace {
@@ -48,7 +49,8 @@ bool trained_convolution_pays(const Tensor& image, const Tensor& weight, at::Int
 Tensor trained_convolution(const Tensor& image, const Tensor& weight, const std::optional<Tensor>& bias,
                            at::IntArrayRef padding) {
   const auto by_aten = [&] { return at::conv2d(image, weight, bias, {1, 1}, padding); };
-  if (!trained_convolution_pays(image, weight, padding) || (bias && !is_float(*bias))) return by_aten();
+  const bool takes_bias = !bias || (is_float(*bias) && bias->dim() == 1 && bias->size(0) == weight.size(0));
+  if (!trained_convolution_pays(image, weight, padding) || !takes_bias) return by_aten();
 
   const Winograd winograd([&] { return weight; }, size_of(weight), Winograd::Form::transformed, StoredForms());
   const Tensor source = image.contiguous(at::MemoryFormat::ChannelsLast);
@@ -63,10 +65,10 @@ Tensor trained_convolution(const Tensor& image, const Tensor& weight, const std:
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  m.def("trained_convolution(Tensor image, Tensor weight, Tensor? bias, int[2] padding) -> Tensor",
-        trained_convolution);
-  m.def("trained_convolution_pays(Tensor image, Tensor weight, int[2] padding) -> bool", trained_convolution_pays);
-  m.def("has_trained_convolution(int channels, int results) -> bool", has_trained_convolution);
+  define(m, "trained_convolution(Tensor image, Tensor weight, Tensor? bias, int[2] padding) -> Tensor",
+         trained_convolution);
+  define(m, "trained_convolution_pays(Tensor image, Tensor weight, int[2] padding) -> bool", trained_convolution_pays);
+  define(m, "has_trained_convolution(int channels, int results) -> bool", has_trained_convolution);
 }
 
 }  // namespace

@@ -21,6 +21,7 @@
 #include "memory/result_memory.h"
 #include "ops/convolution/convolution_strips.h"
 #include "packed/call_conditions.h"
+#include "packed/door.h"
 #include "packed/memory_format.h"
 
 namespace ipex::runtime {
@@ -191,15 +192,15 @@ Tensor image_weights_convolution(const Tensor& x, IntArrayRef sizes, const Tenso
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  m.def(
-      "image_weights_convolution(Tensor x, int[] sizes, Tensor weight, Tensor? bias, int[] stride, int[] padding, "
-      "int[] dilation, int groups, bool of_batches, bool views, bool permutes, int images, int channels) "
-      "-> Tensor",
-      image_weights_convolution);
-  m.def(
-      "unpacked_convolution(Tensor x, Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] dilation, "
-      "int groups, bool of_batches) -> Tensor",
-      unpacked_convolution);
+  define(m,
+         "image_weights_convolution(Tensor x, int[] sizes, Tensor weight, Tensor? bias, int[] stride, int[] padding, "
+         "int[] dilation, int groups, bool of_batches, bool views, bool permutes, int images, int channels) "
+         "-> Tensor",
+         image_weights_convolution);
+  define(m,
+         "unpacked_convolution(Tensor x, Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] dilation, "
+         "int groups, bool of_batches) -> Tensor",
+         unpacked_convolution);
 }
 
 }  // namespace

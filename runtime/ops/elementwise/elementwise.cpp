@@ -24,6 +24,7 @@
 #include "ops/elementwise/kernel_call.h"
 #include "ops/elementwise/plan.h"
 #include "packed/call_conditions.h"
+#include "packed/door.h"
 
 namespace ipex::runtime {
 namespace {
@@ -100,7 +101,7 @@ Tensor elementwise_with_casts(at::TensorList given, const c10::List<std::string>
   const auto restored = flags_of(given, flags);
   const auto read = read_steps(texts, static_cast<int64_t>(given.size()));
   const ValueNumbers last = last_of(given, read->steps);
-  const StoredAs as{{}, dtype};
+  const StoredAs as = lowered_to("ipex::elementwise", dtype);
   if (const KernelCall call(given, read->steps, last, restored); !call.reason) {
     const auto found = run_steps(call.inputs, call.dtype, call.steps(), call.layouts, last, as, {});
     if (!found.empty()) return found[0];
@@ -146,30 +147,30 @@ Tensor elementwise_of_bytes(at::TensorList given, const c10::List<std::string>& 
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  m.def("elementwise(Tensor[] inputs, str[] steps) -> Tensor",
-        [](at::TensorList inputs, const c10::List<std::string>& steps) {
-          return elementwise(inputs, steps, std::nullopt);
-        });
-  m.def("contiguous_elementwise(Tensor[] inputs, str[] steps) -> Tensor",
-        [](at::TensorList inputs, const c10::List<std::string>& texts) {
-          const auto read = read_steps(texts, static_cast<int64_t>(inputs.size()));
-          return several(inputs, read->steps, last_of(inputs, read->steps), std::nullopt, lay_out_in_one_piece)[0];
-        });
-  m.def("sliced_elementwise(Tensor[] inputs, str[] steps, int dim) -> Tensor",
-        [](at::TensorList inputs, const c10::List<std::string>& texts, int64_t dim) {
-          const auto read = read_steps(texts, static_cast<int64_t>(inputs.size()));
-          return several(inputs, read->steps, last_of(inputs, read->steps), std::nullopt, lay_out_for_slices, dim)[0];
-        });
-  m.def("elementwise.several(Tensor[] inputs, str[] steps, int[] results) -> Tensor[]", elementwise_of_several);
-  m.def("elementwise.cast(Tensor[] inputs, str[] steps, bool[] restored, ScalarType? dtype) -> Tensor",
-        elementwise_with_casts);
-  m.def("elementwise.bytes(Tensor[] inputs, str[] steps, float scale, int zero_point) -> Tensor",
-        [](at::TensorList inputs, const c10::List<std::string>& steps, double scale, int64_t zero_point) {
-          return elementwise(inputs, steps, checked("ipex::elementwise", {scale, zero_point}));
-        });
-  m.def("elementwise.of_bytes(Tensor[] inputs, str[] steps, float[] affines, float[] result) -> Tensor",
-        [](at::TensorList inputs, const c10::List<std::string>& steps, const std::vector<double>& affines,
-           const std::vector<double>& result) { return elementwise_of_bytes(inputs, steps, affines, result); });
+  define(m, "elementwise(Tensor[] inputs, str[] steps) -> Tensor",
+         [](at::TensorList inputs, const c10::List<std::string>& steps) {
+           return elementwise(inputs, steps, std::nullopt);
+         });
+  define(m, "contiguous_elementwise(Tensor[] inputs, str[] steps) -> Tensor",
+         [](at::TensorList inputs, const c10::List<std::string>& texts) {
+           const auto read = read_steps(texts, static_cast<int64_t>(inputs.size()));
+           return several(inputs, read->steps, last_of(inputs, read->steps), std::nullopt, lay_out_in_one_piece)[0];
+         });
+  define(m, "sliced_elementwise(Tensor[] inputs, str[] steps, int dim) -> Tensor",
+         [](at::TensorList inputs, const c10::List<std::string>& texts, int64_t dim) {
+           const auto read = read_steps(texts, static_cast<int64_t>(inputs.size()));
+           return several(inputs, read->steps, last_of(inputs, read->steps), std::nullopt, lay_out_for_slices, dim)[0];
+         });
+  define(m, "elementwise.several(Tensor[] inputs, str[] steps, int[] results) -> Tensor[]", elementwise_of_several);
+  define(m, "elementwise.cast(Tensor[] inputs, str[] steps, bool[] restored, ScalarType? dtype) -> Tensor",
+         elementwise_with_casts);
+  define(m, "elementwise.bytes(Tensor[] inputs, str[] steps, float scale, int zero_point) -> Tensor",
+         [](at::TensorList inputs, const c10::List<std::string>& steps, double scale, int64_t zero_point) {
+           return elementwise(inputs, steps, checked("ipex::elementwise", {scale, zero_point}));
+         });
+  define(m, "elementwise.of_bytes(Tensor[] inputs, str[] steps, float[] affines, float[] result) -> Tensor",
+         [](at::TensorList inputs, const c10::List<std::string>& steps, const std::vector<double>& affines,
+            const std::vector<double>& result) { return elementwise_of_bytes(inputs, steps, affines, result); });
 }
 
 }  // namespace

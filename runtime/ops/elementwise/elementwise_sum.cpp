@@ -12,6 +12,7 @@
 #include <torch/library.h>
 
 #include "ops/elementwise/kernel_call.h"
+#include "packed/door.h"
 
 namespace ipex::runtime {
 namespace {
@@ -38,22 +39,22 @@ Tensor summed(at::TensorList given, const c10::List<std::string>& texts, at::Int
   return is_mean ? at::mean(terms[0], dim, keepdim) : at::sum(terms[0], dim, keepdim);
 }
 
-void define(torch::Library& m, const std::string& op, bool is_mean) {
+void define_both(torch::Library& m, const std::string& op, bool is_mean) {
   const std::string arguments = "(Tensor[] inputs, str[] steps, int[] dim, bool keepdim";
-  m.def(torch::schema((op + arguments + ") -> Tensor").c_str()),
-        [is_mean](at::TensorList inputs, const c10::List<std::string>& steps, at::IntArrayRef dim, bool keepdim) {
-          return summed(inputs, steps, dim, keepdim, is_mean, {});
-        });
-  m.def(torch::schema((op + ".cast" + arguments + ", bool[] restored) -> Tensor").c_str()),
-        [is_mean](at::TensorList inputs, const c10::List<std::string>& steps, at::IntArrayRef dim, bool keepdim,
-                  const c10::List<bool>& flags) {
-          return summed(inputs, steps, dim, keepdim, is_mean, flags_of(inputs, flags));
-        });
+  define(m, op + arguments + ") -> Tensor",
+         [is_mean](at::TensorList inputs, const c10::List<std::string>& steps, at::IntArrayRef dim, bool keepdim) {
+           return summed(inputs, steps, dim, keepdim, is_mean, {});
+         });
+  define(m, op + ".cast" + arguments + ", bool[] restored) -> Tensor",
+         [is_mean](at::TensorList inputs, const c10::List<std::string>& steps, at::IntArrayRef dim, bool keepdim,
+                   const c10::List<bool>& flags) {
+           return summed(inputs, steps, dim, keepdim, is_mean, flags_of(inputs, flags));
+         });
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  define(m, "ipex::elementwise_sum", /*is_mean=*/false);
-  define(m, "ipex::elementwise_mean", /*is_mean=*/true);
+  define_both(m, "ipex::elementwise_sum", /*is_mean=*/false);
+  define_both(m, "ipex::elementwise_mean", /*is_mean=*/true);
 }
 
 }  // namespace

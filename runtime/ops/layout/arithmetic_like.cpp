@@ -17,6 +17,7 @@
 #include <array>
 
 #include "packed/call_conditions.h"
+#include "packed/door.h"
 #include "packed/empty_like.h"
 
 namespace ipex::runtime {
@@ -66,12 +67,12 @@ Tensor in_common_dtype(const Tensor& factor, const Tensor& x, const Tensor& a, c
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  m.def("add_like(Tensor self, Tensor other, Scalar alpha) -> Tensor", add_like);
-  m.def("sub_like(Tensor self, Tensor other, Scalar alpha) -> Tensor", sub_like);
-  m.def("mul_like(Tensor self, Tensor other) -> Tensor", mul_like);
-  m.def("div_like(Tensor self, Tensor other) -> Tensor", div_like);
-  m.def("in_common_dtype(Tensor(a) factor, Tensor x, Tensor a, Tensor b) -> Tensor(a)", in_common_dtype);
-  m.def("masked_fill_like(Tensor self, Tensor mask, Scalar value) -> Tensor", masked_fill_like);
+  define(m, "add_like(Tensor self, Tensor other, Scalar alpha) -> Tensor", add_like);
+  define(m, "sub_like(Tensor self, Tensor other, Scalar alpha) -> Tensor", sub_like);
+  define(m, "mul_like(Tensor self, Tensor other) -> Tensor", mul_like);
+  define(m, "div_like(Tensor self, Tensor other) -> Tensor", div_like);
+  define(m, "in_common_dtype(Tensor(a) factor, Tensor x, Tensor a, Tensor b) -> Tensor(a)", in_common_dtype);
+  define(m, "masked_fill_like(Tensor self, Tensor mask, Scalar value) -> Tensor", masked_fill_like);
 }
 
 }  // namespace

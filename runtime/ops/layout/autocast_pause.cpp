@@ -11,6 +11,8 @@
 
 #include <utility>
 
+#include "packed/door.h"
+
 namespace ipex::runtime {
 namespace {
 
@@ -33,15 +35,16 @@ class AutocastPause : public torch::CustomClassHolder {
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   using Pointer = c10::intrusive_ptr<AutocastPause>;
   m.class_<AutocastPause>("AutocastPause");
-  // Conservative: they have effects that no schema tells.
-  m.def(torch::schema("pause_autocast() -> __torch__.torch.classes.ipex.AutocastPause",
-                      c10::AliasAnalysisKind::CONSERVATIVE),
-        [] { return c10::make_intrusive<AutocastPause>(); });
-  m.def("kept_apart(Tensor(a) x, __torch__.torch.classes.ipex.AutocastPause pause) -> Tensor(a)",
-        [](const at::Tensor& x, const Pointer&) { return x; });
-  m.def(torch::schema("resume_autocast(__torch__.torch.classes.ipex.AutocastPause pause) -> ()",
-                      c10::AliasAnalysisKind::CONSERVATIVE),
-        [](const Pointer& pause) { pause->end(); });
+  // They have effects that no schema tells.
+  constexpr auto effects = c10::AliasAnalysisKind::CONSERVATIVE;
+  define(
+      m, "pause_autocast() -> __torch__.torch.classes.ipex.AutocastPause",
+      [] { return c10::make_intrusive<AutocastPause>(); }, effects);
+  define(m, "kept_apart(Tensor(a) x, __torch__.torch.classes.ipex.AutocastPause pause) -> Tensor(a)",
+         [](const at::Tensor& x, const Pointer&) { return x; });
+  define(
+      m, "resume_autocast(__torch__.torch.classes.ipex.AutocastPause pause) -> ()",
+      [](const Pointer& pause) { pause->end(); }, effects);
 }
 
 }  // namespace

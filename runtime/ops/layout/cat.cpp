@@ -17,6 +17,7 @@
 
 #include "memory/result_memory.h"
 #include "packed/call_conditions.h"
+#include "packed/door.h"
 #include "packed/memory_format.h"
 #include "packed/short_runs.h"
 #include "threads/grain.h"
@@ -167,7 +168,7 @@ at::Tensor cat(at::TensorList tensors, int64_t dim) {
   return at::cat_out(y, tensors, dim);
 }
 
-TORCH_LIBRARY_FRAGMENT(ipex, m) { m.def("cat(Tensor[] tensors, int dim) -> Tensor", cat); }
+TORCH_LIBRARY_FRAGMENT(ipex, m) { define(m, "cat(Tensor[] tensors, int dim) -> Tensor", cat); }
 
 }  // namespace
 }  // namespace ipex::runtime

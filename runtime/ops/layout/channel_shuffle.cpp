@@ -16,6 +16,7 @@
 #include "kernels/kernels.h"
 #include "memory/result_memory.h"
 #include "packed/call_conditions.h"
+#include "packed/door.h"
 #include "packed/memory_format.h"
 #include "threads/grain.h"
 #include "threads/parallel.h"
@@ -75,10 +76,10 @@ at::Tensor channel_shuffle(const at::Tensor& x, at::IntArrayRef split, at::IntAr
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  m.def(
-      "channel_shuffle(Tensor(a) x, int[] split, int[] joined, bool split_may_copy, bool eager_input, "
-      "bool eager_layout) -> Tensor(a)",
-      channel_shuffle);
+  define(m,
+         "channel_shuffle(Tensor(a) x, int[] split, int[] joined, bool split_may_copy, bool eager_input, "
+         "bool eager_layout) -> Tensor(a)",
+         channel_shuffle);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 
 #include "memory/result_memory.h"
 #include "packed/call_conditions.h"
+#include "packed/door.h"
 #include "threads/grain.h"
 #include "threads/parallel.h"
 
@@ -55,8 +56,8 @@ at::Tensor look_up(const at::Tensor& weight, const at::Tensor& indices, int64_t 
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  m.def("look_up(Tensor weight, Tensor indices, int padding_idx, bool scale_grad_by_freq, bool sparse) -> Tensor",
-        look_up);
+  define(m, "look_up(Tensor weight, Tensor indices, int padding_idx, bool scale_grad_by_freq, bool sparse) -> Tensor",
+         look_up);
 }
 
 }  // namespace

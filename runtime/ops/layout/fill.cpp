@@ -11,6 +11,7 @@
 
 #include "memory/result_memory.h"
 #include "packed/call_conditions.h"
+#include "packed/door.h"
 #include "packed/empty_like.h"
 
 namespace ipex::runtime {
@@ -28,8 +29,8 @@ at::Tensor full_like(const at::Tensor& x, const at::Scalar& value) {
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  m.def("new_full(Tensor x, int[] size, Scalar value) -> Tensor", new_full);
-  m.def("full_like(Tensor x, Scalar value) -> Tensor", full_like);
+  define(m, "new_full(Tensor x, int[] size, Scalar value) -> Tensor", new_full);
+  define(m, "full_like(Tensor x, Scalar value) -> Tensor", full_like);
 }
 
 }  // namespace

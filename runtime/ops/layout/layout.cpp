@@ -11,6 +11,7 @@
 #include <torch/library.h>
 
 #include "packed/call_conditions.h"
+#include "packed/door.h"
 #include "packed/interleave_channels.h"
 #include "packed/memory_format.h"
 
@@ -42,9 +43,9 @@ at::Tensor restore_layout(const at::Tensor& y, bool is_channels_last) {
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  m.def("to_channels_last(Tensor(a) x, int spatial_rank) -> Tensor(a)", to_channels_last);
-  m.def("is_channels_last(Tensor x, int spatial_rank) -> bool", is_channels_last);
-  m.def("restore_layout(Tensor(a) y, bool is_channels_last) -> Tensor(a)", restore_layout);
+  define(m, "to_channels_last(Tensor(a) x, int spatial_rank) -> Tensor(a)", to_channels_last);
+  define(m, "is_channels_last(Tensor x, int spatial_rank) -> bool", is_channels_last);
+  define(m, "restore_layout(Tensor(a) y, bool is_channels_last) -> Tensor(a)", restore_layout);
 }
 
 }  // namespace

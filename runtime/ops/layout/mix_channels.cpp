@@ -14,6 +14,7 @@
 #include "kernels/kernels.h"
 #include "memory/result_memory.h"
 #include "packed/call_conditions.h"
+#include "packed/door.h"
 #include "threads/grain.h"
 #include "threads/parallel.h"
 
@@ -64,7 +65,7 @@ at::Tensor mix_channels(const at::Tensor& x, const at::Tensor& weight, const std
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  m.def("mix_channels(Tensor x, Tensor weight, Tensor? bias) -> Tensor", mix_channels);
+  define(m, "mix_channels(Tensor x, Tensor weight, Tensor? bias) -> Tensor", mix_channels);
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "memory/result_memory.h"
 #include "packed/call_conditions.h"
 #include "packed/copy_elements.h"
+#include "packed/door.h"
 #include "threads/grain.h"
 #include "threads/parallel.h"
 
@@ -143,7 +144,7 @@ at::Tensor pad(const at::Tensor& x, at::IntArrayRef pads, c10::string_view mode,
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  m.def("pad(Tensor(a) x, int[] pads, str mode, float? value, bool may_be_input) -> Tensor(a)", pad);
+  define(m, "pad(Tensor(a) x, int[] pads, str mode, float? value, bool may_be_input) -> Tensor(a)", pad);
 }
 
 }  // namespace

@@ -28,6 +28,7 @@
 #include "memory/scratch.h"
 #include "ops/quantized/affine.h"
 #include "packed/call_conditions.h"
+#include "packed/door.h"
 #include "threads/grain.h"
 #include "threads/parallel.h"
 
@@ -259,38 +260,41 @@ at::Tensor mean(const at::Tensor& x, at::IntArrayRef dim, bool keepdim, const Af
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  m.def(
+  define(
+      m,
       "max_pool2d(Tensor x, int[] kernel_size, int[] stride, int[] padding, int[] dilation, bool ceil_mode) -> Tensor",
       max_pool<2>);
-  m.def(
+  define(
+      m,
       "max_pool3d(Tensor x, int[] kernel_size, int[] stride, int[] padding, int[] dilation, bool ceil_mode) -> Tensor",
       max_pool<3>);
-  m.def(
-      "avg_pool2d(Tensor x, int[] kernel_size, int[] stride, int[] padding, bool ceil_mode, bool count_include_pad, "
-      "int? divisor_override) -> Tensor",
-      avg_pool<2>);
-  m.def(
-      "avg_pool3d(Tensor x, int[] kernel_size, int[] stride, int[] padding, bool ceil_mode, bool count_include_pad, "
-      "int? divisor_override) -> Tensor",
-      avg_pool<3>);
-  m.def(
+  define(m,
+         "avg_pool2d(Tensor x, int[] kernel_size, int[] stride, int[] padding, bool ceil_mode, bool count_include_pad, "
+         "int? divisor_override) -> Tensor",
+         avg_pool<2>);
+  define(m,
+         "avg_pool3d(Tensor x, int[] kernel_size, int[] stride, int[] padding, bool ceil_mode, bool count_include_pad, "
+         "int? divisor_override) -> Tensor",
+         avg_pool<3>);
+  define(
+      m,
       "avg_pool1d(Tensor x, int[] kernel_size, int[] stride, int[] padding, bool ceil_mode, bool count_include_pad) -> "
       "Tensor",
       avg_pool1d);
-  m.def("adaptive_avg_pool2d(Tensor x, int[] output_size) -> Tensor",
-        [](const at::Tensor& x, at::IntArrayRef output_size) { return adaptive_avg_pool2d(x, output_size, nullptr); });
-  m.def("adaptive_avg_pool2d.of_bytes(Tensor x, int[] output_size, float scale, int zero_point) -> Tensor",
-        [](const at::Tensor& x, at::IntArrayRef output_size, double scale, int64_t zero_point) {
-          const Affine affine = checked("ipex::adaptive_avg_pool2d", {scale, zero_point});
-          return adaptive_avg_pool2d(x, output_size, &affine);
-        });
-  m.def("mean(Tensor x, int[] dim, bool keepdim=True) -> Tensor",
-        [](const at::Tensor& x, at::IntArrayRef dim, bool keepdim) { return mean(x, dim, keepdim, nullptr); });
-  m.def("mean.of_bytes(Tensor x, int[] dim, bool keepdim, float scale, int zero_point) -> Tensor",
-        [](const at::Tensor& x, at::IntArrayRef dim, bool keepdim, double scale, int64_t zero_point) {
-          const Affine affine = checked("ipex::mean", {scale, zero_point});
-          return mean(x, dim, keepdim, &affine);
-        });
+  define(m, "adaptive_avg_pool2d(Tensor x, int[] output_size) -> Tensor",
+         [](const at::Tensor& x, at::IntArrayRef output_size) { return adaptive_avg_pool2d(x, output_size, nullptr); });
+  define(m, "adaptive_avg_pool2d.of_bytes(Tensor x, int[] output_size, float scale, int zero_point) -> Tensor",
+         [](const at::Tensor& x, at::IntArrayRef output_size, double scale, int64_t zero_point) {
+           const Affine affine = checked("ipex::adaptive_avg_pool2d", {scale, zero_point});
+           return adaptive_avg_pool2d(x, output_size, &affine);
+         });
+  define(m, "mean(Tensor x, int[] dim, bool keepdim=True) -> Tensor",
+         [](const at::Tensor& x, at::IntArrayRef dim, bool keepdim) { return mean(x, dim, keepdim, nullptr); });
+  define(m, "mean.of_bytes(Tensor x, int[] dim, bool keepdim, float scale, int zero_point) -> Tensor",
+         [](const at::Tensor& x, at::IntArrayRef dim, bool keepdim, double scale, int64_t zero_point) {
+           const Affine affine = checked("ipex::mean", {scale, zero_point});
+           return mean(x, dim, keepdim, &affine);
+         });
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <torch/library.h>
 
 #include "ops/layout/precision.h"
+#include "packed/door.h"
 #include "packed/float_rows.h"
 
 namespace ipex::runtime {
@@ -22,8 +23,8 @@ at::Tensor restore_precision(const at::Tensor& y) { return is_half(y.scalar_type
 namespace {
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  m.def("lower_precision(Tensor(a) x, ScalarType dtype) -> Tensor(a)", lower_precision);
-  m.def("restore_precision(Tensor(a) y) -> Tensor(a)", restore_precision);
+  define(m, "lower_precision(Tensor(a) x, ScalarType dtype) -> Tensor(a)", lower_precision);
+  define(m, "restore_precision(Tensor(a) y) -> Tensor(a)", restore_precision);
 }
 
 }  // namespace

@@ -24,7 +24,9 @@
 
 #include "packed/call_conditions.h"
 #include "packed/copy_elements.h"
+#include "packed/door.h"
 #include "packed/memory_format.h"
+#include "packed/safe_product.h"
 
 namespace ipex::runtime {
 namespace {
@@ -132,12 +134,12 @@ class Rearrangement {
     const auto unknown = std::find(to.begin(), to.end(), -1);
     if (unknown != to.end()) {
       *unknown = 1;
-      const int64_t others = c10::multiply_integers(to);
-      if (others <= 0 || elements % others != 0) return false;
-      *unknown = elements / others;
+      const auto others = safe_product(to);
+      if (!others || *others <= 0 || elements % *others != 0) return false;
+      *unknown = elements / *others;
     }
     if (std::any_of(to.begin(), to.end(), [](int64_t size) { return size <= 0; })) return false;
-    if (c10::multiply_integers(to) != elements) return false;
+    if (safe_product(to) != elements) return false;
     return regroup(to) || copy_and_regroup(order_in_memory(), to) || copy_and_regroup(order_of_dimensions(), to);
   }
 
@@ -244,11 +246,17 @@ class Rearrangement {
     return true;
   }
 
+  // Numbers of windows: their products fit.
+  static bool are_lengths(IntArrayRef numbers) {
+    return std::all_of(numbers.begin(), numbers.end(),
+                       [](int64_t n) { return n >= 0 && n <= std::numeric_limits<int32_t>::max(); });
+  }
+
   bool is_image() const { return (rank() == 3 || rank() == 4) && source_.is_floating_point(); }
 
   // As aten, with new memory for the result: windows overlap in the image.
   bool cut_windows(IntArrayRef numbers) {
-    if (!is_image()) return false;
+    if (!is_image() || !are_lengths(numbers)) return false;
     const size_t first = dimensions_.size() - 2;
     at::DimVector counts;
     for (size_t i = 0; i < 2; ++i) {
@@ -296,7 +304,7 @@ class Rearrangement {
 
   // False where windows overlap, or do not fill the image.
   bool join_windows(IntArrayRef numbers) {
-    if (rank() != 2 && rank() != 3) return false;
+    if ((rank() != 2 && rank() != 3) || !are_lengths(numbers)) return false;
     at::DimVector to = sizes();
     to.resize(to.size() - 2);
     at::DimVector counts;
@@ -428,7 +436,7 @@ Tensor rearrange(const Tensor& x, const std::vector<std::string>& steps, IntArra
 namespace {
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  m.def("rearrange(Tensor(a) x, str[] steps, int[] counts, int[] numbers) -> Tensor(a)", rearrange);
+  define(m, "rearrange(Tensor(a) x, str[] steps, int[] counts, int[] numbers) -> Tensor(a)", rearrange);
 }
 
 }  // namespace

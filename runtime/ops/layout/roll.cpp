@@ -14,6 +14,7 @@
 
 #include "memory/result_memory.h"
 #include "packed/call_conditions.h"
+#include "packed/door.h"
 #include "threads/grain.h"
 #include "threads/parallel.h"
 
@@ -74,7 +75,7 @@ at::Tensor roll(const at::Tensor& x, at::IntArrayRef shifts, at::IntArrayRef dim
   return y;
 }
 
-TORCH_LIBRARY_FRAGMENT(ipex, m) { m.def("roll(Tensor x, int[] shifts, int[] dims) -> Tensor", roll); }
+TORCH_LIBRARY_FRAGMENT(ipex, m) { define(m, "roll(Tensor x, int[] shifts, int[] dims) -> Tensor", roll); }
 
 }  // namespace
 }  // namespace ipex::runtime

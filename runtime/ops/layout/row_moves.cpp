@@ -22,8 +22,10 @@
 #include "memory/result_memory.h"
 #include "ops/layout/rearrange.h"
 #include "packed/call_conditions.h"
+#include "packed/door.h"
 #include "packed/float_rows.h"
 #include "packed/memory_format.h"
+#include "packed/safe_product.h"
 #include "packed/short_runs.h"
 #include "threads/grain.h"
 #include "threads/parallel.h"
@@ -78,9 +80,9 @@ class NumberedRows {
     const auto unknown = std::find(to.begin(), to.end(), -1);
     if (unknown != to.end()) {
       *unknown = 1;
-      const int64_t others = c10::multiply_integers(to);
-      if (others <= 0) return false;
-      *unknown = numbers_.numel() * width_ / others;
+      const auto others = safe_product(to);
+      if (!others || *others <= 0) return false;
+      *unknown = numbers_.numel() * width_ / *others;
     }
     if (to.back() != width_) return false;
     to.pop_back();
@@ -237,13 +239,14 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
       .def_pickle(
           [](const Pointer& moves) { return State(moves->steps(), moves->counts()); },
           [](const State& state) { return c10::make_intrusive<RowMoves>(std::get<0>(state), std::get<1>(state)); });
-  m.def("row_moves_prepack(str[] steps, int[] counts) -> __torch__.torch.classes.ipex.RowMoves",
-        [](std::vector<std::string> steps, std::vector<int64_t> counts) {
-          return c10::make_intrusive<RowMoves>(std::move(steps), std::move(counts));
-        });
-  m.def("move_rows(Tensor(a) x, __torch__.torch.classes.ipex.RowMoves moves, int[] numbers) -> Tensor(a)", move_rows);
-  m.def("padded_size(Tensor a, Tensor? b, int[] pads, int dimension) -> int", padded_size);
-  m.def("padded_number(int number, int rank, int[] pads, int dimension) -> int", padded_number);
+  define(m, "row_moves_prepack(str[] steps, int[] counts) -> __torch__.torch.classes.ipex.RowMoves",
+         [](std::vector<std::string> steps, std::vector<int64_t> counts) {
+           return c10::make_intrusive<RowMoves>(std::move(steps), std::move(counts));
+         });
+  define(m, "move_rows(Tensor(a) x, __torch__.torch.classes.ipex.RowMoves moves, int[] numbers) -> Tensor(a)",
+         move_rows);
+  define(m, "padded_size(Tensor a, Tensor? b, int[] pads, int dimension) -> int", padded_size);
+  define(m, "padded_number(int number, int rank, int[] pads, int dimension) -> int", padded_number);
 }
 
 }  // namespace

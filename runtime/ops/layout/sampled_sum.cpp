@@ -23,6 +23,7 @@
 #include "memory/result_memory.h"
 #include "memory/scratch.h"
 #include "packed/call_conditions.h"
+#include "packed/door.h"
 #include "threads/grain.h"
 #include "threads/parallel.h"
 
@@ -43,6 +44,9 @@ const char* reason_against_sampling(const at::Tensor& x, const at::Tensor& grid,
   if (wants_gradient(x) || wants_gradient(grid)) return "an input requires a gradient";
   if (x.dim() != 4 || grid.dim() != 4 || grid.size(0) != x.size(0) || grid.size(3) != 2) return "it samples no images";
   if (x.numel() == 0 || grid.numel() == 0) return "an input is empty";
+  constexpr int64_t most_counted_by_floats = 1 << 24;
+  if (std::max(x.size(2), x.size(3)) > most_counted_by_floats)
+    return "it has more pixels in a row than floats can count";
   if (interpolation != bilinear) return "it is not bilinear";
   if (padding != zeros && padding != border) return "it reflects";
   return nullptr;
@@ -237,10 +241,10 @@ at::Tensor sampled_sum(const std::vector<at::Tensor>& images, const std::vector<
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  m.def(
-      "sampled_sum(Tensor[] images, Tensor[] grids, Tensor weights, int interpolation_mode, int padding_mode, "
-      "bool align_corners, bool stacked) -> Tensor",
-      sampled_sum);
+  define(m,
+         "sampled_sum(Tensor[] images, Tensor[] grids, Tensor weights, int interpolation_mode, int padding_mode, "
+         "bool align_corners, bool stacked) -> Tensor",
+         sampled_sum);
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
+#include "packed/door.h"
+
 namespace ipex::runtime {
 namespace {
 
@@ -12,7 +14,9 @@ std::vector<at::Tensor> selects(const at::Tensor& x, int64_t dim, at::IntArrayRe
   return pieces;
 }
 
-TORCH_LIBRARY_FRAGMENT(ipex, m) { m.def("selects(Tensor(a -> *) x, int dim, int[] indices) -> Tensor(a)[]", selects); }
+TORCH_LIBRARY_FRAGMENT(ipex, m) {
+  define(m, "selects(Tensor(a -> *) x, int dim, int[] indices) -> Tensor(a)[]", selects);
+}
 
 }  // namespace
 }  // namespace ipex::runtime

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "memory/result_memory.h"
+#include "packed/door.h"
 #include "threads/fork_safe_mutex.h"
 
 namespace ipex::runtime {
@@ -105,15 +106,15 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
       .def("__repr__", [](const Pointer& memo) { return c10::str("ipex::recall(shapes=", memo->shapes(), ")"); })
       // A saved or copied model begins with nothing.
       .def_pickle([](const Pointer&) { return int64_t{0}; }, [](int64_t) { return c10::make_intrusive<ShapeMemo>(); });
-  m.def("shape_memo_prepack() -> __torch__.torch.classes.ipex.ShapeMemo",
-        [] { return c10::make_intrusive<ShapeMemo>(); });
-  m.def("recall(__torch__.torch.classes.ipex.ShapeMemo memo, int[] sizes) -> Tensor[]",
-        [](const Pointer& memo, IntArrayRef sizes) { return memo->recall(sizes); });
-  m.def("remember(__torch__.torch.classes.ipex.ShapeMemo memo, int[] sizes, Tensor[] values) -> Tensor[]",
-        [](const Pointer& memo, IntArrayRef sizes, Tensors values) {
-          memo->remember(sizes, values);
-          return values;
-        });
+  define(m, "shape_memo_prepack() -> __torch__.torch.classes.ipex.ShapeMemo",
+         [] { return c10::make_intrusive<ShapeMemo>(); });
+  define(m, "recall(__torch__.torch.classes.ipex.ShapeMemo memo, int[] sizes) -> Tensor[]",
+         [](const Pointer& memo, IntArrayRef sizes) { return memo->recall(sizes); });
+  define(m, "remember(__torch__.torch.classes.ipex.ShapeMemo memo, int[] sizes, Tensor[] values) -> Tensor[]",
+         [](const Pointer& memo, IntArrayRef sizes, Tensors values) {
+           memo->remember(sizes, values);
+           return values;
+         });
 }
 
 }  // namespace

@@ -23,6 +23,7 @@
 #include "memory/result_memory.h"
 #include "memory/scratch.h"
 #include "packed/call_conditions.h"
+#include "packed/door.h"
 #include "packed/memory_format.h"
 #include "threads/grain.h"
 #include "threads/parallel.h"
@@ -237,17 +238,18 @@ at::Tensor upsample_bicubic2d(const at::Tensor& x, at::OptionalIntArrayRef outpu
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  m.def(
+  define(
+      m,
       "upsample_nearest2d(Tensor x, int[]? output_size, float[]? scale_factors, bool is_channels_last=True) -> Tensor",
       upsample_nearest2d);
-  m.def(
-      "upsample_bilinear2d(Tensor x, int[]? output_size, bool align_corners, float[]? scale_factors, "
-      "bool is_channels_last=True) -> Tensor",
-      upsample_bilinear2d);
-  m.def(
-      "upsample_bicubic2d(Tensor x, int[]? output_size, bool align_corners, float[]? scale_factors, "
-      "bool is_channels_last=True) -> Tensor",
-      upsample_bicubic2d);
+  define(m,
+         "upsample_bilinear2d(Tensor x, int[]? output_size, bool align_corners, float[]? scale_factors, "
+         "bool is_channels_last=True) -> Tensor",
+         upsample_bilinear2d);
+  define(m,
+         "upsample_bicubic2d(Tensor x, int[]? output_size, bool align_corners, float[]? scale_factors, "
+         "bool is_channels_last=True) -> Tensor",
+         upsample_bicubic2d);
 }
 
 }  // namespace

@@ -20,6 +20,7 @@
 #include "kernels/kernels.h"
 #include "memory/result_memory.h"
 #include "packed/call_conditions.h"
+#include "packed/door.h"
 #include "threads/grain.h"
 #include "threads/parallel.h"
 
@@ -165,13 +166,13 @@ at::Tensor batch_norm(const at::Tensor& x, const BatchNorm& norm, const Activati
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  m.def(
-      "batch_norm(Tensor x, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, float eps, "
-      "bool relu, str[] post_ops) -> Tensor",
-      [](const at::Tensor& x, const OptionalTensor& weight, const OptionalTensor& bias, const OptionalTensor& mean,
-         const OptionalTensor& variance, double eps, bool relu, const std::vector<std::string>& texts) {
-        return batch_norm(x, {weight, bias, mean, variance, eps, relu}, {"ipex::batch_norm", texts});
-      });
+  define(m,
+         "batch_norm(Tensor x, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, float eps, "
+         "bool relu, str[] post_ops) -> Tensor",
+         [](const at::Tensor& x, const OptionalTensor& weight, const OptionalTensor& bias, const OptionalTensor& mean,
+            const OptionalTensor& variance, double eps, bool relu, const std::vector<std::string>& texts) {
+           return batch_norm(x, {weight, bias, mean, variance, eps, relu}, {"ipex::batch_norm", texts});
+         });
 }
 
 }  // namespace ipex::runtime

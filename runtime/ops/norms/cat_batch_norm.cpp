@@ -18,6 +18,7 @@
 #include "ops/norms/batch_norm.h"
 #include "ops/quantized/affine.h"
 #include "packed/call_conditions.h"
+#include "packed/door.h"
 #include "packed/memory_format.h"
 #include "threads/grain.h"
 #include "threads/parallel.h"
@@ -135,13 +136,14 @@ at::Tensor joined(at::TensorList tensors, const BatchNorm& norm, const std::opti
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  m.def(
-      "cat_batch_norm(Tensor[] tensors, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, "
-      "float eps, bool relu) -> Tensor",
-      [](at::TensorList tensors, const OptionalTensor& weight, const OptionalTensor& bias, const OptionalTensor& mean,
-         const OptionalTensor& variance, double eps,
-         bool relu) { return joined(tensors, {weight, bias, mean, variance, eps, relu}, std::nullopt); });
-  m.def(
+  define(m,
+         "cat_batch_norm(Tensor[] tensors, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, "
+         "float eps, bool relu) -> Tensor",
+         [](at::TensorList tensors, const OptionalTensor& weight, const OptionalTensor& bias,
+            const OptionalTensor& mean, const OptionalTensor& variance, double eps,
+            bool relu) { return joined(tensors, {weight, bias, mean, variance, eps, relu}, std::nullopt); });
+  define(
+      m,
       "cat_batch_norm.bytes(Tensor[] tensors, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, "
       "float eps, bool relu, float scale, int zero_point) -> Tensor",
       [](at::TensorList tensors, const OptionalTensor& weight, const OptionalTensor& bias, const OptionalTensor& mean,

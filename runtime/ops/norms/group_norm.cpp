@@ -26,6 +26,7 @@
 #include "memory/result_memory.h"
 #include "ops/norms/activations.h"
 #include "packed/call_conditions.h"
+#include "packed/door.h"
 #include "packed/memory_format.h"
 #include "threads/grain.h"
 #include "threads/parallel.h"
@@ -336,16 +337,18 @@ at::Tensor instance_norm(const at::Tensor& x, const OptionalTensor& weight, cons
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  m.def(
-      "group_norm(Tensor x, int groups, Tensor? weight, Tensor? bias, float eps, str[] post_ops, "
-      "bool eager_layout=True) -> Tensor",
-      group_norm);
-  m.def(
-      "native_group_norm(Tensor x, Tensor? weight, Tensor? bias, int batch, int channels, int pixels, int groups, "
-      "float eps, str[] post_ops) -> Tensor",
-      native_group_norm);
-  m.def("instance_norm(Tensor x, Tensor? weight, Tensor? bias, float eps, str[] post_ops, bool eager_layout) -> Tensor",
-        instance_norm);
+  define(m,
+         "group_norm(Tensor x, int groups, Tensor? weight, Tensor? bias, float eps, str[] post_ops, "
+         "bool eager_layout=True) -> Tensor",
+         group_norm);
+  define(m,
+         "native_group_norm(Tensor x, Tensor? weight, Tensor? bias, int batch, int channels, int pixels, int groups, "
+         "float eps, str[] post_ops) -> Tensor",
+         native_group_norm);
+  define(
+      m,
+      "instance_norm(Tensor x, Tensor? weight, Tensor? bias, float eps, str[] post_ops, bool eager_layout) -> Tensor",
+      instance_norm);
 }
 
 }  // namespace

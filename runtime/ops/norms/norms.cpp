@@ -47,6 +47,7 @@
 #include "ops/layout/row_moves.h"
 #include "ops/quantized/stored_as.h"
 #include "packed/call_conditions.h"
+#include "packed/door.h"
 #include "packed/float_rows.h"
 #include "packed/memory_format.h"
 #include "threads/grain.h"
@@ -502,33 +503,31 @@ TwoTensors add_layer_norm_of_rows(const StoredAs& as, const at::Tensor& a, const
 
 // An op, and the same with 8-bit numbers, or numbers of 16 bits, for its first result. The last argument has a default where files are older than it.
 template <typename Result, typename... Given>
-void define(torch::Library& m, const char* op, const std::string& arguments,
-            Result (*compute)(const StoredAs&, Given...), const char* by_default = "") {
+void define_all(torch::Library& m, const char* op, const std::string& arguments,
+                Result (*compute)(const StoredAs&, Given...), const char* by_default = "") {
   const char* results = std::is_same_v<Result, at::Tensor> ? ") -> Tensor" : ") -> (Tensor, Tensor)";
-  m.def(torch::schema(c10::str(op, "(", arguments, by_default, results).c_str()),
-        [compute](Given... given) { return compute({}, given...); });
-  m.def(torch::schema(c10::str(op, ".bytes(", arguments, ", float scale, int zero_point", results).c_str()),
-        [op, compute](Given... given, double scale, int64_t zero_point) {
-          return compute({checked(op, {scale, zero_point}), {}}, given...);
-        });
-  m.def(torch::schema(c10::str(op, ".lowered(", arguments, ", ScalarType dtype", results).c_str()),
-        [compute](Given... given, at::ScalarType dtype) { return compute({{}, dtype}, given...); });
+  define(m, c10::str(op, "(", arguments, by_default, results),
+         [compute](Given... given) { return compute({}, given...); });
+  define(m, c10::str(op, ".bytes(", arguments, ", float scale, int zero_point", results),
+         [op, compute](Given... given, double scale, int64_t zero_point) {
+           return compute({checked(op, {scale, zero_point}), {}}, given...);
+         });
+  define(m, c10::str(op, ".lowered(", arguments, ", ScalarType dtype", results),
+         [op, compute](Given... given, at::ScalarType dtype) { return compute(lowered_to(op, dtype), given...); });
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   const std::string norm = "int[] normalized_shape, Tensor? weight, Tensor? bias, float eps";
   const std::string sum = "Tensor a, Tensor b, " + norm + ", bool keep_sum, bool in_place";
   const std::string moved = ", __torch__.torch.classes.ipex.RowMoves moves, int[] numbers";
-  define(m, "ipex::layer_norm", "Tensor x, " + norm, layer_norm_op);
-  define(m, "ipex::layer_norm_to_rows", "Tensor x, " + norm + moved, layer_norm_to_rows);
-  define(m, "ipex::layer_norm_of_rows", "Tensor x, " + norm + moved, layer_norm_of_rows);
-  define(m, "ipex::add_layer_norm", sum, add_layer_norm_op, "=False");
-  define(m, "ipex::add_layer_norm_to_rows", sum + moved, add_layer_norm_to_rows);
-  define(m, "ipex::add_layer_norm_of_rows", sum + moved, add_layer_norm_of_rows);
+  define_all(m, "ipex::layer_norm", "Tensor x, " + norm, layer_norm_op);
+  define_all(m, "ipex::layer_norm_to_rows", "Tensor x, " + norm + moved, layer_norm_to_rows);
+  define_all(m, "ipex::layer_norm_of_rows", "Tensor x, " + norm + moved, layer_norm_of_rows);
+  define_all(m, "ipex::add_layer_norm", sum, add_layer_norm_op, "=False");
+  define_all(m, "ipex::add_layer_norm_to_rows", sum + moved, add_layer_norm_to_rows);
+  define_all(m, "ipex::add_layer_norm_of_rows", sum + moved, add_layer_norm_of_rows);
   const std::string rms = "Tensor x, Tensor? weight, float? eps, ScalarType? dtype, int[]? normalized_shape";
-  const auto define_alone = [&](const std::string& schema, auto compute) {
-    m.def(torch::schema(schema.c_str()), compute);
-  };
+  const auto define_alone = [&](const std::string& schema, auto compute) { define(m, schema, compute); };
   define_alone("ipex::layer_norm_sum(Tensor residual, Tensor x, " + norm + ") -> Tensor", layer_norm_sum);
   define_alone("ipex::layer_norm_of_rows_sum(Tensor residual, Tensor x, " + norm + moved + ") -> Tensor",
                layer_norm_of_rows_sum);

@@ -20,6 +20,7 @@
 
 #include "kernels/kernels.h"
 #include "ops/norms/reduction.h"
+#include "packed/door.h"
 
 namespace ipex::runtime {
 namespace {
@@ -93,12 +94,12 @@ at::Tensor std_of(const at::Tensor& x, at::IntArrayRef dim, const Correction& co
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  m.def("vector_norm(Tensor x, int[] dim, bool keepdim) -> Tensor", vector_norm);
-  m.def("sum(Tensor x, int[] dim, bool keepdim) -> Tensor", sum);
-  m.def("amax(Tensor x, int[] dim, bool keepdim) -> Tensor", amax);
-  m.def("max_values(Tensor x, int dim, bool keepdim) -> Tensor", max_values);
-  m.def("var(Tensor x, int[] dim, Scalar? correction, bool keepdim) -> Tensor", var);
-  m.def("std(Tensor x, int[] dim, Scalar? correction, bool keepdim) -> Tensor", std_of);
+  define(m, "vector_norm(Tensor x, int[] dim, bool keepdim) -> Tensor", vector_norm);
+  define(m, "sum(Tensor x, int[] dim, bool keepdim) -> Tensor", sum);
+  define(m, "amax(Tensor x, int[] dim, bool keepdim) -> Tensor", amax);
+  define(m, "max_values(Tensor x, int dim, bool keepdim) -> Tensor", max_values);
+  define(m, "var(Tensor x, int[] dim, Scalar? correction, bool keepdim) -> Tensor", var);
+  define(m, "std(Tensor x, int[] dim, Scalar? correction, bool keepdim) -> Tensor", std_of);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "memory/scratch.h"
 #include "ops/product/packed_bytes.h"
 #include "ops/product/share_product.h"
+#include "packed/door.h"
 
 namespace ipex::runtime {
 namespace {
@@ -65,14 +66,15 @@ c10::intrusive_ptr<DynamicLinearContext> dynamic_linear_prepack(const at::Tensor
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define_context<DynamicLinearContext>(m, "DynamicLinearContext");
-  m.def(
-      "dynamic_linear_prepack(Tensor weight, Tensor? bias, str[] post_ops) -> "
-      "__torch__.torch.classes.ipex.DynamicLinearContext",
-      dynamic_linear_prepack);
-  m.def(
+  define(m,
+         "dynamic_linear_prepack(Tensor weight, Tensor? bias, str[] post_ops) -> "
+         "__torch__.torch.classes.ipex.DynamicLinearContext",
+         dynamic_linear_prepack);
+  define(
+      m,
       "dynamic_linear_run(Tensor input, __torch__.torch.classes.ipex.DynamicLinearContext context, Tensor[] operands, "
       "bool eager_layout) -> Tensor",
-      torch::CppFunction::makeFromBoxedFunction<run_boxed<DynamicLinearContext>>());
+      OnStack{run_boxed<DynamicLinearContext>});
 }
 
 }  // namespace

@@ -10,6 +10,8 @@
 
 #include <algorithm>
 
+#include "packed/door.h"
+
 namespace ipex::runtime {
 namespace {
 
@@ -38,8 +40,8 @@ at::Tensor einsum_operand(const at::Tensor& x, const at::Tensor& other, at::IntA
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  m.def("einsum_operand(Tensor(a) x, Tensor other, int[] order, int[] summed, bool has_more) -> Tensor(a)",
-        einsum_operand);
+  define(m, "einsum_operand(Tensor(a) x, Tensor other, int[] order, int[] summed, bool has_more) -> Tensor(a)",
+         einsum_operand);
 }
 
 }  // namespace

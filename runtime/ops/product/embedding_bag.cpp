@@ -25,6 +25,7 @@
 #include "kernels/kernels.h"
 #include "memory/result_memory.h"
 #include "packed/call_conditions.h"
+#include "packed/door.h"
 #include "threads/grain.h"
 #include "threads/parallel.h"
 
@@ -224,17 +225,17 @@ at::Tensor embedding_bag_in_int8(const at::Tensor& codes, const at::Tensor& rang
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  m.def("round_rows(Tensor weight) -> (Tensor codes, Tensor ranges)", round_rows);
-  m.def("embedding_in_int8(Tensor codes, Tensor ranges, Tensor indices) -> Tensor", embedding_in_int8);
-  m.def(
-      "embedding_bag_in_int8(Tensor codes, Tensor ranges, Tensor indices, Tensor offsets, int mode, Tensor? "
-      "per_sample_weights, "
-      "bool include_last_offset, int? padding_idx) -> Tensor",
-      embedding_bag_in_int8);
-  m.def(
-      "embedding_bag(Tensor weight, Tensor indices, Tensor offsets, int mode, Tensor? per_sample_weights, "
-      "bool include_last_offset, int? padding_idx) -> Tensor",
-      embedding_bag);
+  define(m, "round_rows(Tensor weight) -> (Tensor codes, Tensor ranges)", round_rows);
+  define(m, "embedding_in_int8(Tensor codes, Tensor ranges, Tensor indices) -> Tensor", embedding_in_int8);
+  define(m,
+         "embedding_bag_in_int8(Tensor codes, Tensor ranges, Tensor indices, Tensor offsets, int mode, Tensor? "
+         "per_sample_weights, "
+         "bool include_last_offset, int? padding_idx) -> Tensor",
+         embedding_bag_in_int8);
+  define(m,
+         "embedding_bag(Tensor weight, Tensor indices, Tensor offsets, int mode, Tensor? per_sample_weights, "
+         "bool include_last_offset, int? padding_idx) -> Tensor",
+         embedding_bag);
 }
 
 }  // namespace

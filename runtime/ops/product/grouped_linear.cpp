@@ -18,6 +18,7 @@
 #include "ops/product/linear.h"
 #include "packed/call_conditions.h"
 #include "packed/chain.h"
+#include "packed/door.h"
 
 namespace ipex::runtime {
 namespace {
@@ -98,11 +99,12 @@ at::Tensor grouped_linear_run(const at::Tensor& input, const at::Tensor& offsets
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define_chain<GroupedLinearContext>(m, "GroupedLinearContext");
-  m.def(
-      "grouped_linear_prepack(__torch__.torch.classes.ipex.LinearContext[] layers) -> "
-      "__torch__.torch.classes.ipex.GroupedLinearContext",
-      grouped_linear_prepack);
-  m.def(
+  define(m,
+         "grouped_linear_prepack(__torch__.torch.classes.ipex.LinearContext[] layers) -> "
+         "__torch__.torch.classes.ipex.GroupedLinearContext",
+         grouped_linear_prepack);
+  define(
+      m,
       "grouped_linear_run(Tensor input, Tensor offsets, __torch__.torch.classes.ipex.GroupedLinearContext context) -> "
       "Tensor",
       grouped_linear_run);

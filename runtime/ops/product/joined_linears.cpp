@@ -15,6 +15,7 @@
 #include "ops/product/linear.h"
 #include "ops/product/product.h"
 #include "packed/chain.h"
+#include "packed/door.h"
 
 namespace ipex::runtime {
 namespace {
@@ -69,12 +70,12 @@ std::vector<at::Tensor> joined_linears_run(const at::Tensor& input, const Joined
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define_chain<JoinedLinearsContext>(m, "JoinedLinearsContext");
-  m.def(
-      "joined_linears_prepack(__torch__.torch.classes.ipex.LinearContext[] layers) -> "
-      "__torch__.torch.classes.ipex.JoinedLinearsContext",
-      joined_linears_prepack);
-  m.def("joined_linears_run(Tensor input, __torch__.torch.classes.ipex.JoinedLinearsContext context) -> Tensor[]",
-        joined_linears_run);
+  define(m,
+         "joined_linears_prepack(__torch__.torch.classes.ipex.LinearContext[] layers) -> "
+         "__torch__.torch.classes.ipex.JoinedLinearsContext",
+         joined_linears_prepack);
+  define(m, "joined_linears_run(Tensor input, __torch__.torch.classes.ipex.JoinedLinearsContext context) -> Tensor[]",
+         joined_linears_run);
 }
 
 }  // namespace

@@ -22,6 +22,7 @@
 #include "ops/product/product.h"
 #include "ops/product/tile_product.h"
 #include "packed/dead_operand.h"
+#include "packed/door.h"
 #include "packed/pad_rows.h"
 #include "threads/parallel.h"
 
@@ -329,17 +330,17 @@ at::Tensor embedding(const at::Tensor& indices, const c10::intrusive_ptr<LinearC
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define_context<LinearContext>(m, "LinearContext");
-  m.def("embedding(Tensor indices, __torch__.torch.classes.ipex.LinearContext context) -> Tensor", embedding);
-  m.def("einsum_factor(Tensor(a) x, int size, int rank=0) -> Tensor(a)", einsum_factor);
-  m.def("einsum_factor.sizes(Tensor(a) x, int[] sizes, int rank=0) -> Tensor(a)", einsum_factors);
-  m.def(
-      "linear_prepack(Tensor weight, Tensor? bias, str[] post_ops, Tensor? folded_scale, Tensor? folded_shift, "
-      "int? math_mode, Tensor? vanished=None, bool widens=False) -> __torch__.torch.classes.ipex.LinearContext",
-      linear_prepack);
-  m.def(
-      "linear_run(Tensor input, __torch__.torch.classes.ipex.LinearContext context, Tensor[] operands, "
-      "bool eager_layout) -> Tensor",
-      torch::CppFunction::makeFromBoxedFunction<run_boxed<LinearContext>>());
+  define(m, "embedding(Tensor indices, __torch__.torch.classes.ipex.LinearContext context) -> Tensor", embedding);
+  define(m, "einsum_factor(Tensor(a) x, int size, int rank=0) -> Tensor(a)", einsum_factor);
+  define(m, "einsum_factor.sizes(Tensor(a) x, int[] sizes, int rank=0) -> Tensor(a)", einsum_factors);
+  define(m,
+         "linear_prepack(Tensor weight, Tensor? bias, str[] post_ops, Tensor? folded_scale, Tensor? folded_shift, "
+         "int? math_mode, Tensor? vanished=None, bool widens=False) -> __torch__.torch.classes.ipex.LinearContext",
+         linear_prepack);
+  define(m,
+         "linear_run(Tensor input, __torch__.torch.classes.ipex.LinearContext context, Tensor[] operands, "
+         "bool eager_layout) -> Tensor",
+         OnStack{run_boxed<LinearContext>});
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "memory/result_memory.h"
 #include "ops/product/linear.h"
 #include "packed/chain.h"
+#include "packed/door.h"
 
 namespace ipex::runtime {
 namespace {
@@ -67,12 +68,12 @@ at::Tensor linear_chain_run(const at::Tensor& input, const Context& context) { r
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define_chain<LinearChainContext>(m, "LinearChainContext");
-  m.def(
-      "linear_chain_prepack(__torch__.torch.classes.ipex.LinearContext[] layers) -> "
-      "__torch__.torch.classes.ipex.LinearChainContext",
-      linear_chain_prepack);
-  m.def("linear_chain_run(Tensor input, __torch__.torch.classes.ipex.LinearChainContext context) -> Tensor",
-        linear_chain_run);
+  define(m,
+         "linear_chain_prepack(__torch__.torch.classes.ipex.LinearContext[] layers) -> "
+         "__torch__.torch.classes.ipex.LinearChainContext",
+         linear_chain_prepack);
+  define(m, "linear_chain_run(Tensor input, __torch__.torch.classes.ipex.LinearChainContext context) -> Tensor",
+         linear_chain_run);
 }
 
 }  // namespace

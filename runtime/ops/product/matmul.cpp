@@ -19,6 +19,7 @@
 
 #include "memory/result_memory.h"
 #include "onednn/row_width.h"
+#include "packed/door.h"
 #include "packed/fused_op.h"
 #include "packed/memory_format.h"
 #include "packed/packed_op.h"
@@ -286,13 +287,14 @@ Tensor addmm(const Tensor& term, const Tensor& x, const Tensor& w, const at::Sca
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define_context<MatmulContext>(m, "MatmulContext");
-  m.def("matmul_prepack(str[] post_ops, int? math_mode) -> __torch__.torch.classes.ipex.MatmulContext", matmul_prepack);
-  m.def(
-      "matmul_run(Tensor a, __torch__.torch.classes.ipex.MatmulContext context, Tensor[] operands, "
-      "bool eager_layout, Tensor b, bool of_batches=False) -> Tensor",
-      matmul_run);
-  m.def("addmm(Tensor term, Tensor x, Tensor w, Scalar beta, Scalar alpha) -> Tensor", addmm);
-  m.def("baddbmm_term(Tensor(a) term, Tensor factor) -> Tensor(a)", baddbmm_term);
+  define(m, "matmul_prepack(str[] post_ops, int? math_mode) -> __torch__.torch.classes.ipex.MatmulContext",
+         matmul_prepack);
+  define(m,
+         "matmul_run(Tensor a, __torch__.torch.classes.ipex.MatmulContext context, Tensor[] operands, "
+         "bool eager_layout, Tensor b, bool of_batches=False) -> Tensor",
+         matmul_run);
+  define(m, "addmm(Tensor term, Tensor x, Tensor w, Scalar beta, Scalar alpha) -> Tensor", addmm);
+  define(m, "baddbmm_term(Tensor(a) term, Tensor factor) -> Tensor(a)", baddbmm_term);
 }
 
 }  // namespace

@@ -24,6 +24,7 @@
 #include "memory/weight_memory.h"
 #include "ops/product/low_bit_linear.h"
 #include "ops/product/tile_product.h"
+#include "packed/door.h"
 #include "threads/grain.h"
 #include "threads/parallel.h"
 
@@ -381,22 +382,22 @@ at::Tensor weight_only_linear(const at::Tensor& input, const at::Tensor& codes, 
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define_context<WeightOnlyLinearContext>(m, "WeightOnlyLinearContext");
-  m.def(
-      "weight_only_linear_prepack(Tensor weight, Tensor? bias, str[] post_ops, str format, int group_size, "
-      "bool symmetric) -> __torch__.torch.classes.ipex.WeightOnlyLinearContext",
-      weight_only_linear_prepack);
-  m.def(
-      "weight_only_linear_prepack.codes(Tensor codes, Tensor scales, Tensor? offsets, Tensor? order, Tensor? bias, "
-      "str[] post_ops, int inputs, int group_size) -> __torch__.torch.classes.ipex.WeightOnlyLinearContext",
-      prepack_codes);
-  m.def(
-      "weight_only_linear(Tensor input, Tensor codes, Tensor scales, Tensor? offsets, Tensor? order, Tensor? bias, "
-      "int inputs, int group_size) -> Tensor",
-      weight_only_linear);
-  m.def(
-      "weight_only_linear_run(Tensor input, __torch__.torch.classes.ipex.WeightOnlyLinearContext context, "
-      "Tensor[] operands, bool eager_layout) -> Tensor",
-      torch::CppFunction::makeFromBoxedFunction<run_boxed<WeightOnlyLinearContext>>());
+  define(m,
+         "weight_only_linear_prepack(Tensor weight, Tensor? bias, str[] post_ops, str format, int group_size, "
+         "bool symmetric) -> __torch__.torch.classes.ipex.WeightOnlyLinearContext",
+         weight_only_linear_prepack);
+  define(m,
+         "weight_only_linear_prepack.codes(Tensor codes, Tensor scales, Tensor? offsets, Tensor? order, Tensor? bias, "
+         "str[] post_ops, int inputs, int group_size) -> __torch__.torch.classes.ipex.WeightOnlyLinearContext",
+         prepack_codes);
+  define(m,
+         "weight_only_linear(Tensor input, Tensor codes, Tensor scales, Tensor? offsets, Tensor? order, Tensor? bias, "
+         "int inputs, int group_size) -> Tensor",
+         weight_only_linear);
+  define(m,
+         "weight_only_linear_run(Tensor input, __torch__.torch.classes.ipex.WeightOnlyLinearContext context, "
+         "Tensor[] operands, bool eager_layout) -> Tensor",
+         OnStack{run_boxed<WeightOnlyLinearContext>});
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 
 #include "kernels/kernels.h"
 #include "memory/result_memory.h"
+#include "packed/door.h"
 #include "packed/memory_format.h"
 #include "threads/grain.h"
 #include "threads/parallel.h"
@@ -175,18 +176,18 @@ at::Tensor requantize(const at::Tensor& numbers, const Affine& from, const Affin
 namespace {
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  m.def("requantize(Tensor numbers, float scale, int zero_point, float to_scale, int to_zero_point) -> Tensor",
-        [](const at::Tensor& numbers, double scale, int64_t zero_point, double to_scale, int64_t to_zero_point) {
-          return requantize(numbers, {scale, zero_point}, {to_scale, to_zero_point});
-        });
-  m.def("quantize(Tensor x, float scale, int zero_point, Tensor? factors=None) -> Tensor",
-        [](const at::Tensor& x, double scale, int64_t zero_point, const std::optional<at::Tensor>& factors) {
-          return quantize(x, {scale, zero_point}, factors.value_or(at::Tensor()));
-        });
-  m.def("dequantize(Tensor numbers, float scale, int zero_point) -> Tensor",
-        [](const at::Tensor& numbers, double scale, int64_t zero_point) {
-          return dequantize(numbers, {scale, zero_point});
-        });
+  define(m, "requantize(Tensor numbers, float scale, int zero_point, float to_scale, int to_zero_point) -> Tensor",
+         [](const at::Tensor& numbers, double scale, int64_t zero_point, double to_scale, int64_t to_zero_point) {
+           return requantize(numbers, {scale, zero_point}, {to_scale, to_zero_point});
+         });
+  define(m, "quantize(Tensor x, float scale, int zero_point, Tensor? factors=None) -> Tensor",
+         [](const at::Tensor& x, double scale, int64_t zero_point, const std::optional<at::Tensor>& factors) {
+           return quantize(x, {scale, zero_point}, factors.value_or(at::Tensor()));
+         });
+  define(m, "dequantize(Tensor numbers, float scale, int zero_point) -> Tensor",
+         [](const at::Tensor& numbers, double scale, int64_t zero_point) {
+           return dequantize(numbers, {scale, zero_point});
+         });
 }
 
 }  // namespace

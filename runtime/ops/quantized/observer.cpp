@@ -15,6 +15,7 @@
 #include <mutex>
 
 #include "packed/call_conditions.h"
+#include "packed/door.h"
 
 namespace ipex::runtime {
 namespace {
@@ -160,15 +161,15 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
       .def("__repr__", [](const Pointer& observer) { return observer->describe(); })
       .def_pickle([](const Pointer& observer) { return observer->state(); },
                   [](const Observer::State& state) { return Observer::load(state); });
-  m.def("observer_prepack(str key, Tensor? weight_magnitudes) -> __torch__.torch.classes.ipex.Observer",
-        [](std::string key, const std::optional<at::Tensor>& weight_magnitudes) {
-          return c10::make_intrusive<Observer>(std::move(key), weight_magnitudes.value_or(at::Tensor()));
-        });
-  m.def("observe(Tensor(a) x, __torch__.torch.classes.ipex.Observer observer) -> Tensor(a)",
-        [](const at::Tensor& x, const Pointer& observer) {
-          observer->see(x);
-          return x;
-        });
+  define(m, "observer_prepack(str key, Tensor? weight_magnitudes) -> __torch__.torch.classes.ipex.Observer",
+         [](std::string key, const std::optional<at::Tensor>& weight_magnitudes) {
+           return c10::make_intrusive<Observer>(std::move(key), weight_magnitudes.value_or(at::Tensor()));
+         });
+  define(m, "observe(Tensor(a) x, __torch__.torch.classes.ipex.Observer observer) -> Tensor(a)",
+         [](const at::Tensor& x, const Pointer& observer) {
+           observer->see(x);
+           return x;
+         });
 }
 
 }  // namespace

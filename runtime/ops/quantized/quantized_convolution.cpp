@@ -18,6 +18,7 @@
 #include "memory/result_memory.h"
 #include "ops/convolution/convolution.h"
 #include "ops/quantized/quantized_op.h"
+#include "packed/door.h"
 #include "packed/memory_format.h"
 
 namespace ipex::runtime {
@@ -305,21 +306,22 @@ void padded_quantized_convolution_run(const c10::OperatorHandle&, torch::jit::St
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define_context<QuantizedConvolutionContext>(m, "QuantizedConvolutionContext");
-  m.def(
+  define(
+      m,
       "quantized_convolution_prepack(Tensor weight, Tensor weight_scales, Tensor? bias, int[] stride, int[] padding, "
       "int[] dilation, int groups, str[] post_ops, float[] input, float[] result, float[] operands, "
       "bool transposed=False, int[] output_padding=[]) -> "
       "__torch__.torch.classes.ipex.QuantizedConvolutionContext",
       prepack);
-  m.def(
-      "quantized_convolution_run(Tensor input, __torch__.torch.classes.ipex.QuantizedConvolutionContext context, "
-      "Tensor[] operands, bool eager_layout) -> Tensor",
-      torch::CppFunction::makeFromBoxedFunction<run_boxed<QuantizedConvolutionContext>>());
-  m.def(
-      "padded_quantized_convolution_run(Tensor input, "
-      "__torch__.torch.classes.ipex.QuantizedConvolutionContext context, Tensor[] operands, bool eager_layout, "
-      "int[] widths) -> Tensor",
-      torch::CppFunction::makeFromBoxedFunction<padded_quantized_convolution_run>());
+  define(m,
+         "quantized_convolution_run(Tensor input, __torch__.torch.classes.ipex.QuantizedConvolutionContext context, "
+         "Tensor[] operands, bool eager_layout) -> Tensor",
+         OnStack{run_boxed<QuantizedConvolutionContext>});
+  define(m,
+         "padded_quantized_convolution_run(Tensor input, "
+         "__torch__.torch.classes.ipex.QuantizedConvolutionContext context, Tensor[] operands, bool eager_layout, "
+         "int[] widths) -> Tensor",
+         OnStack{padded_quantized_convolution_run});
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "memory/result_memory.h"
 #include "ops/product/linear.h"
 #include "ops/quantized/quantized_op.h"
+#include "packed/door.h"
 #include "packed/memory_format.h"
 
 namespace ipex::runtime {
@@ -95,14 +96,14 @@ c10::intrusive_ptr<QuantizedLinearContext> prepack(const at::Tensor& weight, con
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define_context<QuantizedLinearContext>(m, "QuantizedLinearContext");
-  m.def(
-      "quantized_linear_prepack(Tensor weight, Tensor weight_scales, Tensor? bias, str[] post_ops, float[] input, "
-      "float[] result, float[] operands) -> __torch__.torch.classes.ipex.QuantizedLinearContext",
-      prepack);
-  m.def(
-      "quantized_linear_run(Tensor input, __torch__.torch.classes.ipex.QuantizedLinearContext context, "
-      "Tensor[] operands, bool eager_layout) -> Tensor",
-      torch::CppFunction::makeFromBoxedFunction<run_boxed<QuantizedLinearContext>>());
+  define(m,
+         "quantized_linear_prepack(Tensor weight, Tensor weight_scales, Tensor? bias, str[] post_ops, float[] input, "
+         "float[] result, float[] operands) -> __torch__.torch.classes.ipex.QuantizedLinearContext",
+         prepack);
+  define(m,
+         "quantized_linear_run(Tensor input, __torch__.torch.classes.ipex.QuantizedLinearContext context, "
+         "Tensor[] operands, bool eager_layout) -> Tensor",
+         OnStack{run_boxed<QuantizedLinearContext>});
 }
 
 }  // namespace

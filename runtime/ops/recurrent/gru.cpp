@@ -11,6 +11,7 @@
 #include <torch/library.h>
 
 #include "ops/recurrent/recurrent.h"
+#include "packed/door.h"
 
 namespace ipex::runtime {
 namespace {
@@ -73,22 +74,23 @@ std::tuple<at::Tensor, at::Tensor> gru_run(const at::Tensor& input, const at::Te
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define_context<GruContext>(m, "GruContext");
   define_context<DynamicGruContext>(m, "DynamicGruContext");
-  m.def(
-      "gru_prepack(Tensor[] params, bool has_biases, int num_layers, bool bidirectional, bool batch_first, "
-      "int? math_mode) -> __torch__.torch.classes.ipex.GruContext",
-      gru_prepack);
-  m.def(
-      "gru_run(Tensor input, Tensor h0, __torch__.torch.classes.ipex.GruContext context) -> "
-      "(Tensor, Tensor)",
-      gru_run<GruContext>);
-  m.def(
+  define(m,
+         "gru_prepack(Tensor[] params, bool has_biases, int num_layers, bool bidirectional, bool batch_first, "
+         "int? math_mode) -> __torch__.torch.classes.ipex.GruContext",
+         gru_prepack);
+  define(m,
+         "gru_run(Tensor input, Tensor h0, __torch__.torch.classes.ipex.GruContext context) -> "
+         "(Tensor, Tensor)",
+         gru_run<GruContext>);
+  define(
+      m,
       "dynamic_gru_prepack(Tensor[] params, bool has_biases, int num_layers, bool bidirectional, bool batch_first) -> "
       "__torch__.torch.classes.ipex.DynamicGruContext",
       dynamic_gru_prepack);
-  m.def(
-      "dynamic_gru_run(Tensor input, Tensor h0, __torch__.torch.classes.ipex.DynamicGruContext context) -> "
-      "(Tensor, Tensor)",
-      gru_run<DynamicGruContext>);
+  define(m,
+         "dynamic_gru_run(Tensor input, Tensor h0, __torch__.torch.classes.ipex.DynamicGruContext context) -> "
+         "(Tensor, Tensor)",
+         gru_run<DynamicGruContext>);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <torch/library.h>
 
 #include "ops/recurrent/recurrent.h"
+#include "packed/door.h"
 
 namespace ipex::runtime {
 namespace {
@@ -75,19 +76,21 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_run(const at::Tensor& input,
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define_context<LstmContext>(m, "LstmContext");
   define_context<DynamicLstmContext>(m, "DynamicLstmContext");
-  m.def(
-      "lstm_prepack(Tensor[] params, bool has_biases, int num_layers, bool bidirectional, bool batch_first, "
-      "int? math_mode) -> __torch__.torch.classes.ipex.LstmContext",
-      lstm_prepack);
-  m.def(
-      "lstm_run(Tensor input, Tensor h0, Tensor c0, __torch__.torch.classes.ipex.LstmContext context) -> "
-      "(Tensor, Tensor, Tensor)",
-      lstm_run<LstmContext>);
-  m.def(
+  define(m,
+         "lstm_prepack(Tensor[] params, bool has_biases, int num_layers, bool bidirectional, bool batch_first, "
+         "int? math_mode) -> __torch__.torch.classes.ipex.LstmContext",
+         lstm_prepack);
+  define(m,
+         "lstm_run(Tensor input, Tensor h0, Tensor c0, __torch__.torch.classes.ipex.LstmContext context) -> "
+         "(Tensor, Tensor, Tensor)",
+         lstm_run<LstmContext>);
+  define(
+      m,
       "dynamic_lstm_prepack(Tensor[] params, bool has_biases, int num_layers, bool bidirectional, bool batch_first) -> "
       "__torch__.torch.classes.ipex.DynamicLstmContext",
       dynamic_lstm_prepack);
-  m.def(
+  define(
+      m,
       "dynamic_lstm_run(Tensor input, Tensor h0, Tensor c0, __torch__.torch.classes.ipex.DynamicLstmContext context) "
       "-> "
       "(Tensor, Tensor, Tensor)",

@@ -11,6 +11,7 @@
 #include <torch/library.h>
 
 #include "kernels/kernels.h"
+#include "packed/door.h"
 
 namespace ipex::runtime {
 namespace {
@@ -63,10 +64,10 @@ void set_version_of(const at::Tensor& master, const at::Tensor& parameter) {
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  m.def("split_weight(Tensor x) -> (Tensor top, Tensor bottom)", split_weight);
-  m.def("join_weight(Tensor top, Tensor bottom) -> Tensor", join_weight);
-  m.def("has_version_of(Tensor master, Tensor parameter) -> bool", has_version_of);
-  m.def("set_version_of(Tensor master, Tensor parameter) -> ()", set_version_of);
+  define(m, "split_weight(Tensor x) -> (Tensor top, Tensor bottom)", split_weight);
+  define(m, "join_weight(Tensor top, Tensor bottom) -> Tensor", join_weight);
+  define(m, "has_version_of(Tensor master, Tensor parameter) -> bool", has_version_of);
+  define(m, "set_version_of(Tensor master, Tensor parameter) -> ()", set_version_of);
 }
 
 }  // namespace
