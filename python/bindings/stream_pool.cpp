@@ -12,6 +12,7 @@
 #include <array>
 #include <condition_variable>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -28,10 +29,15 @@ struct Answer {
   std::exception_ptr error;
 };
 
-// Hands answers out to their futures, in the order in which they come.
+// Hands answers out to their futures, in the order in which they come. A callback of a future may drop the pool, and so this: the
+// thread holds it too.
 class Answers {
  public:
-  Answers() : thread_([this] { hand_out(); }) {}
+  static std::shared_ptr<Answers> started() {
+    const auto answers = std::make_shared<Answers>();
+    answers->thread_ = std::thread([answers] { answers->hand_out(); });
+    return answers;
+  }
 
   void add(Answer answer) {
     {
@@ -48,11 +54,19 @@ class Answers {
       is_closed_ = true;
     }
     has_answer_.notify_one();
-    if (thread_.joinable()) thread_.join();
+    // A callback runs on the thread itself, which can't wait for itself, nor for who waits for it.
+    std::unique_lock lock(joining_, std::defer_lock);
+    if (own_of_this_thread == this) {
+      if (lock.try_lock() && thread_.joinable()) thread_.detach();
+    } else {
+      lock.lock();
+      if (thread_.joinable()) thread_.join();
+    }
   }
 
  private:
   void hand_out() {
+    own_of_this_thread = this;
     const py::gil_scoped_acquire gil;  // now and then released: making Python's state of a thread maps memory
     std::deque<Answer> now;
     while (true) {
@@ -89,7 +103,9 @@ class Answers {
   std::condition_variable has_answer_;
   std::deque<Answer> waiting_;
   bool is_closed_ = false;
+  std::mutex joining_;
   std::thread thread_;
+  static inline thread_local const Answers* own_of_this_thread = nullptr;
 };
 
 class Pool {
@@ -121,7 +137,7 @@ class Pool {
 
   void close() {
     if (process_ != getpid()) {
-      (void)answers_.release();  // after a fork: its thread is not here
+      new std::shared_ptr<Answers>(answers_);  // after a fork: its thread is not here, and nobody may wait for it
       return;
     }
     const py::gil_scoped_release released;
@@ -134,7 +150,7 @@ class Pool {
  private:
   const torch::jit::Module module_;
   const pid_t process_;
-  std::unique_ptr<Answers> answers_ = std::make_unique<Answers>();
+  const std::shared_ptr<Answers> answers_ = Answers::started();
   const std::unique_ptr<StreamPool> pool_;
 };
 

@@ -104,6 +104,11 @@ StreamPlan plan_streams(const StreamPoolOptions& options, const std::vector<Cpu>
                     "ipex.StreamPool: expected positive numbers of streams, threads_per_stream and max_queue, got ",
                     options.streams, ", ", options.threads_per_stream, " and ", options.max_queue,
                     ". Leave out what ipex shall choose.");
+  constexpr int64_t most_threads = 1 << 16;
+  TORCH_CHECK_VALUE(options.streams <= most_threads && options.threads_per_stream <= most_threads &&
+                        options.streams * options.threads_per_stream <= most_threads,
+                    "ipex.StreamPool: expected at most ", most_threads, " threads in all, got ", options.streams,
+                    " streams of ", options.threads_per_stream, ".");
   std::set<int64_t> core_numbers;
   for (const Cpu& cpu : cpus) core_numbers.insert(cpu.core);
   const auto cores = std::max<int64_t>(1, static_cast<int64_t>(core_numbers.size()));

@@ -38,26 +38,29 @@ struct Request {
 
 }  // namespace
 
-class StreamPool::Streams {
+// Each thread holds it: `done` may drop the pool that calls it.
+class StreamPool::Streams : public std::enable_shared_from_this<Streams> {
  public:
   Streams(torch::jit::Module module, const StreamPoolOptions& options)
       : plan_(plan_streams(options, usable_cpus(), cpu_quota())),
         most_waiting_(options.max_queue > 0 ? options.max_queue : 16 * plan_.streams),
         module_(std::move(module)),
         forward_(module_.get_method("forward")),
-        not_ready_(plan_.streams) {
+        not_ready_(plan_.streams) {}
+
+  void start() {
     // Where there are more OpenMP threads in all than CPUs, none looks out for its next work, and each op of aten's begins with wakeups.
     if (plan_.threads_per_stream > 1) runtime::end_team();
     try {
-      for (int64_t i = 0; i < plan_.streams; ++i) threads_.emplace_back([this, i] { work(i); });
+      for (int64_t i = 0; i < plan_.streams; ++i) {
+        threads_.emplace_back([own = shared_from_this(), i] { own->work(i); });
+      }
     } catch (...) {  // the system has no more threads
       close();
       throw;
     }
     not_ready_.wait();
   }
-
-  ~Streams() { close(); }
 
   bool is_of_this_process() const { return process_ == getpid(); }
 
@@ -80,16 +83,23 @@ class StreamPool::Streams {
     }
     has_request_.notify_all();
     has_room_.notify_all();
-    const std::lock_guard lock(joining_);
-    for (std::thread& thread : threads_) {
-      if (thread.joinable()) thread.join();
+    // A stream can't wait for itself, nor for who waits for it. The others end when their requests are answered.
+    std::unique_lock lock(joining_, std::defer_lock);
+    if (streams_of_this_thread == this) {
+      if (!lock.try_lock()) return;
+      for (std::thread& thread : threads_) thread.detach();
+    } else {
+      lock.lock();
+      for (std::thread& thread : threads_) thread.join();
     }
+    threads_.clear();
   }
 
   const StreamPlan& plan() const { return plan_; }
 
  private:
   void work(int64_t stream) {
+    streams_of_this_thread = this;
     pthread_setname_np(pthread_self(), ("ipex stream " + std::to_string(stream % 1000)).c_str());
     const auto threads = static_cast<int>(plan_.threads_per_stream);
     runtime::use_threads(threads);
@@ -125,8 +135,13 @@ class StreamPool::Streams {
       error = std::current_exception();
     }
     request.inputs.clear();
-    request.done(std::move(result), error);
+    try {
+      request.done(std::move(result), error);
+    } catch (...) {  // nobody is there to catch it
+    }
   }
+
+  static inline thread_local const Streams* streams_of_this_thread = nullptr;
 
   const pid_t process_ = getpid();
   const StreamPlan plan_;
@@ -145,11 +160,17 @@ class StreamPool::Streams {
 };
 
 StreamPool::StreamPool(torch::jit::Module module, const StreamPoolOptions& options)
-    : streams_(std::make_unique<Streams>(std::move(module), options)) {}
+    : streams_(std::make_shared<Streams>(std::move(module), options)) {
+  streams_->start();
+}
 
 StreamPool::~StreamPool() {
   // After a fork its threads are not here, but who waits for them would wait for ever.
-  if (!streams_->is_of_this_process()) (void)streams_.release();
+  if (!streams_->is_of_this_process()) {
+    new std::shared_ptr<Streams>(streams_);
+    return;
+  }
+  streams_->close();
 }
 
 std::future<c10::IValue> StreamPool::submit(std::vector<c10::IValue> inputs) {

@@ -15,3 +15,8 @@ def test_results_are_those_of_one_thread_and_memory_stays(tmp_path, program, thr
     done = run([program], tmp_path, CALLERS, 400 // threads, threads)
     assert done.returncode == 0, done.stdout + done.stderr
     assert ", 0 wrong, " in done.stdout
+
+
+def test_a_callback_throws_closes_and_drops_its_pool(tmp_path, program):
+    done = run([program.with_name("closing_pool")], tmp_path, 0, 0)
+    assert (done.returncode, done.stdout) == (0, "throws 1, closes 1, drops 1\n"), done.stderr

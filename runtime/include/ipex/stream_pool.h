@@ -60,18 +60,19 @@ class IPEX_API StreamPool {
 
   // Calls forward, without gradients, on the next stream that is free. What it throws is in the future. From any thread.
   std::future<c10::IValue> submit(std::vector<c10::IValue> inputs);
-  // Calls `done` on the thread of the stream, which waits for it: with the result, or with what forward threw.
+  // Calls `done` on the thread of the stream, which waits for it: with the result, or with what forward threw. It may drop the pool.
+  // What it throws is lost.
   using Done = std::function<void(c10::IValue result, const std::exception_ptr& error)>;
   void submit(std::vector<c10::IValue> inputs, Done done);
 
-  // Waits for all requests, and ends the streams. Then submit throws.
+  // Waits for all requests, and ends the streams. Then submit throws. Called by `done`, it waits for none.
   void close();
 
   const StreamPlan& plan() const;
 
  private:
   class Streams;
-  std::unique_ptr<Streams> streams_;
+  std::shared_ptr<Streams> streams_;
 };
 
 }  // namespace ipex

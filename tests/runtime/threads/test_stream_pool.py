@@ -226,6 +226,37 @@ def test_a_pool_that_nobody_holds_ends(model):
     assert threading.active_count() == before
 
 
+IN_A_CALLBACK = """
+import threading, torch, ipex
+model, x = ipex.jit_optimize(torch.nn.Linear(8, 4).eval(), torch.randn(2, 8)), torch.randn(2, 8)
+for act in (lambda pools: pools.clear(), lambda pools: pools[0].close()):
+    pools, done = [ipex.StreamPool(model, streams=2)], threading.Event()
+    answers = [pools[0].submit(x) for _ in range(20)]
+    answers[0].add_done_callback(lambda _: (act(pools), done.set()))
+    assert done.wait(60)
+    assert all(answer.result(60).shape == (2, 4) for answer in answers)
+"""
+
+
+def test_a_callback_drops_and_closes_its_pool():
+    command = [sys.executable, "-W", "ignore", "-c", IN_A_CALLBACK]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_is_closed_by_several_threads_at_once(model):
+    for _ in range(20):
+        pool = ipex.StreamPool(model, streams=2)
+        with ThreadPoolExecutor(8) as callers:
+            list(callers.map(lambda _, pool=pool: pool.close(), range(8)))
+
+
+@pytest.mark.parametrize("numbers", [(2**40, 2**40), (2**62, 4), (1, 2**40), (2**17, 1)])
+def test_threads_have_a_bound(model, numbers):
+    with pytest.raises(ValueError, match="expected at most 65536 threads in all, got"):
+        ipex.StreamPool(model, streams=numbers[0], threads_per_stream=numbers[1])
+
+
 @pytest.mark.parametrize("name", ["streams", "threads_per_stream", "max_queue"])
 @pytest.mark.parametrize("wrong", [0, -1, 1.5])
 def test_says_what_it_expects(model, name, wrong):
