@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "isa/isa.h"
+#include "kernels/bytes_product.h"
 #include "kernels/kernels.h"
 #include "packed/dead_operand.h"
 #include "threads/parallel.h"
@@ -55,10 +56,12 @@ QuantizedSpec spec_of(OpNames names, const at::Tensor& weight, const at::Tensor&
   };
   const std::optional<Affine> of_input = one(input);
   TORCH_CHECK(of_input, names.prepack, ": expected a scale and a zero point of the input, got none.");
+  // The caller may write to them later, or free them.
+  const auto own = [](const at::Tensor& x) { return x.defined() ? x.detach().clone() : x; };
   return {.name = names.run,
-          .weight = weight,
-          .weight_scales = weight_scales,
-          .bias = bias.value_or(at::Tensor()),
+          .weight = own(weight),
+          .weight_scales = own(weight_scales),
+          .bias = own(bias.value_or(at::Tensor())),
           .post_ops = std::move(post_ops),
           .input = *of_input,
           .result = one(result),
@@ -109,6 +112,7 @@ const char* QuantizedOp::reason_for_floats(const at::Tensor& input, const std::v
                                            bool eager_layout) const {
   if (!isa::has_int8()) return "this CPU has no int8 instructions, or a cap forbids them";
   if (input.numel() == 0 || c10::multiply_integers(result_sizes(input)) == 0) return "there is nothing to compute";
+  if (plain_weight().numel() / output_channels() > most_depth_of_bytes) return "its sums may not fit into 32 bits";
   if (std::any_of(operands.begin(), operands.end(), wants_gradient)) return "an operand requires a gradient";
   return own_reason_for_floats(input, eager_layout);
 }

@@ -456,3 +456,37 @@ def test_a_state_comes_back_and_is_checked():
             restored((version, tensors, {**integers, key: bad}, post_ops))
     with pytest.raises(RuntimeError, match="newer ipex"):
         restored((99, tensors, integers, post_ops))
+
+
+@pytest.mark.parametrize(
+    "change", [lambda x: x.zero_(), lambda x: x.untyped_storage().resize_(0)], ids=["write", "free"]
+)
+@pytest.mark.parametrize("which", [0, 1, 2], ids=["weight", "scales", "bias"])
+def test_what_the_caller_does_with_the_weights_later_changes_nothing(which, change):
+    input_of = [
+        (torch.randint(-127, 127, (8, 4), dtype=torch.int8), torch.randint(0, 255, (3, 4), dtype=torch.uint8)),
+        (
+            torch.randint(-127, 127, (8, 4, 3, 3), dtype=torch.int8),
+            torch.randint(0, 255, (2, 4, 6, 6), dtype=torch.uint8),
+        ),
+    ]
+    for weight, x in input_of:
+        given = [weight, torch.rand(8), torch.randn(8)]
+        if weight.dim() == 2:
+            context = torch.ops.ipex.quantized_linear_prepack(*given, [], [0.1, 3.0], [], [])
+            run = torch.ops.ipex.quantized_linear_run
+        else:
+            geometry = ([1, 1], [1, 1, 1, 1], [1, 1], 1)
+            context = torch.ops.ipex.quantized_convolution_prepack(*given, *geometry, [], [0.1, 3.0], [], [])
+            run = torch.ops.ipex.quantized_convolution_run
+        before = run(x, context, [], True)
+        change(given[which])
+        assert torch.equal(run(x, context, [], True), before)
+
+
+def test_sums_that_do_not_fit_32_bits_are_those_of_floats():
+    depth = 70_000
+    weight, x = torch.full((4, depth), 127, dtype=torch.int8), torch.full((2, depth), 255, dtype=torch.uint8)
+    context = torch.ops.ipex.quantized_linear_prepack(weight, torch.full((4,), 1e-6), None, [], [1.0, 0.0], [], [])
+    y = torch.ops.ipex.quantized_linear_run(x, context, [], True)
+    torch.testing.assert_close(y, torch.full((2, 4), depth * 127 * 255e-6), rtol=1e-5, atol=0)
