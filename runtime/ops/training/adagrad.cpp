@@ -10,6 +10,7 @@ std::vector<AdagradStep> adagrad_steps(const Update& update, const std::vector<d
   for (size_t i = 0; i < steps.size(); ++i) {
     Options of(options, update[i].group, 5);
     const double learning_rate = of.number(), rate_decay = of.number();
+    update[i].expect_states(1, /*has_step=*/true);
     AdagradStep& step = steps[i];
     step.learning_rate = static_cast<float>(learning_rate / (1 + (update[i].next_step() - 1) * rate_decay));
     step.weight_decay = static_cast<float>(of.number());

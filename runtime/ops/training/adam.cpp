@@ -14,7 +14,8 @@ std::vector<AdamStep> adam_steps(const Update& update, const std::vector<double>
     Options of(options, update[i].group, 8);
     const double learning_rate = of.number(), beta1 = of.number(), beta2 = of.number(), eps = of.number();
     const double weight_decay = of.number();
-    const bool is_decoupled = of.flag();
+    const bool is_decoupled = of.flag(), is_amsgrad = of.flag();
+    update[i].expect_states(is_amsgrad ? 3 : 2, /*has_step=*/true);
     const BiasCorrection& correction = corrections.after(update[i].next_step(), beta1, beta2);
     AdamStep& step = steps[i];
     step.weight_decay = is_decoupled ? 0 : static_cast<float>(weight_decay);
@@ -25,7 +26,7 @@ std::vector<AdamStep> adam_steps(const Update& update, const std::vector<double>
     step.eps = static_cast<float>(eps);
     step.step_size = static_cast<float>(learning_rate / correction.first);
     step.inverse_root_of_correction2 = static_cast<float>(1 / correction.root_of_second);
-    step.amsgrad = of.flag();
+    step.amsgrad = is_amsgrad;
     step.gradient_scale = static_cast<float>(of.number());
   }
   return steps;

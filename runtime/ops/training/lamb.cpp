@@ -15,6 +15,7 @@ std::vector<LambStep> lamb_steps(const Update& update, const std::vector<double>
   for (size_t i = 0; i < steps.size(); ++i) {
     Options of(options, update[i].group, 6);
     const double learning_rate = of.number(), beta1 = of.number(), beta2 = of.number();
+    update[i].expect_states(2, /*has_step=*/true);
     const BiasCorrection& correction = corrections.after(update[i].next_step(), beta1, beta2);
     LambStep& step = steps[i];
     step.learning_rate = static_cast<float>(learning_rate);

@@ -15,6 +15,7 @@ std::vector<LarsStep> lars_steps(const Update& update, const std::vector<double>
   for (size_t i = 0; i < steps.size(); ++i) {
     Options of(options, update[i].group, 8);
     steps[i].sgd = read_sgd_step(of, update[i].starts);
+    update[i].expect_states(steps[i].sgd.has_momentum ? 1 : 0, /*has_step=*/false);
     steps[i].trust_coefficient = of.number();
     steps[i].eps = of.number();
     steps[i].sgd.gradient_scale = static_cast<float>(of.number());

@@ -11,6 +11,7 @@ std::vector<SgdStep> sgd_steps(const Update& update, const std::vector<double>& 
   for (size_t i = 0; i < steps.size(); ++i) {
     Options of(options, update[i].group, 6);
     steps[i] = read_sgd_step(of, update[i].starts);
+    update[i].expect_states(steps[i].has_momentum ? 1 : 0, /*has_step=*/false);
     steps[i].gradient_scale = static_cast<float>(of.number());
   }
   return steps;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "packed/call_conditions.h"
 #include "threads/parallel.h"
 #include "threads/thread_count.h"
 
@@ -16,7 +17,8 @@ constexpr int64_t piece_overhead = 256;
 // Whether its memory holds its elements.
 bool is_plain_on(at::Device device, const at::Tensor& tensor) {
   return tensor.layout() == at::kStrided && tensor.device() == device && !tensor.is_inference() && !tensor.is_neg() &&
-         !tensor._is_zerotensor() && !tensor.key_set().has(c10::DispatchKey::Python);
+         !tensor._is_zerotensor() && !tensor.key_set().has(c10::DispatchKey::Python) &&
+         (!tensor.is_cpu() || has_all_its_memory(tensor));
 }
 
 std::optional<WeightFormat> format_of(const at::Tensor& parameter, const at::Tensor& master) {
@@ -30,7 +32,8 @@ std::optional<WeightFormat> format_of(const at::Tensor& parameter, const at::Ten
 }
 
 bool is_counter(const at::Tensor& step) {
-  return step.is_cpu() && step.numel() == 1 && (step.scalar_type() == at::kFloat || step.scalar_type() == at::kDouble);
+  return is_plain_on(at::kCPU, step) && step.numel() == 1 &&
+         (step.scalar_type() == at::kFloat || step.scalar_type() == at::kDouble);
 }
 
 bool is_taken(const TrainedParameter& one, at::Device device) {
@@ -126,6 +129,14 @@ bool has_layout_of(const at::Tensor& one, const at::Tensor& other) {
 
 }  // namespace
 
+void TrainedParameter::expect_states(size_t count, bool has_step) const {
+  const bool has_all =
+      std::all_of(state.begin(), state.begin() + count, [](const at::Tensor& one) { return one.defined(); });
+  TORCH_CHECK_VALUE(has_all && (step.defined() || !has_step), "ipex.TrainedParameters: expected ", count, " states",
+                    has_step ? " and a step" : "", " for a parameter of ", parameter.sizes(),
+                    ", got fewer. Load the state that belongs to this optimizer.");
+}
+
 double TrainedParameter::next_step() const {
   if (step.scalar_type() == at::kDouble) return *step.mutable_data_ptr<double>() += 1;
   return *step.mutable_data_ptr<float>() += 1;
@@ -190,6 +201,10 @@ Update::Update(TrainedParameters& parameters) : parameters_(parameters) {
     TORCH_CHECK_VALUE(one.has_state,
                       "ipex.TrainedParameters: expected a state for every collected parameter, got none for ",
                       parameters.collected_[i], ". Call set_state.");
+    TORCH_CHECK_VALUE(is_taken(one, one.parameter.device()),
+                      "ipex.TrainedParameters: expected states of the size, the device and the kind of parameter ",
+                      parameters.collected_[i], ", ", one.parameter.toString(), " ", one.parameter.sizes(),
+                      ", got others. Load the state that belongs to this model.");
     bool is_dense = one.parameter.is_non_overlapping_and_dense();
     for (const at::Tensor& state : one.state) {
       is_dense = is_dense && (!state.defined() || has_layout_of(state, one.parameter));

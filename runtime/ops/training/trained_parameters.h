@@ -43,6 +43,8 @@ struct TrainedParameter {
 
   // Counts one step more, and says how many there were.
   double next_step() const;
+  // Throws where it has fewer of the optimizer's states.
+  void expect_states(size_t count, bool has_step) const;
 };
 
 class Update;
