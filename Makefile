@@ -23,7 +23,7 @@ BENCH ?=
 # Options for `make zoo`; `.venv/bin/python -m benchmarks.zoo --help` lists them. `build/zoo.jsonl` keeps what was done.
 ZOO ?= --markdown docs/zoo.md
 
-.PHONY: demo test test-torch test-isa fuzz fuzz-ops neighbours threads tsan coverage bench op-database zoo docs lint format wheel try-wheel sdk clean
+.PHONY: demo test test-torch test-isa fuzz fuzz-ops neighbours threads tsan asan coverage bench op-database zoo docs lint format wheel try-wheel sdk clean
 demo: $(VENV)/installed        ## build, optimise a ResNet-50, compare, time, serve it from C++
 	$(BIN)/python examples/demo.py
 
@@ -58,6 +58,9 @@ threads: $(VENV)/installed     ## 64 threads, 10,000 calls each, on one module: 
 
 tsan: $(VENV)/installed        ## the same, shorter, on libraries that are built with ThreadSanitizer
 	PYTHONPATH=examples $(BIN)/python tests/threads/run_tsan.py
+
+asan: $(VENV)/installed        ## passes and ops on libraries that are built with AddressSanitizer: make asan TESTS=tests/optim
+	$(BIN)/python tests/run_asan.py $(TESTS)
 
 op-database: $(VENV)/installed ## each op of PyTorch's own op database between packed ops, against eager
 	$(BIN)/python -W ignore tests/op_database/run.py --jobs 2 --failures build/op-database-failures.txt

@@ -46,11 +46,18 @@ void loosen_views(const std::vector<Value*>& values) {
   while (!left.empty()) {
     Value* value = left.back();
     left.pop_back();
+    std::unordered_set<const Node*> gone;  // a view as itself is two uses
     for (const Use& use : std::vector<Use>(value->uses())) {
+      if (gone.count(use.user)) continue;
       if (reads_only_sizes(use) || gives_strides_of_its_own(use)) continue;
       loosen_first_view(use.user);
       std::vector<Value*> results = passed_on(use);
-      if (results.empty()) results = (is_view_by_sizes(use.user) ? loosened(use.user) : use.user)->outputs().vec();
+      if (results.empty() && is_view_by_sizes(use.user)) {
+        gone.insert(use.user);
+        results = loosened(use.user)->outputs().vec();
+      } else if (results.empty()) {
+        results = use.user->outputs().vec();
+      }
       for (Value* result : results) {
         if (known.insert(result).second) left.push_back(result);
       }

@@ -58,7 +58,7 @@ std::optional<Anchor> layer_after(const Value* pixel) {
 
 bool chain_after(Node* average, Context& context) {
   std::vector<Anchor> layers;
-  for (const Value* pixel = average->output(); const auto layer = layer_after(pixel); pixel = layer->output()) {
+  for (auto layer = layer_after(average->output()); layer; layer = layer_after(layers.back().output())) {
     layers.push_back(*layer);
   }
   if (layers.empty() || written_between(average, layers.back().run())) return false;

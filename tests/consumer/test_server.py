@@ -290,7 +290,10 @@ BAD_REQUESTS = {
     "long head": (b"GET / HTTP/1.1\r\nA: " + b"b" * 20000 + b"\r\n\r\n", False, "431", "at most 16384 bytes"),
     "no HTTP": (b"\x16\x03\x01\x02\x00\x01\r\n\r\n", False, "400 Bad Request", "expected a first line"),
     "HTTP/2": (b"PRI * HTTP/2.0\r\n\r\n", False, "505 HTTP Version Not Supported", "got HTTP/2.0."),
-    "no name": (b"GET /health HTTP/1.1\r\nvalue\r\n\r\n", False, "400 Bad Request", "without a name"),
+    "no name": (b"GET /health HTTP/1.1\r\nvalue\r\n\r\n", False, "400 Bad Request", "without such a name"),
+    "length with a space": (b"POST / HTTP/1.1\r\nContent-Length : 3\r\n\r\nabc", False, "400", "without such a name"),
+    "chunks with a space": (b"GET / HTTP/1.1\r\nTransfer-Encoding : chunked\r\n\r\n", False, "400", "such a name"),
+    "folded line": (b"GET /health HTTP/1.1\r\nA: b\r\n c: d\r\n\r\n", False, "400", "without such a name"),
 }
 
 
@@ -308,6 +311,30 @@ def test_other_targets_and_methods(server):
     assert server.request("GET", "/nothing")[0] == 404
     status, _, headers = server.request("GET", "/predict")
     assert (status, headers["Allow"]) == (405, "POST")
+
+
+def test_an_answer_to_head_has_no_body(server):
+    answer = server.send(b"HEAD /predict HTTP/1.1\r\n\r\nGET /health HTTP/1.1\r\nConnection: close\r\n\r\n")
+    head, _, rest = answer.partition("\r\n\r\n")
+    assert head.startswith("HTTP/1.1 405")
+    assert rest.startswith("HTTP/1.1 200 OK\r\n")
+
+
+def test_bodies_have_a_bound_together(program, model):
+    head = b"POST /predict HTTP/1.1\r\nContent-Length: 1048576\r\n\r\n"
+    with (
+        running(program, model[0], "--input", "float32:*x24", "--max-body-mb", 1) as server,
+        contextlib.ExitStack() as clients,
+    ):
+        for _ in range(16):
+            client = clients.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=WAIT_SECONDS))
+            client.sendall(head + b"not all of it")
+        for _ in range(WAIT_SECONDS * 100):
+            answer = server.send(head, end=True)
+            if answer.startswith("HTTP/1.1 503"):
+                break
+            time.sleep(0.01)
+        assert "expected fewer bytes of bodies at once" in answer
 
 
 def test_curl_waits_for_100_continue(server, model):

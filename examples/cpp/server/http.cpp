@@ -9,8 +9,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <charconv>
+#include <string_view>
 #include <system_error>
 #include <thread>
 
@@ -78,14 +80,16 @@ void send_all(int socket, const std::string& data, Clock::time_point deadline, i
   }
 }
 
-void send_response(int socket, const HttpResponse& response, Clock::time_point deadline) {
+// `has_body`: an answer to HEAD says how long it would be.
+void send_response(int socket, const HttpResponse& response, bool has_body, Clock::time_point deadline) {
   std::string head = "HTTP/1.1 " + std::to_string(response.status) + " " + reason(response.status) +
                      "\r\nContent-Type: " + response.content_type +
                      "\r\nContent-Length: " + std::to_string(response.body.size()) + "\r\n";
   for (const auto& [name, value] : response.headers) head += name + ": " + value + "\r\n";
   head += response.keep_alive ? "\r\n" : "Connection: close\r\n\r\n";
-  send_all(socket, head, deadline, response.body.empty() ? 0 : MSG_MORE);
-  send_all(socket, response.body, deadline);
+  const bool sends_body = has_body && !response.body.empty();
+  send_all(socket, head, deadline, sends_body ? MSG_MORE : 0);
+  if (sends_body) send_all(socket, response.body, deadline);
 }
 
 // Bytes of a socket that are not used up yet.
@@ -161,6 +165,13 @@ std::string trimmed(const std::string& text) {
   return begin == std::string::npos ? "" : text.substr(begin, end - begin + 1);
 }
 
+// A name with a space before its colon is read as another one by some, who then see another end of the request.
+bool is_token(const std::string& name) {
+  return !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char c) {
+    return std::isalnum(c) || std::string_view("!#$%&'*+-.^_`|~").find(static_cast<char>(c)) != std::string_view::npos;
+  });
+}
+
 // The first line and the headers. Returns whether the client wants the connection kept.
 bool parse_head(const std::string& head, HttpRequest& request) {
   const size_t line_end = head.find("\r\n");
@@ -175,8 +186,8 @@ bool parse_head(const std::string& head, HttpRequest& request) {
   request.target = line.substr(first + 1, last - first - 1);
   for (size_t begin = line_end + 2; begin < head.size();) {
     const size_t end = head.find("\r\n", begin), colon = head.find(':', begin);
-    if (colon == std::string::npos || colon >= end || colon == begin) {
-      throw Refusal{400, "expected headers like 'Name: value', got a line without a name."};
+    if (colon == std::string::npos || colon >= end || !is_token(head.substr(begin, colon - begin))) {
+      throw Refusal{400, "expected headers like 'Name: value', got a line without such a name."};
     }
     const std::string name = lower(head.substr(begin, colon - begin));
     const std::string value = trimmed(head.substr(colon + 1, end - colon - 1));
@@ -224,6 +235,23 @@ void close_gently(int socket) {
     if (recv(socket, dropped, sizeof dropped, MSG_DONTWAIT) <= 0) break;
   }
 }
+
+// While it lives, so many bytes of bodies are counted: of all connections together.
+class Held {
+ public:
+  Held(std::atomic<size_t>& all, size_t bytes, size_t limit) : all_(all), bytes_(bytes) {
+    if (all_.fetch_add(bytes) + bytes <= limit) return;
+    all_ -= bytes;
+    throw Refusal{503, "expected fewer bytes of bodies at once. Try again later."};
+  }
+  ~Held() { all_ -= bytes_; }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+
+ private:
+  std::atomic<size_t>& all_;
+  const size_t bytes_;
+};
 
 [[noreturn]] void fail(const std::string& what) { throw std::system_error(errno, std::generic_category(), what); }
 
@@ -306,7 +334,7 @@ void HttpServer::refuse_connection(int socket) {
   response.headers = {{"Retry-After", "1"}};
   response.keep_alive = false;
   try {
-    send_response(socket, response, Clock::now());
+    send_response(socket, response, /*has_body=*/true, Clock::now());
   } catch (const ClientIsGone&) {
   }
   close(socket);
@@ -337,6 +365,7 @@ void HttpServer::serve(int socket) {
   try {
     answer_requests(socket);
   } catch (const ClientIsGone&) {
+  } catch (const std::exception&) {  // no memory for an answer: the connection ends, and nothing else
   }
   const std::lock_guard lock(mutex_);
   connections_.erase(socket);
@@ -353,22 +382,24 @@ void HttpServer::answer_requests(int socket) {
     HttpRequest request;
     HttpResponse response;
     try {
-      keep = parse_head(reader.head(limits_.head_bytes, deadline), request);
+      keep = false;  // until the request is read: before, nobody knows where the next one begins
+      const bool keeps = parse_head(reader.head(limits_.head_bytes, deadline), request);
       const size_t size = body_size(request, limits_.body_bytes);
       const auto expect = request.headers.find("expect");
       if (expect != request.headers.end()) send_all(socket, "HTTP/1.1 100 Continue\r\n\r\n", deadline);
+      const Held body(held_, size, limits_.all_body_bytes);
       request.body = reader.body(size, deadline);
+      keep = keeps;
       request.client_is_gone = [socket] { return is_gone(socket); };
       response = handler_(request);
     } catch (const Refusal& refusal) {
       response = {refusal.status, "server: " + refusal.text + "\n"};
-      keep = false;
     } catch (const std::exception& error) {
       response = {500, std::string("server: ") + error.what() + "\n"};
     }
     observer_(response.status);
     response.keep_alive = keep && !stopping_;
-    send_response(socket, response, Clock::now() + limits_.transfer);
+    send_response(socket, response, request.method != "HEAD", Clock::now() + limits_.transfer);
     if (!response.keep_alive) return close_gently(socket);
     set_busy(socket, false);
   }

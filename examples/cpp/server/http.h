@@ -34,6 +34,7 @@ struct HttpLimits {
   int connections = 256;
   size_t head_bytes = 16 << 10;
   size_t body_bytes = 64 << 20;
+  size_t all_body_bytes = 1 << 30;  // of requests that are read or answered at a time
   std::chrono::seconds between_requests{60};
   // To send a request, from its first byte on, and to read the answer.
   std::chrono::seconds transfer{30};
@@ -70,6 +71,7 @@ class HttpServer {
   const Observer observer_;
   int listener_ = -1, wake_up_ = -1;
   std::atomic<bool> stopping_ = false;
+  std::atomic<size_t> held_ = 0;  // bytes of bodies
   std::mutex mutex_;
   std::condition_variable changed_;
   bool accepting_ = false;

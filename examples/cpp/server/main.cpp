@@ -31,7 +31,7 @@ const char USAGE[] = R"(usage: server MODEL --input DTYPE:*xSIZExSIZE.. [options
   --max-batch N      how many rows to join at most (8)
   --max-delay-us N   how long a request waits for others to join (2000)
   --queue N          how many requests may wait (64)
-  --max-body-mb N    of a request (64)
+  --max-body-mb N    of a request (64); all at a time hold 16 times that
   --connections N    at once (256)
   --grace N          seconds that requests have when the server ends (30)
   --use-allocator 1  what aten computes in the model comes from ipex's allocator too (0)
@@ -79,6 +79,7 @@ Options parse(int argc, char** argv) {
   options.grace = std::chrono::seconds(numbers["--grace"]);
   options.limits.connections = numbers["--connections"];
   options.limits.body_bytes = static_cast<size_t>(numbers["--max-body-mb"]) << 20;
+  options.limits.all_body_bytes = 16 * options.limits.body_bytes;
   options.batcher.workers = numbers["--workers"];
   options.batcher.threads = numbers["--threads"] ? numbers["--threads"] : std::max(1, cores / numbers["--workers"]);
   options.batcher.most_rows = numbers["--max-batch"];

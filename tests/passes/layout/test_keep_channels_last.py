@@ -900,3 +900,19 @@ def test_an_image_of_tokens_that_is_added_has_the_strides_of_what_it_is_added_to
         r"(%\w+) : Tensor = ipex::convolution_run.*packed_0.*\n(?:.*\n)*.*restore_layout\(\1,", str(optimized.graph)
     )
     assert (restored is None) == (spell in ("scaled", "product"))
+
+
+class AsItself(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv2d(4, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        return self.last(y.view_as(y) + 1).mean((2, 3))
+
+
+def test_a_view_as_itself_is_two_uses_of_one_value():
+    """Its second use was looked at when the node was gone: `make asan` sees that."""
+    optimized = check_against_eager(AsItself().eval(), torch.randn(1, 4, 8, 8))
+    assert "aten::reshape_as" in kinds(optimized)
