@@ -14,7 +14,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 #include <numeric>
 #include <optional>
 #include <tuple>
@@ -136,8 +135,10 @@ class NumberedRows {
 
 // Empty where the steps are none for these sizes, which eager then refuses itself.
 std::optional<RowMap> compute(const RowMoves& moves, IntArrayRef sizes, IntArrayRef numbers) {
+  // A map holds two numbers for each row, and is kept: for more of them, steps that keep few rows would hold memory for nothing.
+  constexpr int64_t most_rows = 1 << 22;
   const int64_t elements = c10::multiply_integers(sizes);
-  if (sizes.size() < 2 || elements == 0 || elements / sizes.back() > std::numeric_limits<int32_t>::max()) return {};
+  if (sizes.size() < 2 || elements == 0 || elements / sizes.back() > most_rows) return {};
   std::optional<RowMap> map;
   try {
     const OutsideOfPythonModes guard;

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import pickle
+import subprocess
+import sys
 from random import Random
 from typing import Any
 
@@ -305,3 +307,18 @@ def test_sizes_of_what_is_not_computed(dimension):
     assert OPS.padded_size(a, b, pads, dimension) == functional.pad(a + b, pads).size(dimension)
     assert OPS.padded_size(a, b, [], dimension) == (a + b).size(dimension)
     assert OPS.padded_number(a.size(dimension), 3, pads, dimension) == functional.pad(a, pads).size(dimension)
+
+
+ONE_ROW = """
+import resource, torch, ipex
+x = torch.zeros(1 << 25, 1, dtype=torch.uint8)
+moves = torch.ops.ipex.row_moves_prepack(["slice"], [4])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+y = torch.ops.ipex.move_rows(x, moves, [0, 7, 8, 1])
+assert y.shape == (1, 1)
+assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 32 << 10, "the map of all rows was made"
+"""
+
+
+def test_many_rows_of_which_one_is_kept_have_no_map():
+    subprocess.run([sys.executable, "-W", "ignore", "-c", ONE_ROW], check=True)
