@@ -16,9 +16,7 @@ const at::Tensor& input() {
   return x;
 }
 
-bool comes(std::future<void> future) {
-  return future.wait_for(std::chrono::seconds(60)) == std::future_status::ready;
-}
+bool comes(std::future<void> future) { return future.wait_for(std::chrono::seconds(60)) == std::future_status::ready; }
 
 using Pool = std::unique_ptr<ipex::StreamPool>;
 
