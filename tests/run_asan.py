@@ -16,7 +16,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "asan"
 FLAGS = "-fsanitize=address,signed-integer-overflow,bounds -fno-sanitize-recover=signed-integer-overflow,bounds"
-DEFAULT = ("tests/passes", "tests/runtime/ops", "tests/runtime/packed")
+# Left out is a test of memory: the sanitizer keeps what was freed.
+OF_MEMORY = "tests/runtime/packed/test_packed_weight.py::test_packing_takes_memory_once"
+DEFAULT = ("tests/passes", "tests/runtime/ops", "tests/runtime/packed", "--deselect", OF_MEMORY)
 PLANTED = """
 import ctypes, torch, ipex
 x = torch.ops.ipex.softmax(torch.randn(2, 3), 1, None)
