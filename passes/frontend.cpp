@@ -132,13 +132,25 @@ void lift_attributes(Graph& graph, const Storages& storages, LiftedTensors& lift
   }
 }
 
-// Freezing takes detach away: what then changes the shape of its result would change its input's. An alias stays.
+// Freezing takes detach away: what then changes the shape of its result would change its input's. An alias stays, and is a detach again
+// afterwards: gradients refuse an alias where they take a detach, of a piece of what was changed in place.
+Symbol was_detach() { return Symbol::attr("was_detach"); }
+
 void keep_detached_apart(const std::shared_ptr<Graph>& graph) {
   if (!reshapes_in_place(graph)) return;
   for_each(graph, "aten::detach", [&](Node* detach) {
     const torch::jit::WithInsertPoint guard(detach->next());
     Value* alias = graph->insert(c10::aten::alias, {detach->output()});
+    alias->node()->i_(was_detach(), 1);
     detach->output()->replaceAllUsesAfterNodeWith(alias->node(), alias);
+  });
+}
+
+void detach_again(const std::shared_ptr<Graph>& graph) {
+  for_each(graph, "aten::alias", [&](Node* alias) {
+    if (!alias->hasAttribute(was_detach())) return;
+    const torch::jit::WithInsertPoint guard(alias);
+    replace(alias, graph->insert(c10::aten::detach, {alias->input()})->node());
   });
 }
 
@@ -151,7 +163,9 @@ void freeze_past_weights(Module& copy, const Storages& storages, const std::vect
   }
   torch::jit::freeze_module_inplace(&copy, kept);
   for (const auto& method : copy.get_methods()) {
-    lifted.at(method.name()).put_back(*torch::jit::toGraphFunction(method.function()).graph());
+    const auto graph = torch::jit::toGraphFunction(method.function()).graph();
+    lifted.at(method.name()).put_back(*graph);
+    detach_again(graph);
   }
 }
 

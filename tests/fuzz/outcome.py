@@ -79,7 +79,7 @@ def run(
                 gradient_error = f"{type(error).__name__}: {error}"
     shared = _in_common([*_named("result", results), *_named("input", bases)], len(results))
     written = [r for r in results if call.overwrites and r.is_floating_point()]
-    if written:  # before the caller does, in copies that lie as they do
+    if written or attributes:  # before the caller does, or the next call, in copies that lie as they do
         results, bases = [_snapshot(r) for r in results], [_snapshot(b) for b in bases]
     found = _states(module, attributes)
     with settings(call), _disable_current_modes():
@@ -110,10 +110,13 @@ def _named(kind: str, tensors: list[Tensor]) -> list[tuple[str, Tensor]]:
 
 
 def _snapshot(tensor: Tensor) -> Tensor:
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        return tensor
     with torch.no_grad(), _disable_current_modes():
         copy = tensor.detach().new_empty(0)
         storage = tensor.untyped_storage().clone()
-        return copy.set_(storage, tensor.storage_offset(), tensor.size(), tensor.stride())  # type: ignore[call-overload, no-any-return]
+        copy.set_(storage, tensor.storage_offset(), tensor.size(), tensor.stride())  # type: ignore[call-overload]
+        return copy.requires_grad_(tensor.requires_grad)
 
 
 def flatten(result: Any) -> list[Tensor]:

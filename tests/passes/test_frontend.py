@@ -152,6 +152,26 @@ def test_what_is_detached_changes_its_own_shape(script):
     check_against_eager(Detached(), torch.randn(1, 4), script=script)
 
 
+class DetachedPiece(nn.Module):
+    """Of what is changed in place after it was taken apart: gradients refuse another alias of it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x * 0.5
+        piece = y.unbind(1)[0]
+        torch.ops.aten.squeeze_(y)
+        return piece.detach()
+
+
+@pytest.mark.parametrize("script", [True, False])
+def test_a_detached_piece_stays_detached(script):
+    model, x = DetachedPiece().eval(), torch.randn(2, 3, 4)
+    optimized = ipex.jit_optimize(torch.jit.script(model) if script else torch.jit.trace(model, x))
+    for _ in range(3):
+        y = optimized(x.clone().requires_grad_())
+        assert torch.equal(y, x[:, 0] * 0.5)
+        assert not y.requires_grad
+
+
 class WritesItsWeight(nn.Module):
     """A buffer that is written lies in the memory of a weight; another weight does not."""
 
