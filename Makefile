@@ -23,7 +23,7 @@ BENCH ?=
 # Options for `make zoo`; `.venv/bin/python -m benchmarks.zoo --help` lists them. `build/zoo.jsonl` keeps what was done.
 ZOO ?= --markdown docs/zoo.md
 
-.PHONY: demo test test-torch test-isa fuzz fuzz-ops neighbours threads tsan asan coverage bench op-database zoo docs lint format wheel try-wheel sdk clean
+.PHONY: demo test test-torch test-isa fuzz fuzz-ops fuzz-files neighbours threads tsan asan coverage bench op-database zoo docs lint format wheel try-wheel sdk clean
 demo: $(VENV)/installed        ## build, optimise a ResNet-50, compare, time, serve it from C++
 	$(BIN)/python examples/demo.py
 
@@ -49,6 +49,9 @@ fuzz: $(VENV)/installed        ## random models against eager: make fuzz CASES=1
 
 fuzz-ops: $(VENV)/installed    ## every op with arguments that fit, nearly fit, and don't: make fuzz-ops CASES=100000 SEED=7
 	$(BIN)/python -W ignore tests/fuzz_ops/run.py --cases $(CASES) --seed $(SEED)
+
+fuzz-files: $(VENV)/installed  ## saved models that are damaged: make fuzz-files CASES=100000 SEED=7
+	$(BIN)/python -W ignore tests/fuzz_files/run.py --cases $(CASES) --seed $(SEED)
 
 neighbours: $(VENV)/installed  ## NaN and infinity beside 16-bit products and convolutions: make neighbours CASES=20000 SEED=1
 	PYTHONPATH=tests $(BIN)/python -W ignore tests/neighbours/search.py --cases $(CASES) --seed $(SEED)

@@ -12,15 +12,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import faulthandler
-import mmap
 import os
 import random
-import resource
-import signal
-import struct
 import sys
-import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +25,12 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / 
 import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
+from children import run_in_children  # noqa: E402
 from fuzz_ops.altered import altered, drawn  # noqa: E402
 from fuzz_ops.examples import examples  # noqa: E402
 from fuzz_ops.guarded import guarded, lies_in_its_storage  # noqa: E402
 from fuzz_ops.recorded import Recorded, call, never_called, recorded  # noqa: E402
 
-CASES_OF_A_CHILD = 200
-SECONDS_OF_A_CASE = 20
-BYTES_MORE = 3 << 30  # address space that a case may take
 UNFIT = 0.1  # of the cases are drawn by types alone
 
 
@@ -129,48 +122,6 @@ def run_case(corpus: Corpus, seed: int, index: int) -> str:
     return "right"
 
 
-class Child:
-    """A fork that runs some cases. `place` is memory that both see: which case it is at."""
-
-    def __init__(self, corpus: Corpus, seed: int, cases: range) -> None:
-        self.place = mmap.mmap(-1, 16)
-        reads, writes = os.pipe()
-        self.pid = os.fork()
-        if self.pid == 0:
-            os.close(reads)
-            self._serve(corpus, seed, cases, writes)
-        os.close(writes)
-        self.answers = os.fdopen(reads)
-
-    def _serve(self, corpus: Corpus, seed: int, cases: range, to: int) -> None:
-        for stream in (1, 2):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
-        if "asan" not in os.environ.get("LD_PRELOAD", ""):  # which reserves terabytes
-            used = int(Path("/proc/self/statm").read_text().split()[0]) * mmap.PAGESIZE
-            resource.setrlimit(resource.RLIMIT_AS, (used + BYTES_MORE, resource.RLIM_INFINITY))
-        with os.fdopen(to, "w", buffering=1) as answers:
-            for index in cases:
-                self.place[:8] = struct.pack("q", index)
-                signal.alarm(SECONDS_OF_A_CASE)
-                try:
-                    answer = run_case(corpus, seed, index)
-                except (MemoryError, OSError):  # no room for the arguments
-                    answer = "left out"
-                except Exception as error:  # ours
-                    answer = f"the fuzzer: {type(error).__name__}: {' '.join(str(error).split())[:100]}"
-                answers.write(f"{index}\t{answer}\n")
-        os._exit(0)
-
-    def end(self) -> tuple[dict[int, str], str, int]:
-        """Answers by case, how it ended ("" for well), and at which case."""
-        found = dict(line.rstrip("\n").split("\t") for line in self.answers)
-        status = os.waitpid(self.pid, 0)[1]
-        how = "hang" if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM else ""
-        if os.WIFSIGNALED(status) and not how:
-            how = signal.Signals(os.WTERMSIG(status)).name
-        return {int(i): text for i, text in found.items()}, how, struct.unpack("q", self.place[:8])[0]
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=20_000)
@@ -194,26 +145,14 @@ def main() -> int:
             print(f"  {argument.name} = {str(shown)[:300]}", flush=True)
         print(run_case(corpus, options.seed, options.case))
         return 0
-    counts: Counter[str] = Counter()
-    wrong: dict[str, list[int]] = defaultdict(list)
-    next_case, end = 0, time.monotonic() + options.seconds
-    while next_case < options.cases and time.monotonic() < end:
-        cases = range(next_case, min(options.cases, next_case + CASES_OF_A_CHILD))
-        answers, how, place = Child(corpus, options.seed, cases).end()
-        next_case = cases.stop
-        if how:
-            answers[place] = f"{corpus.ops[place % len(corpus.ops)].op}: {how}"
-            next_case = place + 1
-        for index, text in answers.items():
-            is_known = text in ("right", "raised", "left out")
-            counts[text if is_known else "wrong"] += 1
-            if not is_known:
-                wrong[text].append(index)
-                if len(wrong[text]) == 1:
-                    print(f"WRONG {text} (--seed {options.seed} --case {index})", flush=True)
-    print(f"fuzz-ops: {sum(counts.values())} cases of {len(corpus.ops)} ops, seed {options.seed}: {dict(counts)}")
-    for text, cases in sorted(wrong.items()):
-        print(f"  {len(cases)} times {text}: cases {cases[:5]}")
+    wrong = run_in_children(
+        lambda index: run_case(corpus, options.seed, index),
+        good=("right", "raised"),
+        name_of=lambda index: str(corpus.ops[index % len(corpus.ops)].op),
+        title=f"fuzz-ops: {len(corpus.ops)} ops, seed {options.seed}",
+        cases=options.cases,
+        seconds=options.seconds,
+    )
     return 1 if wrong else 0
 
 
