@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import mmap
 import os
 import resource
@@ -31,6 +32,7 @@ class Child:
         self.answers = os.fdopen(reads)
 
     def _serve(self, run: Callable[[int], str], cases: Iterable[int], to: int) -> None:
+        faulthandler.disable()  # pytest's
         for stream in (1, 2):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
         if "asan" not in os.environ.get("LD_PRELOAD", ""):  # which reserves terabytes
