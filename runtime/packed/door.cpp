@@ -6,7 +6,6 @@
 #include <iterator>
 #include <limits>
 #include <memory>
-#include <string_view>
 
 namespace ipex::runtime {
 namespace {
@@ -109,7 +108,7 @@ void Door::refuse_memory(size_t i, const at::Tensor& tensor) const {
 }
 
 void Door::refuse_number(size_t i, int64_t number) const {
-  TORCH_CHECK(false, place(i), " between ", -rules_[i].most, " and ", rules_[i].most, ", got ", number,
+  TORCH_CHECK(false, place(i), " between ", ~rules_[i].most, " and ", rules_[i].most, ", got ", number,
               ". If it came out of a file, that is damaged: save it again.");
 }
 

@@ -10,6 +10,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -65,7 +66,7 @@ class Door {
   }
 
   void check_number(size_t i, int64_t number) const {
-    if (number > rules_[i].most || number < -rules_[i].most) refuse_number(i, number);
+    if (number > rules_[i].most || number < ~rules_[i].most) refuse_number(i, number);  // one less below zero
   }
   void check_count(size_t i, size_t count) const {
     if (static_cast<int64_t>(count) > rules_[i].most_elements) refuse_count(i, count);

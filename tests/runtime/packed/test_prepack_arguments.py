@@ -32,7 +32,7 @@ LINEAR = {
     "math_mode": None,
 }
 HUGE = 2**62
-OUT_OF_RANGE, WITHOUT_MEMORY = "between -2147483647 and 2147483647, got", "to have memory for its sizes"
+OUT_OF_RANGE, WITHOUT_MEMORY = "between -2147483648 and 2147483647, got", "to have memory for its sizes"
 
 
 def without_memory(*sizes: int) -> Tensor:
