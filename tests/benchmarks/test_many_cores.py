@@ -29,13 +29,16 @@ def printed(command: str, *arguments: str) -> str:
 
 
 def test_limit_and_efficiency():
-    one = Run(1, 10.0, 11.0, 1e9, 1e9, {"a": Kind(2, 6.0, limit=3.0), "b": Kind(1, 2.0)})
-    four = Run(4, 4.0, 5.0, 4e9, 2e9, {"a": Kind(2, 2.0, limit=1.5), "b": Kind(1, 2.0)})
+    one = Run(1, 10.0, 11.0, 1e9, 1e9, 0, 0.0, 0.0, {"a": Kind(2, 6.0, limit=3.0), "b": Kind(1, 2.0)})
+    four = Run(4, 4.0, 5.0, 4e9, 2e9, 7, 3.0, 0.5, {"a": Kind(2, 2.0, limit=1.5), "b": Kind(1, 2.0)})
     rows = {line.split(" |")[0]: line for line in table("Model", [one, four])}
     assert rows["| a"] == "| a | 2 | 6.000 | 2.000 | 1.500 | 75% | 75% |"
     assert rows["| b"] == "| b | 1 | 2.000 | 2.000 |  |  | 25% |"
     assert rows["| a call, without the profiler"].endswith("| 1 | 10.000 | 4.000 | 1.500 | 38% | 62% |")
     assert rows["| between ops"].startswith("| between ops |  | 3.000 | 1.000 |")
+    assert rows["| in regions"].startswith("| in regions | 7 | 0.000 | 3.000 |")
+    assert rows["| of that waiting"].startswith("| of that waiting |  | 0.000 | 0.500 |")
+    assert rows["| outside of regions"].startswith("| outside of regions |  | 10.000 | 1.000 |")
 
 
 @pytest.mark.parametrize("more", [[], ["--by-size"]])
