@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import faulthandler
 import mmap
 import os
@@ -16,6 +17,16 @@ from pathlib import Path
 CASES_OF_A_CHILD = 200
 SECONDS_OF_A_CASE = 20
 BYTES_MORE = 3 << 30  # address space that a child may take
+
+
+def parser_of(description: str | None) -> argparse.ArgumentParser:
+    """Return a parser that knows how many cases, for how long, drawn by which seed, or which one alone."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", type=int, default=20_000)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--case", type=int, help="run this one alone, in this process")
+    return parser
 
 
 class Child:

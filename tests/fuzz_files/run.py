@@ -9,7 +9,6 @@ A damaged model may be refused, or give other numbers. It may not end the proces
 
 from __future__ import annotations
 
-import argparse
 import faulthandler
 import io
 import os
@@ -24,7 +23,7 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / 
 import torch  # noqa: E402
 
 import ipex  # noqa: E402, F401  registers the ops
-from children import run_in_children  # noqa: E402
+from children import parser_of, run_in_children  # noqa: E402
 from fuzz_files.damage import damaged  # noqa: E402
 from kinds_of_model import KINDS, model_and_input  # noqa: E402
 
@@ -59,12 +58,7 @@ class Models:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", type=int, default=20_000)
-    parser.add_argument("--seconds", type=float, default=float("inf"))
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--case", type=int, help="run this one alone, in this process")
-    options = parser.parse_args()
+    options = parser_of(__doc__).parse_args()
     warnings.simplefilter("ignore")
     models = Models()
     if options.case is not None:

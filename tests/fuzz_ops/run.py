@@ -9,7 +9,6 @@ An op may raise; it may not crash, hang, ask for memory without bound, or give a
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import faulthandler
 import os
@@ -25,7 +24,7 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / 
 import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
-from children import run_in_children  # noqa: E402
+from children import parser_of, run_in_children  # noqa: E402
 from fuzz_ops.altered import altered, drawn  # noqa: E402
 from fuzz_ops.examples import examples  # noqa: E402
 from fuzz_ops.guarded import guarded, lies_in_its_storage  # noqa: E402
@@ -123,11 +122,7 @@ def run_case(corpus: Corpus, seed: int, index: int) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", type=int, default=20_000)
-    parser.add_argument("--seconds", type=float, default=float("inf"))
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--case", type=int, help="run this one alone, and show it")
+    parser = parser_of(__doc__)
     parser.add_argument("--models", type=int, default=400, help="drawn, whose calls are recorded")
     parser.add_argument("--only", default="", help="ops with this in their names")
     options = parser.parse_args()
