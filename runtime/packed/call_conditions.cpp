@@ -17,7 +17,7 @@ bool has_plain_memory(const at::Tensor& tensor) {
   return keys.highestPriorityTypeId() == c10::DispatchKey::CPU;
 }
 
-bool has_all_its_memory(const at::Tensor& tensor) {
+bool walk_finds_all_memory(const at::Tensor& tensor) {
   int64_t last = tensor.storage_offset(), elements = 1;  // the number of the last element, and of all
   if (last < 0) return false;
   for (int64_t i = 0; i < tensor.dim(); ++i) {

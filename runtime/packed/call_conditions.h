@@ -18,8 +18,15 @@ bool wants_gradient(const at::Tensor& tensor);
 // Whether what lies at data_ptr() is all there is to the tensor: no lazy negation or zero, no subclass, no vmap.
 bool has_plain_memory(const at::Tensor& tensor);
 
-// Whether the storage reaches as far as sizes, strides and offset say. Of tensors that have one.
-bool has_all_its_memory(const at::Tensor& tensor);
+// Whether the storage reaches as far as sizes, strides and offset say. Of tensors that have one. Of most tensors their own flags tell, at
+// a fraction of the cost of a walk over sizes and strides.
+bool walk_finds_all_memory(const at::Tensor& tensor);
+inline bool has_all_its_memory(const at::Tensor& tensor) {
+  const at::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  const auto elements = static_cast<size_t>(impl.storage_offset() + impl.numel());
+  return (impl.is_non_overlapping_and_dense() && impl.storage().nbytes() >= elements * impl.itemsize()) ||
+         walk_finds_all_memory(tensor);
+}
 
 // has_plain_memory, and no mode of Python's wants to see what is done with the tensor.
 bool is_plain_cpu(const at::Tensor& tensor);

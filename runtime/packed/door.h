@@ -72,14 +72,9 @@ class Door {
     if (static_cast<int64_t>(count) > rules_[i].most_elements) refuse_count(i, count);
   }
   void check_dtype(size_t i, at::ScalarType dtype) const;
-  // Of most tensors their own flags tell, at a fraction of the cost of a walk over sizes and strides. Those without plain memory are aten's.
+  // Tensors without plain memory are aten's.
   void check_memory(size_t i, const at::Tensor& tensor) const {
-    if (!tensor.defined() || !has_plain_memory(tensor)) return;
-    const at::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
-    const auto elements = static_cast<size_t>(impl.storage_offset() + impl.numel());
-    const bool has_memory =
-        impl.is_non_overlapping_and_dense() && impl.storage().nbytes() >= elements * impl.itemsize();
-    if (!has_memory && !has_all_its_memory(tensor)) refuse_memory(i, tensor);
+    if (tensor.defined() && has_plain_memory(tensor) && !has_all_its_memory(tensor)) refuse_memory(i, tensor);
   }
   [[noreturn]] void refuse_memory(size_t i, const at::Tensor& tensor) const;
   [[noreturn]] void refuse_number(size_t i, int64_t number) const;

@@ -167,6 +167,7 @@ void TrainedParameters::set_state(int64_t index, const std::vector<at::Tensor>& 
   one.step = std::move(step).value_or(at::Tensor());
   one.has_state = true;
   one.starts = starts;
+  one.is_checked = false;
 }
 
 std::tuple<std::vector<int64_t>, std::vector<int64_t>> TrainedParameters::collect(at::Device device) {
@@ -179,7 +180,8 @@ std::tuple<std::vector<int64_t>, std::vector<int64_t>> TrainedParameters::collec
     one.gradient = one.parameter.grad();
     if (!one.gradient.defined()) continue;
     const auto index = static_cast<int64_t>(i);
-    if (!is_taken(one, device)) {
+    one.is_checked = is_taken(one, device);
+    if (!one.is_checked) {
       one.gradient.reset();
       left.push_back(index);
       continue;
@@ -201,7 +203,7 @@ Update::Update(TrainedParameters& parameters) : parameters_(parameters) {
     TORCH_CHECK_VALUE(one.has_state,
                       "ipex.TrainedParameters: expected a state for every collected parameter, got none for ",
                       parameters.collected_[i], ". Call set_state.");
-    TORCH_CHECK_VALUE(is_taken(one, one.parameter.device()),
+    TORCH_CHECK_VALUE(one.is_checked || is_taken(one, one.parameter.device()),
                       "ipex.TrainedParameters: expected states of the size, the device and the kind of parameter ",
                       parameters.collected_[i], ", ", one.parameter.toString(), " ", one.parameter.sizes(),
                       ", got others. Load the state that belongs to this model.");

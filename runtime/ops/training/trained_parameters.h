@@ -36,7 +36,8 @@ struct TrainedParameter {
   at::Tensor step;                  // how often it was updated; undefined for optimizers that don't count
   int64_t group;
   bool has_state = false;
-  bool starts = false;  // the state is fresh
+  bool is_checked = false;  // since its state was set: collect looks at all of them
+  bool starts = false;      // the state is fresh
 
   // Of the step that is being taken.
   at::Tensor gradient;
