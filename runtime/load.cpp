@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "aot/file_layout.h"
+#include "storage_records.h"
 
 namespace ipex {
 namespace {
@@ -51,7 +52,11 @@ torch::jit::Module load(const std::string& path) {
   TORCH_CHECK(std::filesystem::is_regular_file(path), "ipex::load: expected a saved TorchScript model at '", path,
               "', got no such file. Check the path.");
   try {
+    caffe2::serialize::PyTorchStreamReader file(path);
+    for (const std::string part : {"constants", "data"})
+      runtime::check_storage_records(file, part + ".pkl", part + "/");
     torch::jit::Module module = torch::jit::load(path, at::kCPU);
+    runtime::check_tensors(module);
     cast_as_eager(module);
     return module;
   } catch (const std::exception& error) {

@@ -107,6 +107,23 @@ class AotFile:
         sizes = tuple(self._number() for _ in range(self._number()))
         return Form(plain, kind, replaces_plain, dtype, sizes, self._piece())
 
+    def pieces(self) -> dict[str, list[Piece]]:
+        """What has checksums of its own in the two sections of data."""
+        return {"archive": list(self.tensors().values()), "packed": [form.piece for form in self.forms()]}
+
+    def checksum_around(self, section: str, pieces: list[Piece]) -> int:
+        """Return the checksum of what lies in none of a section's pieces."""
+        begin, sums = self.sections[section].offset, b""
+        for piece in [*pieces, None]:
+            end = piece.offset if piece else self.sections[section].end
+            sums += checksum(bytes(self.content[begin:end])).to_bytes(8, "little")
+            begin = piece.end if piece else end
+        return checksum(sums)
+
+    def sign_around(self, section: str, pieces: list[Piece]) -> None:
+        place = 24 + 24 * SECTIONS.index(section) + 16
+        struct.pack_into("<Q", self.content, place, self.checksum_around(section, pieces))
+
     def signed(self) -> bytes:
         for i, name in enumerate(SECTIONS):
             if name in ("target", "tensors", "forms"):

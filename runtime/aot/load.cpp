@@ -28,9 +28,15 @@ torch::jit::Module aot_load(const std::string& path, const AotLoadOptions& optio
                ". Weights that need another layout are packed again at the first call. Save the model for these "
                "instructions and versions.");
   }
-  torch::jit::Module module = runtime::module_in(file);
-  cast_as_eager(module);
-  return module;
+  try {
+    torch::jit::Module module = runtime::module_in(file);
+    cast_as_eager(module);
+    return module;
+  } catch (const std::exception& error) {
+    const std::string message = error.what();
+    if (message.rfind("ipex", 0) == 0) throw;  // a newer format, a damaged field: it says what to do
+    runtime::throw_damaged(path, "a module", "an error: " + message.substr(0, message.find('\n')));
+  }
 }
 
 AotFile aot_describe(const std::string& path) {

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <unordered_set>
 
+#include "storage_records.h"
+
 namespace ipex::runtime {
 namespace {
 
@@ -60,9 +62,14 @@ torch::jit::Module module_in(const std::shared_ptr<StoredFile>& file) {
   for (const StoredTensor& tensor : layout.tensors) {
     if (names.insert(tensor.name).second) storages->addStorage(tensor.name, file->storage_of(tensor));
   }
-  return torch::jit::import_ir_module(std::make_shared<torch::jit::CompilationUnit>(),
-                                      reader_of(file->data() + layout.archive.offset, layout.archive.bytes), storages,
-                                      at::kCPU, module_in_archive);
+  const auto reader = reader_of(file->data() + layout.archive.offset, layout.archive.bytes);
+  for (const std::string part : {"constants", "data"}) {
+    check_storage_records(*reader, c10::str(pickles_in_archive, part, ".pkl"), storages_in_archive);
+  }
+  torch::jit::Module module = torch::jit::import_ir_module(std::make_shared<torch::jit::CompilationUnit>(), reader,
+                                                           storages, at::kCPU, module_in_archive);
+  check_tensors(module);
+  return module;
 }
 
 }  // namespace ipex::runtime

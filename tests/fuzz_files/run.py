@@ -14,6 +14,7 @@ import io
 import os
 import random
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 
@@ -22,30 +23,35 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / 
 
 import torch  # noqa: E402
 
-import ipex  # noqa: E402, F401  registers the ops
+import ipex  # noqa: E402
 from children import parser_of, run_in_children  # noqa: E402
-from fuzz_files.damage import damaged  # noqa: E402
+from fuzz_files.damage import damaged, damaged_aot  # noqa: E402
 from kinds_of_model import KINDS, model_and_input  # noqa: E402
 
 
 class Models:
-    """Saved models of every kind of packed weight, with their inputs."""
+    """Files of models with every kind of packed weight, portable and packed ahead of time, and their inputs."""
 
-    def __init__(self) -> None:
-        self.saved = []
-        for name in KINDS:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.saved: list[tuple[str, Path, torch.Tensor]] = []
+        for number, name in enumerate(KINDS):
             model, x = model_and_input(name)
-            buffer = io.BytesIO()
-            torch.jit.save(model, buffer)
-            self.saved.append((name, buffer.getvalue(), x))
+            portable, packed = folder / f"{number}.pt", folder / f"{number}.ipex"
+            torch.jit.save(model, portable)
+            ipex.aot_save(model, packed, example_inputs=x)
+            self.saved += [(name, portable, x), (f"{name}, ahead of time", packed, x)]
 
     def run(self, seed: int, index: int) -> str:
         """What became of it: "refused", "raised" by a call, or "ran"."""
         draw = random.Random(f"{seed} {index}")
-        _, model, x = self.saved[index % len(self.saved)]
+        _, path, x = self.saved[index % len(self.saved)]
+        damaged_file = self.folder / f"damaged{path.suffix}"
+        is_portable = path.suffix == ".pt"
+        damaged_file.write_bytes(damaged(path.read_bytes(), draw) if is_portable else damaged_aot(path, draw))
         try:
-            loaded = torch.jit.load(io.BytesIO(damaged(model, draw)))
-        except Exception:
+            loaded = ipex.load(damaged_file) if is_portable else ipex.aot_load(damaged_file)
+        except RuntimeError:
             return "refused"
         try:
             with torch.no_grad():
@@ -60,20 +66,21 @@ class Models:
 def main() -> int:
     options = parser_of(__doc__).parse_args()
     warnings.simplefilter("ignore")
-    models = Models()
-    if options.case is not None:
-        faulthandler.enable()
-        print(models.saved[options.case % len(models.saved)][0], flush=True)
-        print(models.run(options.seed, options.case))
-        return 0
-    wrong = run_in_children(
-        lambda index: models.run(options.seed, index),
-        good=("refused", "raised", "ran"),
-        name_of=lambda index: models.saved[index % len(models.saved)][0],
-        title=f"fuzz-files: {len(models.saved)} models, seed {options.seed}",
-        cases=options.cases,
-        seconds=options.seconds,
-    )
+    with tempfile.TemporaryDirectory() as folder:
+        models = Models(Path(folder))
+        if options.case is not None:
+            faulthandler.enable()
+            print(models.saved[options.case % len(models.saved)][0], flush=True)
+            print(models.run(options.seed, options.case))
+            return 0
+        wrong = run_in_children(
+            lambda index: models.run(options.seed, index),
+            good=("refused", "raised", "ran"),
+            name_of=lambda index: models.saved[index % len(models.saved)][0],
+            title=f"fuzz-files: {len(models.saved)} files, seed {options.seed}",
+            cases=options.cases,
+            seconds=options.seconds,
+        )
     return 1 if wrong else 0
 
 

@@ -54,3 +54,71 @@ def test_a_file_of_a_newer_format(saved, tmp_path):
     for load in (ipex.load, torch.jit.load):
         with pytest.raises(RuntimeError, match=message):
             load(newer)
+
+
+def changed(saved, name, change):
+    """The same model with one record changed."""
+    path = saved.with_name("changed.pt")
+    with zipfile.ZipFile(saved) as old, zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as new:
+        for record in old.namelist():
+            content = old.read(record)
+            new.writestr(record, change(content) if record.endswith(name) else content)
+    return path
+
+
+class State(nn.Module):
+    """A plain model whose weights lie in each place of a file: a parameter, a list, a constant of the code."""
+
+    listed: list[torch.Tensor]
+
+    def __init__(self, constant):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(300))
+        self.listed = [torch.randn(300)]
+        self.constant = constant
+
+    def forward(self, x):
+        return self.constant(x) + self.weight + self.listed[0]
+
+
+@pytest.fixture
+def plain(tmp_path):
+    path = tmp_path / "plain.pt"
+    number = torch.randn(300)
+    torch.jit.script(State(torch.jit.trace(lambda x: x * number, torch.randn(300)))).save(path)
+    return path
+
+
+@pytest.mark.parametrize("record", ["data/0", "data/1", "constants/0"])
+def test_a_record_that_is_shorter_than_its_storage(plain, record):
+    message = rf"got an error: a storage of 1200 bytes whose record '{record}' has 1196"
+    with pytest.raises(RuntimeError, match=message):
+        ipex.load(changed(plain, record, lambda content: content[:-4]))
+
+
+def test_a_record_of_a_packed_model_that_is_shorter_than_its_storage(saved):
+    with zipfile.ZipFile(saved) as archive:
+        records = [name.partition("/")[2] for name in archive.namelist() if "/data/" in name]
+    for record in records:
+        with pytest.raises(RuntimeError, match=f"whose record '{record}' has"):
+            ipex.load(changed(saved, record, lambda content: content[:-1]))
+
+
+@pytest.mark.parametrize("pickle", ["data.pkl", "constants.pkl"])
+def test_a_tensor_that_is_larger_than_its_storage(plain, pickle):
+    """The size of a tensor stands behind its storage: (storage, 0, (300,), (1,), ..)."""
+    long = changed(plain, pickle, lambda content: content.replace(b"K\x00(M\x2c\x01t", b"K\x00(M\xff\xfft"))
+    with pytest.raises(RuntimeError, match=r"got an error: .*65535.* storage"):  # newer torch says it first
+        ipex.load(long)
+
+
+def test_a_storage_that_is_named_in_another_way_than_torch_does(plain):
+    for change in (
+        lambda content: content.replace(b"FloatStorage", b"HalfStorages"),  # no such class
+        lambda content: content.replace(b"M\x2c\x01tQ", b"J\xff\xff\xff\xfftQ"),  # fewer than none
+        lambda content: content.replace(b"M\x2c\x01tQ", b"M\x2c\x01\x85Q"),  # not in one tuple
+        lambda content: content.replace(b"Q", b"NQ"),
+        lambda content: content[:-5],
+    ):
+        with pytest.raises(RuntimeError, match="ipex::load: expected a saved TorchScript model"):
+            ipex.load(changed(plain, "data.pkl", change))

@@ -145,7 +145,13 @@ at::Tensor max_pool(const at::Tensor& x, at::IntArrayRef kernel_size, at::IntArr
   if (!reason) reason = plan(x, rank, {kernel_size, stride, padding, dilation, ceil_mode}, pool);
   if (reason) {
     RECORD_FUNCTION(c10::str("ipex::max_pool", rank, "d in aten: ", reason), {});
-    if constexpr (rank == 3) return at::max_pool3d(x, kernel_size, stride, padding, dilation, ceil_mode);
+    if constexpr (rank == 3) {
+      // aten's gradient takes a gradient that lies channels-last for a batch of them, and refuses that of one image.
+      const bool is_one = x.dim() == 4;
+      const at::Tensor y =
+          at::max_pool3d(is_one ? x.unsqueeze(0) : x, kernel_size, stride, padding, dilation, ceil_mode);
+      return is_one ? y.squeeze(0) : y;
+    }
     // aten counts the pixels of an image of 8-bit numbers in 8 bits. Floats hold them exactly.
     const bool is_byte = x.scalar_type() == at::kByte;
     const at::Tensor y =

@@ -276,6 +276,15 @@ def test_volumes_that_are_left_to_aten():
     assert_same(torch.ops.ipex.avg_pool3d(x, [2], [], [0], False, True, None), F.avg_pool3d(x, 2), tolerance=0)
 
 
+def test_a_gradient_of_a_volume_without_a_batch_may_lie_channels_last():
+    x = torch.randn(5, 4, 8, 8)
+    gradient = torch.randn(5, 2, 4, 4).contiguous(memory_format=torch.channels_last)
+    ours, batched = x.clone().requires_grad_(), x.clone().requires_grad_()
+    torch.ops.ipex.max_pool3d(ours, [2], [], [0], [1], False).backward(gradient)
+    F.max_pool3d(batched[None], 2)[0].backward(gradient)
+    assert_same(ours.grad, batched.grad, tolerance=0)
+
+
 @pytest.mark.parametrize("size", [(2, 5, 5), (5, 2, 5), (5, 5, 2)])
 @pytest.mark.parametrize("ceil_mode", [False, True])
 def test_means_of_volumes_that_aten_refuses(size, ceil_mode):
