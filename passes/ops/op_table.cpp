@@ -377,11 +377,13 @@ std::vector<Op> rows() {
   table.ops("ipex::adaptive_avg_pool2d", fresh, keeps_dtype | any_layout);
   table.ops("ipex::mean", fresh, keeps_dtype | any_layout | hides_strides);
   table.ops(
-      "ipex::softmax ipex::log_softmax ipex::cached_attention ipex::scaled_dot_product_attention "
+      "ipex::softmax ipex::log_softmax ipex::cached_attention ipex::cache_mask "
+      "ipex::scaled_dot_product_attention "
       "ipex::scaled_dot_product_attention.in_mode "
       "ipex::embedding ipex::embedding_bag ipex::embedding_in_int8 ipex::embedding_bag_in_int8 "
       "ipex::round_rows",
       fresh);
+  table.ops("ipex::attend_cached", fresh).writes(Writes::elements);
   table.ops("ipex::look_up", fresh).weight(0);
   table.ops("ipex::layer_norm ipex::layer_norm_to_rows ipex::layer_norm_of_rows", fresh, hides_strides | rounds);
   table.ops("ipex::layer_norm_sum ipex::layer_norm_of_rows_sum ipex::rms_norm_sum", fresh);

@@ -1,7 +1,10 @@
 """Makes trained PyTorch models run as fast as the CPU allows, and stay correct.
 
-Importing changes nothing in the process.
+Importing changes nothing in the process. `ipex.llm` needs transformers, and is imported when it is first asked for.
 """
+
+import importlib
+from types import ModuleType
 
 import torch  # noqa: F401  (its libraries must be loaded before ours)
 
@@ -92,3 +95,9 @@ __all__ = [
     "use_kernel_choices",
     "verify",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name == "llm":
+        return importlib.import_module(".llm", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "memory/allocator.h"
+#include "memory/emptied_cache.h"
 #include "memory/machine_memory.h"
 #include "memory/mapped_memory.h"
 
@@ -177,7 +178,10 @@ void reset_accumulated_memory_stats(MemoryDevice device) {
 }
 
 void empty_cache(MemoryDevice device) {
-  if (is_cpu(device)) return CachingAllocator::instance().empty_cache();
+  if (is_cpu(device)) {
+    runtime::EmptiedCache::empty_all();
+    return CachingAllocator::instance().empty_cache();
+  }
   allocator_of(device, "empty_cache").emptyCache();
 }
 

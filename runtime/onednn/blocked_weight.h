@@ -69,7 +69,8 @@ class BlockedWeight {
   at::Tensor bytes_;
   std::optional<Panels> panels_;
   std::optional<PairPanels> pair_panels_;
-  mutable LruCache<dnnl::memory::desc, at::Tensor> other_layout_{1};
+  using Cache = LruCache<dnnl::memory::desc, at::Tensor>;
+  mutable Cache other_layout_{1, Cache::Holds::weights};
 };
 
 }  // namespace ipex::runtime

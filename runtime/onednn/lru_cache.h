@@ -7,15 +7,21 @@
 #include <utility>
 #include <vector>
 
+#include "memory/emptied_cache.h"
 #include "threads/fork_safe_mutex.h"
 
 namespace ipex::runtime {
 
 // Safe for many threads. Values are shared: one that is evicted lives on until its last user is done.
 template <typename Key, typename Value>
-class LruCache {
+class LruCache final : EmptiedCache {
  public:
-  explicit LruCache(size_t capacity) : capacity_(capacity) {}
+  enum class Holds { what_empty_cache_may_take, weights };
+  explicit LruCache(size_t capacity, Holds holds = Holds::what_empty_cache_may_take)
+      : capacity_(capacity), holds_(holds) {
+    join();
+  }
+  ~LruCache() { leave(); }
 
   // The value for `key`, made by `make` when it is not there. `make` runs outside the lock: two threads may both make
   // one, and the first to finish wins.
@@ -48,6 +54,13 @@ class LruCache {
   }
 
  private:
+  void empty(std::vector<std::shared_ptr<const void>>& values) override {
+    if (holds_ == Holds::weights) return;
+    const std::lock_guard lock(mutex_);
+    for (auto& [key, value] : entries_) values.push_back(std::move(value));
+    entries_.clear();
+  }
+
   std::shared_ptr<const Value> find(const Key& key) {
     const std::lock_guard lock(mutex_);
     return find_locked(key);
@@ -65,6 +78,7 @@ class LruCache {
   }
 
   const size_t capacity_;
+  const Holds holds_;
   mutable ForkSafeMutex mutex_;
   std::list<std::pair<Key, std::shared_ptr<const Value>>> entries_;
 };

@@ -17,7 +17,8 @@ Checkpoints that are quantised already:
     model = ipex.quantization.from_gptq(model, "folder")
     quantized = ipex.jit_optimize(model, example_inputs)
 
-`fp8` trains and runs linears on 8-bit floats.
+`fp8` trains and runs linears on 8-bit floats. What `get_weight_only_quant_qconfig_mapping` returns is for
+`ipex.llm.optimize`.
 """
 
 from . import fp8
@@ -27,16 +28,30 @@ from ._recipe import Recipe
 from ._static import Prepared, convert, prepare
 from ._weight_only import weight_only
 from ._weight_only_module import WeightOnlyLinear
+from ._woq import (
+    WeightOnlyQuantConfig,
+    WoqActQuantMode,
+    WoqLowpMode,
+    WoqWeightDtype,
+    WoqWeightQScheme,
+    get_weight_only_quant_qconfig_mapping,
+)
 
 __all__ = [
     "Prepared",
     "Recipe",
     "WeightOnlyLinear",
+    "WeightOnlyQuantConfig",
+    "WoqActQuantMode",
+    "WoqLowpMode",
+    "WoqWeightDtype",
+    "WoqWeightQScheme",
     "convert",
     "dynamic",
     "fp8",
     "from_awq",
     "from_gptq",
+    "get_weight_only_quant_qconfig_mapping",
     "prepare",
     "weight_only",
 ]

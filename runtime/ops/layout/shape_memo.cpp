@@ -15,6 +15,7 @@
 #include <mutex>
 #include <vector>
 
+#include "memory/emptied_cache.h"
 #include "memory/result_memory.h"
 #include "packed/door.h"
 #include "threads/fork_safe_mutex.h"
@@ -41,8 +42,11 @@ at::Tensor outside_of_regions(const at::Tensor& value) {
   return value.is_non_overlapping_and_dense() ? value.clone() : at::Tensor();
 }
 
-class ShapeMemo : public torch::CustomClassHolder {
+class ShapeMemo final : public torch::CustomClassHolder, EmptiedCache {
  public:
+  ShapeMemo() { join(); }
+  ~ShapeMemo() override { leave(); }
+
   Tensors recall(IntArrayRef sizes) const {
     if (is_autocast()) return {};
     const std::lock_guard guard(mutex_);
@@ -82,6 +86,12 @@ class ShapeMemo : public torch::CustomClassHolder {
     bool is_inference;  // made in inference mode: autograd refuses to save such tensors
     Tensors values;
   };
+
+  void empty(std::vector<std::shared_ptr<const void>>& values) override {
+    const std::lock_guard guard(mutex_);
+    values.push_back(std::make_shared<const std::vector<Entry>>(std::move(entries_)));
+    entries_.clear();
+  }
 
   // Under autocast some ops would give other dtypes.
   static bool is_autocast() { return at::autocast::is_autocast_enabled(at::kCPU); }

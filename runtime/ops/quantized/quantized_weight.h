@@ -34,7 +34,8 @@ class QuantizedWeight {
   at::Tensor plain_;
   StoredForms stored_;
   // One for the usual inputs, one for those that its kernel does not take.
-  mutable LruCache<dnnl::memory::desc, Packed> packed_{2};
+  using Cache = LruCache<dnnl::memory::desc, Packed>;
+  mutable Cache packed_{2, Cache::Holds::weights};
 };
 
 }  // namespace ipex::runtime

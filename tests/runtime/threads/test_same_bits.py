@@ -6,10 +6,7 @@ import torch
 import ipex
 from kinds_of_model import KINDS, model_and_input
 
-pytestmark = [
-    pytest.mark.skipif(not ipex.isa.has_avx2(), reason="aten computes here, and MKL's sums depend on threads"),
-    pytest.mark.skipif(ipex.isa.has_amx(), reason="not known of AMX yet"),
-]
+pytestmark = pytest.mark.skipif(not ipex.isa.has_avx2(), reason="aten computes here, and MKL's sums depend on threads")
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,132 @@
+"""A cache layer of transformers whose memory has room: a step writes its keys and values behind the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import CacheLayerMixin, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+
+ROOM = 64  # words more than are needed, and a half of these: a text that grows is copied seldom
+
+
+class RoomyLayer(CacheLayerMixin):
+    """Keys and values of one layer, in memory that is larger than they are.
+
+    `update` is what a model's own code calls. A captured step asks for `room`, writes into what it gets, and says by
+    `wrote` how many words came.
+    """
+
+    is_croppable = True
+
+    def __init__(self, is_sliding: bool = False) -> None:
+        super().__init__()
+        self.is_sliding = is_sliding
+        self.length = 0
+        self._memory: Tensor | None = None  # [batch, heads, room, numbers of a key and of a value]
+        self._key_numbers = 0
+
+    # transformers reads these, and writes None where a text begins anew.
+    @property
+    def keys(self) -> Tensor | None:
+        return None if self._memory is None else self._memory[:, :, : self.length, : self._key_numbers]
+
+    @keys.setter
+    def keys(self, keys: None) -> None:
+        self._memory, self.length = keys, 0
+
+    @property
+    def values(self) -> Tensor | None:
+        return None if self._memory is None else self._memory[:, :, : self.length, self._key_numbers :]
+
+    @values.setter
+    def values(self, values: None) -> None:
+        self._memory, self.length = values, 0
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Take sizes from the first keys and values."""
+        batch, heads, _, numbers = key_states.shape
+        self.allocate(batch, (heads, numbers, value_states.shape[3]), key_states.dtype)
+
+    def allocate(self, batch: int, sizes: tuple[int, int, int], dtype: torch.dtype) -> None:
+        """Make memory for so many heads, numbers of a key and numbers of a value, without room for a word."""
+        self.dtype, self.device = dtype, torch.device("cpu")
+        heads, self._key_numbers, of_value = sizes
+        self._memory = torch.empty(batch, heads, 0, self._key_numbers + of_value, dtype=dtype)
+        self.length = 0
+        self.is_initialized = True
+
+    def room(self, words: int) -> Tensor:
+        """Return the whole memory, with room for so many words behind those there are."""
+        assert self._memory is not None
+        needed = self.length + words
+        if needed > self._memory.shape[2]:
+            batch, heads, _, numbers = self._memory.shape
+            grown = self._memory.new_empty(batch, heads, (needed + needed // 2 + ROOM) // 8 * 8, numbers)
+            grown[:, :, : self.length] = self._memory[:, :, : self.length]
+            self._memory = grown
+        return self._memory
+
+    def wrote(self, words: int) -> None:
+        """Count words that were written into the room."""
+        self.length += words
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Keep these too, and return all."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        words = key_states.shape[2]
+        here = self.room(words)[:, :, self.length : self.length + words]
+        here[..., : self._key_numbers] = key_states
+        here[..., self._key_numbers :] = value_states
+        self.wrote(words)
+        return self.keys, self.values  # type: ignore[return-value]
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Return how many keys a query meets, and at which word they begin."""
+        return self.length + query_length, 0
+
+    def get_seq_length(self) -> int:
+        """Return how many words there are."""
+        return self.length
+
+    def get_max_length(self) -> int:
+        """Return that there is no bound."""
+        return -1
+
+    def reset(self) -> None:
+        """Begin a new text."""
+        self.keys = self.values = None
+        self.is_initialized = False
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Forget the last words: what was guessed and not taken."""
+        self.length = max(self.length - abs(tokens_to_remove), 0)
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Put the texts into this order."""
+        self.batch_select_indices(beam_idx)
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Keep these texts, in this order."""
+        self._choose(lambda kept: kept[indices.to(kept.device)])
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Write each text so many times."""
+        self._choose(lambda kept: kept.repeat_interleave(repeats, dim=0))
+
+    def _choose(self, chosen: Any) -> None:
+        if self._memory is not None:
+            self._memory = chosen(self._memory)
+
+
+def give_room(cache: DynamicCache, layers: int, is_sliding: list[bool]) -> bool:
+    """Let an unused cache of transformers have our layers. False where it is used, or another kind."""
+    if all(type(layer) is RoomyLayer for layer in cache.layers) and len(cache.layers) == layers:
+        return True
+    usual = (DynamicLayer, DynamicSlidingWindowLayer)
+    if type(cache) is not DynamicCache or cache.get_seq_length() or any(type(x) not in usual for x in cache.layers):
+        return False
+    cache.layers = [RoomyLayer(sliding) for sliding in is_sliding]
+    return True

@@ -1,0 +1,105 @@
+"""What a call of an optimised model runs: the captured step where it stands for the call, and else the model."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import DynamicCache
+
+from ._cache import RoomyLayer, give_room
+
+_NOTHING = torch.empty(0, dtype=torch.bool)
+# Arguments that change nothing at these values.
+_UNUSED = {
+    "inputs_embeds": (None,),
+    "labels": (None,),
+    "output_attentions": (None, False),
+    "output_hidden_states": (None, False),
+    "return_dict": (None, True),
+    "use_cache": (None, True, False),
+    "token_type_ids": (None,),
+    "cache_position": None,  # any: it says what the cache says
+}
+_USED = ("input_ids", "attention_mask", "position_ids", "past_key_values", "cache", "logits_to_keep")
+
+
+class StepCall:
+    """nn.Module.__call__ asks it first."""
+
+    def __init__(self, model: Any, graph: Any, captured: Any, sliding: list[bool]) -> None:
+        self._model = weakref.ref(model)
+        self._graph = graph
+        self._sizes, self._dtype, self._output = captured.sizes, captured.dtype, captured.output
+        self._sliding = sliding
+        self.reasons: set[str] = set()  # why calls ran as before
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        model = self._model()
+        assert model is not None
+        cache, reason = self._cache(model, args, kwargs)
+        if cache is None:
+            self.reasons.add(reason)
+            return model._call_impl(*args, **kwargs)
+        words = args[0] if args else kwargs["input_ids"]
+        logits = self._step(cache, words, kwargs)
+        keeps = kwargs.get("use_cache") is not False
+        return self._output(logits=logits, past_key_values=cache if keeps else None)
+
+    def _cache(self, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[DynamicCache | None, str]:
+        """The cache of the call, or why it is none for the step."""
+        if model.training or torch.is_grad_enabled():
+            return None, "gradients are wanted"
+        if len(args) > 1 or (args and "input_ids" in kwargs):
+            return None, "arguments without names"
+        for name, value in kwargs.items():
+            if name in _USED:
+                continue
+            harmless = _UNUSED.get(name, (None,))
+            if harmless is not None and not any(value is one for one in harmless):
+                return None, f"it has {name}"
+        words = args[0] if args else kwargs.get("input_ids")
+        if not isinstance(words, Tensor) or words.dim() != 2 or words.shape[1] == 0:
+            return None, "no input_ids of [batch, words]"
+        mask = kwargs.get("attention_mask")
+        if mask is not None and (not isinstance(mask, Tensor) or mask.dim() != 2):
+            return None, "a mask that is not of [batch, words]"
+        if model._forward_hooks or model._forward_pre_hooks or torch._C._get_tracing_state() is not None:
+            return None, "hooks, or a trace"
+        cache = kwargs.get("past_key_values", kwargs.get("cache"))
+        if cache is None:
+            cache = DynamicCache()
+        if not give_room(cache, len(self._sizes), self._sliding):
+            return None, f"a cache of {type(cache).__name__}"
+        first: RoomyLayer = cache.layers[0]
+        if first.is_initialized and first.keys is not None and first.keys.shape[0] != words.shape[0]:
+            return None, "a cache of another batch"
+        return cache, ""
+
+    def _step(self, cache: DynamicCache, words: Tensor, kwargs: dict[str, Any]) -> Tensor:
+        layers: list[RoomyLayer] = cache.layers
+        batch, count = words.shape
+        past = layers[0].length
+        memory: list[Tensor] = []
+        for layer, sizes in zip(layers, self._sizes):
+            if not layer.is_initialized:
+                layer.allocate(batch, sizes, self._dtype)
+            memory.append(layer.room(count))
+        attended, places = _attended(kwargs.get("attention_mask"), past + count), kwargs.get("position_ids")
+        if places is None:
+            places = torch.arange(past, past + count).unsqueeze(0).expand(batch, count)
+        kept = kwargs.get("logits_to_keep", 0)
+        if not isinstance(kept, Tensor):
+            kept = torch.arange(count - kept if 0 < kept < count else 0, count)
+        logits: Tensor = self._graph(words, places.expand(batch, count), kept, torch.tensor(past), attended, *memory)
+        for layer in layers:
+            layer.wrote(count)
+        return logits
+
+
+def _attended(mask: Tensor | None, words: int) -> Tensor:
+    if mask is None or bool(mask.all()):
+        return _NOTHING
+    return mask[:, -words:].bool()

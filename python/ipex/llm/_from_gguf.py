@@ -1,0 +1,217 @@
+"""A model of transformers with the weights of a GGUF file, whose integers stay as they are."""
+
+from __future__ import annotations
+
+import re
+from os import PathLike
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..quantization import WeightOnlyLinear
+from ._gguf import GGUF, Codes
+
+# What llama.cpp calls an architecture: the class of transformers, and whether rows of queries and keys lie in pairs.
+_ARCHITECTURES = {"llama": ("Llama", True), "qwen2": ("Qwen2", False), "qwen3": ("Qwen3", False)}
+_NAMES = {
+    "model.embed_tokens": "token_embd",
+    "model.norm": "output_norm",
+    "lm_head": "output",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+_LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)")
+_FREQUENCIES = "rope_freqs.weight"  # what the frequencies of the rotary embedding are divided by
+
+
+class EmbeddingOfCodes(nn.Module):
+    """A table of embeddings whose rows are codes with scales."""
+
+    codes: Tensor
+    scales: Tensor
+    offsets: Tensor | None
+
+    def __init__(self, table: Codes, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.num_embeddings, self.embedding_dim = table.codes.shape
+        self.group_size, self.dtype = table.group_size, dtype
+        self.register_buffer("codes", table.codes)
+        self.register_buffer("scales", table.scales)
+        self.register_buffer("offsets", table.offsets)
+
+    def forward(self, words: Tensor) -> Tensor:
+        """Return the rows of these words."""
+        codes = self.codes[words].float().unflatten(-1, (-1, self.group_size))
+        if self.offsets is not None:
+            codes = codes - self.offsets[words].unsqueeze(-1)
+        rows: Tensor = (codes * self.scales[words].unsqueeze(-1)).flatten(-2).to(self.dtype)
+        return rows
+
+
+def from_gguf(path: str | PathLike[str], *, dtype: torch.dtype = torch.float32) -> Any:
+    """Return the model of a GGUF file, in eval mode. `ipex.llm.optimize` makes it fast.
+
+    Linears become `ipex.quantization.WeightOnlyLinear`: kernels read the file's own integers of 4 or 8 bits, with its
+    scales. `dtype` is that of everything else. The tokenizer is transformers' to read:
+    `AutoTokenizer.from_pretrained(folder, gguf_file=name)`.
+    """
+    file = GGUF(path)
+    architecture = file.fields.get("general.architecture")
+    if architecture not in _ARCHITECTURES:
+        known = ", ".join(_ARCHITECTURES)
+        raise ValueError(f"ipex.llm.from_gguf: expected one of {known} in '{path}', got {architecture!r}.")
+    family, in_pairs = _ARCHITECTURES[architecture]
+    with torch.device("meta"):
+        model = _model_of(file, architecture, family)
+    model.eval().requires_grad_(False)
+    _Loader(file, model, in_pairs, dtype).load()
+    return model
+
+
+def _model_of(file: GGUF, architecture: str, family: str) -> Any:
+    import transformers
+
+    def field(name: str, default: Any = None) -> Any:
+        value = file.fields.get(f"{architecture}.{name}", default)
+        if value is None:
+            raise ValueError(f"ipex.llm.from_gguf: expected {architecture}.{name} in '{file.path}', got no such field.")
+        return value
+
+    scaling = file.fields.get(f"{architecture}.rope.scaling.type", "none")
+    rotary: dict[str, Any] = {"rope_type": "default", "rope_theta": field("rope.freq_base", 10000.0)}
+    if scaling == "linear":
+        rotary.update(rope_type="linear", factor=field("rope.scaling.factor"))
+    elif scaling != "none":
+        raise ValueError(f"ipex.llm.from_gguf: expected rope.scaling none or linear, got {scaling}.")
+    hidden, heads = field("embedding_length"), field("attention.head_count")
+    tokens = {
+        f"{name}_token_id": file.fields.get(f"tokenizer.ggml.{stored}_token_id")
+        for name, stored in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"))
+    }
+    config = getattr(transformers, f"{family}Config")(
+        vocab_size=file.shape("token_embd.weight")[0],
+        hidden_size=hidden,
+        intermediate_size=field("feed_forward_length"),
+        num_hidden_layers=field("block_count"),
+        num_attention_heads=heads,
+        num_key_value_heads=field("attention.head_count_kv", heads),
+        head_dim=field("attention.key_length", hidden // heads),
+        max_position_embeddings=field("context_length"),
+        rms_norm_eps=field("attention.layer_norm_rms_epsilon"),
+        rope_parameters=rotary,
+        tie_word_embeddings=False,  # a head of its own kind reads the same codes
+        attention_bias=architecture == "llama" and "blk.0.attn_q.bias" in file.names(),
+        **tokens,
+    )
+    return getattr(transformers, f"{family}ForCausalLM")(config)
+
+
+class _Loader:
+    def __init__(self, file: GGUF, model: Any, in_pairs: bool, dtype: torch.dtype) -> None:
+        self.file, self.model, self.dtype = file, model, dtype
+        self.in_pairs = in_pairs
+        self.left = set(file.names())
+
+    def load(self) -> None:
+        """Give every module its weights. Raises where one has none, or a tensor has no place."""
+        for name, module in list(self.model.named_modules()):
+            if isinstance(module, nn.Linear):
+                self._replace(name, self._linear(name, module))
+            elif isinstance(module, nn.Embedding):
+                self._replace(name, self._embedding(name, module))
+            else:
+                for own in list(module._parameters):
+                    module._parameters[own] = nn.Parameter(
+                        self._floats(f"{name}.{own}", module._parameters[own]), False
+                    )
+                self._fill_buffers(module)
+        if self.left:
+            raise ValueError(
+                f"ipex.llm.from_gguf: expected tensors that {type(self.model).__name__} has a place for, got "
+                f"{', '.join(sorted(self.left)[:4])} in '{self.file.path}'."
+            )
+
+    def _replace(self, name: str, module: nn.Module) -> None:
+        parent, _, own = name.rpartition(".")
+        setattr(self.model.get_submodule(parent), own, module.eval())
+
+    def _stored(self, name: str) -> str:
+        """The file's name of a parameter."""
+        module, _, kind = name.rpartition(".")
+        layer = _LAYER.fullmatch(module)
+        stored = _NAMES.get(layer[2] if layer else module)
+        if stored is None:
+            raise ValueError(f"ipex.llm.from_gguf: {name} is no part of a model that a GGUF file is known to have.")
+        stored = f"blk.{layer[1]}.{stored}.{kind}" if layer else f"{stored}.{kind}"
+        return "token_embd.weight" if stored == "output.weight" and stored not in self.file.names() else stored
+
+    def _tensor(self, name: str, shape: tuple[int, ...]) -> Tensor | Codes:
+        stored = self._stored(name)
+        if stored not in self.file.names():
+            raise ValueError(f"ipex.llm.from_gguf: expected {stored} in '{self.file.path}', got no such tensor.")
+        if (found := self.file.shape(stored)) != shape:
+            raise ValueError(f"ipex.llm.from_gguf: expected {stored} of {shape} in '{self.file.path}', got {found}.")
+        self.left.discard(stored)
+        tensor = self.file.tensor(stored)
+        order = self._order(name, shape[0])
+        if order is None:
+            return tensor
+        return tensor.rows(order) if isinstance(tensor, Codes) else tensor[order]
+
+    def _order(self, name: str, rows: int) -> Tensor | None:
+        """llama.cpp turns neighbours of a query or key, transformers the two halves of a head."""
+        if not self.in_pairs or not re.search(r"self_attn\.[qk]_proj\.", name):
+            return None
+        heads = self.model.config.num_attention_heads if ".q_proj." in name else self.model.config.num_key_value_heads
+        return torch.arange(rows).view(heads, -1, 2).transpose(1, 2).flatten()
+
+    def _floats(self, name: str, like: Any) -> Tensor:
+        tensor = self._tensor(name, tuple(like.shape))
+        return (tensor.numbers() if isinstance(tensor, Codes) else tensor).to(self.dtype)
+
+    def _linear(self, name: str, linear: nn.Linear) -> nn.Module:
+        bias = None if linear.bias is None else self._floats(f"{name}.bias", linear.bias)
+        weight = self._tensor(f"{name}.weight", (linear.out_features, linear.in_features))
+        if isinstance(weight, Codes):
+            return WeightOnlyLinear(
+                weight.codes,
+                weight.scales,
+                weight.offsets,
+                bias=None if bias is None else bias.float(),
+                bits=weight.bits,
+                group_size=weight.group_size,
+            )
+        linear.weight = nn.Parameter(weight.to(self.dtype), False)
+        if bias is not None:
+            linear.bias = nn.Parameter(bias, False)
+        return linear
+
+    def _embedding(self, name: str, embedding: nn.Embedding) -> nn.Module:
+        table = self._tensor(f"{name}.weight", (embedding.num_embeddings, embedding.embedding_dim))
+        if isinstance(table, Codes):
+            return EmbeddingOfCodes(table, self.dtype)
+        embedding.weight = nn.Parameter(table.to(self.dtype), False)
+        return embedding
+
+    def _fill_buffers(self, module: nn.Module) -> None:
+        """Buffers that no file holds, the frequencies of rotary embeddings, are made as the class makes them."""
+        if not any(buffer.is_meta for buffer in module._buffers.values() if buffer is not None):
+            return
+        made = type(module)(self.model.config)
+        for own, buffer in made.named_buffers(recurse=False):
+            module._buffers[own] = buffer
+        if _FREQUENCIES in self.file.names():
+            self.left.discard(_FREQUENCIES)
+            divisors: Any = self.file.tensor(_FREQUENCIES)
+            for own, buffer in module.named_buffers(recurse=False):
+                module._buffers[own] = buffer / divisors

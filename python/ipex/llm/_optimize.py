@@ -1,0 +1,118 @@
+"""`ipex.llm.optimize`: IPEX's front door for language models."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import Any
+
+import torch
+from torch import nn
+
+from .._load_extension import _C
+from .._optimize.front_door import REPORT
+from .._optimize.front_door import optimize as optimize_modules
+from .._optimize.notes import Notes
+from .._script_module import cpp_module, wrapped
+from ..quantization import WeightOnlyQuantConfig
+from ._attention import CannotCapture
+from ._call import StepCall
+from ._capture import capture, layers_of
+
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+_KNOB = "capture of the step"
+
+
+def optimize(
+    model: Any,
+    optimizer: Any = None,
+    dtype: torch.dtype = torch.float32,
+    inplace: bool = False,
+    device: str = "cpu",
+    quantization_config: WeightOnlyQuantConfig | None = None,
+    qconfig_summary_file: Any = None,
+    low_precision_checkpoint: Any = None,
+    sample_inputs: Any = None,
+    deployment_mode: bool = True,
+    cache_weight_for_large_batch: bool = False,
+) -> Any:
+    """Return a language model of transformers that generates faster, by its own `generate`.
+
+    The step of the model, some words in and the logits of the next out, is captured as one graph: linears with packed
+    weights, attention over a cache with room, no Python between layers. A model whose step can't be captured is what
+    `ipex.optimize` makes of it; `ipex.explain` says why. Calls that the graph does not stand for (`output_attentions`,
+    gradients, caches of other kinds) run the model's own code.
+
+    `dtype` is that of weights and results. `quantization_config`, of
+    `ipex.quantization.get_weight_only_quant_qconfig_mapping`, keeps the weights of linears in 8 or 4 bits.
+    With `deployment_mode` the model's own weights are let go of once they are packed: nothing is held twice, and calls
+    that need the model's own code raise. `inplace=True` changes the model itself.
+
+    In training mode, or with an optimizer, the model is returned as it is, with a warning, as IPEX did.
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"ipex.llm.optimize: expected a model of transformers, got {type(model).__name__}.")
+    _check(dtype, device, quantization_config, qconfig_summary_file, low_precision_checkpoint)
+    if model.training or optimizer is not None:
+        warnings.warn(
+            "ipex.llm.optimize: expected a model in eval mode and no optimizer. The model is returned as it is. Call "
+            "model.eval() first; for training use ipex.optimize.",
+            stacklevel=2,
+        )
+        return model if optimizer is None else (model, optimizer)
+    if not inplace:
+        model = copy.deepcopy(model)
+    notes = Notes()
+    model.to(dtype)
+    try:
+        captured = capture(model)
+        graph = _optimized(captured.graph, quantization_config)
+        call = StepCall(model, graph, captured, layers_of(model))
+    except CannotCapture as error:
+        return _without_capture(model, str(error), quantization_config, notes)
+    notes.applied(_KNOB, type(model).__name__, "one graph for all lengths and batches")
+    model.__dict__["_compiled_call_impl"] = call  # nn.Module.__call__ asks this first
+    model.__dict__[REPORT] = notes.report()
+    return model
+
+
+def _check(dtype: Any, device: Any, quantization: Any, summary: Any, checkpoint: Any) -> None:
+    if dtype not in _DTYPES:
+        raise ValueError(f"ipex.llm.optimize: expected float32, bfloat16 or float16 in dtype, got {dtype}.")
+    if str(device) != "cpu":
+        raise ValueError(f"ipex.llm.optimize: expected device='cpu', got {device!r}.")
+    if quantization is not None and not isinstance(quantization, WeightOnlyQuantConfig):
+        raise TypeError(
+            "ipex.llm.optimize: expected what ipex.quantization.get_weight_only_quant_qconfig_mapping returns in "
+            f"quantization_config, got {type(quantization).__name__}."
+        )
+    if summary is not None:
+        raise ValueError("ipex.llm.optimize: qconfig_summary_file is not supported yet. Leave it out.")
+    if checkpoint is not None:
+        raise ValueError(
+            "ipex.llm.optimize: low_precision_checkpoint is not supported yet. Load the checkpoint with "
+            "ipex.quantization.from_gptq or from_awq, and give this the model."
+        )
+
+
+def _optimized(traced: torch.jit.ScriptModule, quantization: WeightOnlyQuantConfig | None) -> torch.jit.ScriptModule:
+    script = cpp_module(traced.eval(), "llm.optimize")
+    if quantization is None:
+        return wrapped(_C.jit_optimize(script))
+    keeps_in_float: list[str] = []
+    group_size, symmetric = quantization.group_size, quantization.symmetric
+    linears = (quantization.weight_dtype.value, False, group_size, symmetric, False, keeps_in_float)
+    return wrapped(_C.jit_optimize(script, quantized_linears=linears))
+
+
+def _without_capture(model: Any, reason: str, quantization: Any, notes: Notes) -> Any:
+    notes.declined(_KNOB, type(model).__name__, reason)
+    if quantization is not None:
+        notes.declined("quantization_config", type(model).__name__, "its step is not captured")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = optimize_modules(model, inplace=True)
+    own = result.__dict__[REPORT]
+    result.__dict__[REPORT] = type(own)(tuple(notes.report()) + tuple(own))
+    warnings.warn(f"ipex.llm.optimize: the step of {type(model).__name__} is not captured: {reason}.", stacklevel=3)
+    return result

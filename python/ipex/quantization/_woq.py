@@ -1,0 +1,86 @@
+"""IPEX's way to say in which numbers the weights of linears are kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+
+
+class WoqWeightDtype(Enum):
+    """Of weights. `ipex.quantization.weight_only` says what each is."""
+
+    INT8 = "int8"
+    INT4 = "int4"
+    NF4 = "nf4"
+    FP8 = "float8_e4m3fn"
+
+
+class WoqLowpMode(IntEnum):
+    """In which IPEX computed with such weights. Here the inputs and sums of a kernel are float32 in every mode."""
+
+    NONE = 0
+    FP16 = 1
+    BF16 = 2
+    INT8 = 3
+
+
+class WoqActQuantMode(IntEnum):
+    """How IPEX rounded inputs under WoqLowpMode.INT8. Inputs are not rounded here."""
+
+    NONE = -1
+    PER_TENSOR = 0
+    PER_IC_BLOCK = 1
+    PER_BATCH = 2
+    PER_BATCH_IC_BLOCK = 3
+    PER_TENSOR_SYM = 4
+    PER_IC_BLOCK_SYM = 5
+    PER_BATCH_SYM = 6
+    PER_BATCH_IC_BLOCK_SYM = 7
+
+
+class WoqWeightQScheme(IntEnum):
+    """Whether codes lie around zero. UNDEFINED: as suits the dtype."""
+
+    UNDEFINED = 0
+    ASYMMETRIC = 1
+    SYMMETRIC = 2
+
+
+@dataclass(frozen=True)
+class WeightOnlyQuantConfig:
+    """What `get_weight_only_quant_qconfig_mapping` returns."""
+
+    weight_dtype: WoqWeightDtype = WoqWeightDtype.INT8
+    lowp_mode: WoqLowpMode = WoqLowpMode.NONE
+    group_size: int = 0
+    symmetric: bool = True
+
+
+def get_weight_only_quant_qconfig_mapping(
+    *,
+    weight_dtype: WoqWeightDtype = WoqWeightDtype.INT8,
+    lowp_mode: WoqLowpMode = WoqLowpMode.NONE,
+    act_quant_mode: WoqActQuantMode = WoqActQuantMode.PER_BATCH_IC_BLOCK_SYM,
+    group_size: int = -1,
+    weight_qscheme: WoqWeightQScheme = WoqWeightQScheme.UNDEFINED,
+) -> WeightOnlyQuantConfig:
+    """Return a `quantization_config` for `ipex.llm.optimize`.
+
+    `group_size` inputs share a scale: -1 for whole rows, in INT4 without a number of your own 32. Codes of INT4 are
+    asymmetric unless you say otherwise, those of INT8 symmetric. `lowp_mode` and `act_quant_mode` are accepted: kernels
+    here take inputs as they are, and add up in float32, at the same speed.
+    """
+    where = "ipex.quantization.get_weight_only_quant_qconfig_mapping"
+    dtype, mode = WoqWeightDtype(weight_dtype), WoqLowpMode(lowp_mode)
+    WoqActQuantMode(act_quant_mode)
+    scheme = WoqWeightQScheme(weight_qscheme)
+    if dtype is WoqWeightDtype.NF4:
+        raise ValueError(f"{where}: expected INT8, INT4 or FP8 in weight_dtype, got NF4, for which there is no kernel.")
+    if group_size != -1 and (group_size <= 0 or group_size % 8):
+        raise ValueError(f"{where}: expected -1 or a multiple of 8 in group_size, got {group_size}.")
+    is_int4 = dtype is WoqWeightDtype.INT4
+    if dtype is WoqWeightDtype.FP8 and scheme is WoqWeightQScheme.ASYMMETRIC:
+        raise ValueError(f"{where}: expected SYMMETRIC for FP8, got ASYMMETRIC. Floats have no offsets.")
+    size = group_size if group_size != -1 else 32 if is_int4 else 0
+    is_symmetric = not is_int4 if scheme is WoqWeightQScheme.UNDEFINED else scheme is WoqWeightQScheme.SYMMETRIC
+    return WeightOnlyQuantConfig(dtype, mode, size, is_symmetric)

@@ -1,0 +1,84 @@
+// Attention of new words to a text that is kept: their keys and values are written behind those of the words before
+// them, into memory that has room, and the queries attend to all.
+//
+//   ipex::cache_mask(words, past, attended, window) -> mask
+//   ipex::attend_cached(kept, query, key, value, past, mask, scale, window) -> result
+//
+// `kept` is [batch, heads, room, numbers of a key and of a value]: both of a word lie side by side. `past` is a number in a
+// tensor, as a trace keeps it: how many words there are so far. `attended`, of
+// [batch, words in all], is false where a word does not count; without elements all do. A word sees itself and those
+// before it, the last `window` of them where that is not 0. A mask without elements says that this is all there is to
+// know, and no mask is read.
+#include <ATen/ATen.h>
+#include <torch/library.h>
+
+#include "ops/attention/scaled_dot_product_attention.h"
+#include "packed/call_conditions.h"
+#include "packed/door.h"
+
+namespace ipex::runtime {
+namespace {
+
+using at::Tensor;
+
+int64_t number_in(const char* op, const Tensor& past) {
+  TORCH_CHECK(past.numel() == 1 && past.scalar_type() == at::kLong && past.is_cpu(), op,
+              ": expected one number of int64 in past, got ", past.scalar_type(), " of ", past.sizes(), ".");
+  const int64_t number = past.item<int64_t>();
+  TORCH_CHECK(number >= 0, op, ": expected words in past, got ", number, ".");
+  return number;
+}
+
+Tensor cache_mask(const Tensor& words, const Tensor& past, const Tensor& attended, int64_t window) {
+  constexpr const char* op = "ipex::cache_mask";
+  TORCH_CHECK(words.dim() >= 2 && window >= 0, op, ": expected words of [batch, words] and a window, got ",
+              words.sizes(), " and ", window, ".");
+  const int64_t count = words.size(1), before = number_in(op, past), all = before + count;
+  const bool has_window = window > 0 && all > window;
+  const auto bools = at::TensorOptions(at::kBool);
+  if (attended.numel() == 0 && (count == 1 || (before == 0 && !has_window))) return at::empty({0}, bools);
+  TORCH_CHECK(attended.numel() == 0 || (attended.dim() == 2 && attended.size(1) == all), op,
+              ": expected attended of [batch, ", all, "], got ", attended.sizes(), ".");
+  // A diagonal for each word: it sees what is on its left.
+  Tensor mask = at::ones({count, all}, bools).tril(before);
+  if (has_window) mask = mask.logical_and(at::ones({count, all}, bools).triu(before - window + 1));
+  mask = mask.unsqueeze(0);
+  if (attended.numel() != 0) {
+    mask = mask.logical_and(attended.to(at::kBool).unsqueeze(1));
+    // A word that pads sees nothing but itself: what it computes is not read, and should be a number.
+    mask = mask.logical_or(at::ones({count, all}, bools).tril(before).triu(before).unsqueeze(0));
+  }
+  return mask.unsqueeze(1);
+}
+
+Tensor attend_cached(const Tensor& kept, const Tensor& query, const Tensor& key, const Tensor& value,
+                     const Tensor& past, const Tensor& mask, std::optional<double> scale, int64_t window) {
+  const int64_t before = number_in("ipex::attend_cached", past);
+  TORCH_CHECK(kept.dim() == 4 && query.dim() == 4 && key.dim() == 4 && value.dim() == 4 &&
+                  key.sizes().slice(0, 3) == value.sizes().slice(0, 3) &&
+                  kept.sizes().slice(0, 2) == key.sizes().slice(0, 2) && kept.size(3) == key.size(3) + value.size(3) &&
+                  before <= kept.size(2) - key.size(2),
+              "ipex::attend_cached: expected room for keys of ", key.sizes(), " and values of ", value.sizes(),
+              " behind ", before, " words, got ", kept.sizes(), ".");
+  const int64_t count = key.size(2), all = before + count;
+  const Tensor keys = kept.narrow(3, 0, key.size(3)), values = kept.narrow(3, key.size(3), value.size(3));
+  keys.narrow(2, before, count).copy_(key);
+  values.narrow(2, before, count).copy_(value);
+  const bool has_mask = mask.numel() != 0;
+  const int64_t first = !has_mask && count == 1 && window > 0 ? std::max<int64_t>(all - window, 0) : 0;
+  return attention_in_mode(query, keys.narrow(2, first, all - first), values.narrow(2, first, all - first),
+                           has_mask ? std::optional(mask) : std::nullopt, /*dropout_p=*/0,
+                           /*is_causal=*/!has_mask && count > 1, scale, /*enable_gqa=*/query.size(1) != key.size(1),
+                           /*math_mode=*/std::nullopt, /*joined=*/nullptr);
+}
+
+TORCH_LIBRARY_FRAGMENT(ipex, m) {
+  define(m, "cache_mask(Tensor words, Tensor past, Tensor attended, int window) -> Tensor", cache_mask);
+  define(m,
+         "attend_cached(Tensor(a!) kept, Tensor query, Tensor key, Tensor value, Tensor past, Tensor mask, "
+         "float? scale, int window) -> Tensor",
+         attend_cached);
+}
+
+}  // namespace
+}  // namespace ipex::runtime

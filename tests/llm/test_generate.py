@@ -1,0 +1,228 @@
+"""What an optimised language model generates is what the model itself does, by transformers' own `generate`."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+import warnings
+from typing import Any
+
+import pytest
+import torch
+
+import ipex
+
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+
+from ipex import llm  # noqa: E402
+from llm.families import FAMILIES, LEFT, VOCABULARY, make  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+CAPTURE = "capture of the step"
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    level = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()
+    with torch.no_grad():
+        yield
+    transformers.logging.set_verbosity(level)
+
+
+def words(batch: int, count: int, seed: int = 0) -> torch.Tensor:
+    return torch.randint(2, VOCABULARY, (batch, count), generator=torch.Generator().manual_seed(seed))
+
+
+def prompts(batch: int = 2, count: int = 12, padding: int = 3) -> dict[str, torch.Tensor]:
+    mask = torch.ones(batch, count, dtype=torch.long)
+    mask[0, :padding] = 0
+    return {"input_ids": words(batch, count), "attention_mask": mask}
+
+
+def captured(model: Any) -> Any:
+    """The optimised model. Its calls have all run the graph when `ran_in_graph` looks."""
+    result = llm.optimize(model)
+    assert result.__dict__["_compiled_call_impl"].reasons == set()
+    return result
+
+
+def ran_in_graph(model: Any) -> bool:
+    return model.__dict__["_compiled_call_impl"].reasons == set()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_greedy_and_beams_of_every_family(family):
+    model = make(family)
+    if family in LEFT:
+        with pytest.warns(UserWarning, match=f"the step of .* is not captured: .*{LEFT[family]}"):
+            optimized = llm.optimize(model)
+    else:
+        optimized = captured(model)
+    for beams in (1, 3):
+        how = {"max_new_tokens": 12, "do_sample": False, "num_beams": beams, **prompts()}
+        expected = model.generate(**how)
+        assert len(expected.unique()) > 8
+        assert torch.equal(optimized.generate(**how), expected)
+    assert family in LEFT or ran_in_graph(optimized)
+    (decision,) = [d for d in ipex.explain(optimized).decisions if d.pass_name == CAPTURE]
+    assert decision.applied == (family not in LEFT)
+
+
+def test_long_texts_grow_the_cache():
+    model = make("Llama", max_position_embeddings=512)
+    optimized = captured(model)
+    how = {"max_new_tokens": 300, "do_sample": False, **prompts()}
+    assert torch.equal(optimized.generate(**how), model.generate(**how))
+
+
+@pytest.mark.parametrize("family", ["Mistral", "Gemma3"])
+def test_windows_that_a_prompt_and_steps_outgrow(family):
+    """Their windows are of 8 words."""
+    model = make(family)
+    optimized = captured(model)
+    for count in (5, 8, 9, 20):
+        how = {"max_new_tokens": 12, "do_sample": False, "input_ids": words(1, count)}
+        assert torch.equal(optimized.generate(**how), model.generate(**how))
+        padded = {**how, **prompts(2, count, 2)}
+        assert torch.equal(optimized.generate(**padded), model.generate(**padded))
+    assert ran_in_graph(optimized)
+
+
+def test_sampling_streamers_and_guesses():
+    model = make("Llama")
+    optimized = captured(model)
+    prompt = words(1, 10)
+    for how in (
+        {"do_sample": True, "temperature": 0.7, "top_k": 20},
+        {"do_sample": False, "prompt_lookup_num_tokens": 3},
+        {"do_sample": False, "num_return_sequences": 3, "num_beams": 3},
+    ):
+        found = []
+        for each in (model, optimized):
+            torch.manual_seed(1)
+            found.append(each.generate(prompt, max_new_tokens=30, **how))
+        assert torch.equal(*found)
+    draft = make("Llama", num_hidden_layers=1)
+    expected = model.generate(prompt, max_new_tokens=30, do_sample=False)
+    for assistant in (draft, captured(draft)):
+        assert torch.equal(
+            optimized.generate(prompt, max_new_tokens=30, do_sample=False, assistant_model=assistant), expected
+        )
+
+    class Streamer(transformers.generation.BaseStreamer):
+        def __init__(self):
+            self.parts = []
+
+        def put(self, value):
+            self.parts.append(value.reshape(-1))
+
+        def end(self):
+            pass
+
+    streamer = Streamer()
+    result = optimized.generate(prompt, max_new_tokens=8, do_sample=False, streamer=streamer)
+    assert torch.equal(torch.cat(streamer.parts), result[0])
+
+
+def test_forward():
+    model = make("Qwen3")
+    optimized = captured(model)
+    x = words(2, 9)
+    for how in ({}, {"logits_to_keep": 2}, {"use_cache": False}, {"attention_mask": torch.ones(2, 9)}):
+        ours, theirs = optimized(x, **how), model(x, **how)
+        assert type(ours) is type(theirs)
+        torch.testing.assert_close(ours.logits, theirs.logits, rtol=1e-4, atol=1e-3)
+        assert (ours.past_key_values is None) == (theirs.past_key_values is None)
+    ours, theirs = optimized(x), model(x)
+    for layer, other in zip(ours.past_key_values.layers, theirs.past_key_values.layers):
+        torch.testing.assert_close(layer.keys, other.keys, rtol=1e-4, atol=1e-3)
+        torch.testing.assert_close(layer.values, other.values, rtol=1e-4, atol=1e-3)
+    more = words(2, 4, seed=1)
+    torch.testing.assert_close(
+        optimized(more, past_key_values=ours.past_key_values).logits,
+        model(more, past_key_values=theirs.past_key_values).logits,
+        rtol=1e-4,
+        atol=1e-3,
+    )
+    assert ran_in_graph(optimized)
+
+
+def test_calls_that_the_graph_does_not_stand_for_run_the_model():
+    model = make("Llama")
+    optimized = captured(model)
+    x = words(1, 6)
+    result = optimized(x, output_hidden_states=True)
+    assert len(result.hidden_states) == 3
+    embedded = optimized(inputs_embeds=model.get_input_embeddings()(x))
+    torch.testing.assert_close(embedded.logits, model(x).logits, rtol=1e-4, atol=1e-3)
+    static = {"max_new_tokens": 5, "do_sample": False, "cache_implementation": "static"}
+    assert torch.equal(optimized.generate(x, **static), model.generate(x, **static))
+    with torch.enable_grad():
+        assert optimized(x).logits.requires_grad
+    reasons = optimized.__dict__["_compiled_call_impl"].reasons
+    assert reasons >= {"it has output_hidden_states", "it has inputs_embeds", "gradients are wanted"}
+    # A text that a call of the one kind began, one of the other goes on with.
+    cache = optimized(x).past_key_values
+    after = optimized(words(1, 2, seed=1), past_key_values=cache, output_hidden_states=True)
+    expected = model(words(1, 2, seed=1), past_key_values=model(x).past_key_values)
+    torch.testing.assert_close(after.logits, expected.logits, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_in_16_bits(dtype):
+    model = make("Llama")
+    optimized = llm.optimize(model, dtype=dtype)
+    assert next(model.parameters()).dtype is torch.float32
+    x = words(2, 9)
+    logits = optimized(x).logits
+    assert logits.dtype is dtype
+    expected = copy.deepcopy(model).to(dtype)(x).logits.float()
+    assert (logits.float() - expected).abs().max() <= 0.06 * expected.abs().max()
+    assert optimized.generate(x, max_new_tokens=4).shape == (2, 13)
+    assert ran_in_graph(optimized)
+
+
+def test_in_place_and_not():
+    model = make("Llama")
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    assert llm.optimize(model) is not model
+    assert "_compiled_call_impl" not in model.__dict__
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert llm.optimize(model, inplace=True) is model
+
+
+def test_training_models_are_returned_as_they_are():
+    model = make("Llama").train()
+    with pytest.warns(UserWarning, match=r"Call model.eval\(\) first"):
+        assert llm.optimize(model) is model
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.warns(UserWarning, match="for training use ipex.optimize"):
+        assert llm.optimize(model, optimizer) == (model, optimizer)
+
+
+def test_bad_arguments():
+    model = make("Llama")
+    with pytest.raises(TypeError, match="expected a model of transformers, got int"):
+        llm.optimize(3)
+    for wrong, message in (
+        ({"dtype": torch.int8}, "expected float32, bfloat16 or float16 in dtype, got torch.int8"),
+        ({"device": "cuda"}, "expected device='cpu', got 'cuda'"),
+        ({"quantization_config": 4}, "expected what ipex.quantization.get_weight_only_quant_qconfig_mapping returns"),
+        ({"low_precision_checkpoint": "x"}, "low_precision_checkpoint is not supported yet"),
+        ({"qconfig_summary_file": "x"}, "qconfig_summary_file is not supported yet"),
+    ):
+        with pytest.raises((ValueError, TypeError), match=message):
+            llm.optimize(model, **wrong)
+
+
+def test_a_mask_that_does_not_fit_is_refused():
+    optimized = captured(make("Llama"))
+    with warnings.catch_warnings(), pytest.raises(RuntimeError, match=r"expected attended of \[batch, 6\]"):
+        optimized(words(1, 6), attention_mask=torch.tensor([[0, 1, 1, 1]]))
+
+
+def test_import_ipex_does_not_import_transformers():
+    code = "import sys, ipex; was = 'transformers' in sys.modules; ipex.llm.optimize; sys.exit(was)"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)

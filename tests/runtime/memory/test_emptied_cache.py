@@ -1,0 +1,71 @@
+"""What ops keep for the shapes that they have seen goes with `ipex.empty_cache()`, and is made again."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+import ipex
+from kinds_of_model import KINDS, model_and_input
+
+CALLS = """
+import torch, ipex
+model = ipex.jit_optimize(torch.nn.Conv2d(8, 16, 3, stride=2).eval(), torch.randn(1, 8, 20, 20))
+def call(text):
+    print(text, flush=True)
+    with torch.no_grad():
+        model(torch.ones(1, 8, 20, 20))
+call("first")
+call("second")
+ipex.empty_cache()
+call("emptied")
+"""
+
+
+def test_primitives_are_made_again():
+    environment = {**os.environ, "ONEDNN_VERBOSE": "profile_create"}
+    done = subprocess.run([sys.executable, "-c", CALLS], env=environment, capture_output=True, text=True, check=True)
+    first, _, rest = done.stdout.partition("second")
+    second, _, emptied = rest.partition("emptied")
+    made = ["create:" in part and "convolution" in part for part in (first, second, emptied)]
+    assert made == [True, False, True], done.stdout
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_results_are_the_same_and_weights_stay(kind):
+    model, x = model_and_input(kind)
+    with torch.no_grad():
+        expected = model(x)
+        model(x)
+        ipex.empty_cache()
+        held = ipex.memory_stats()["allocated_bytes.all.current"]
+        assert torch.equal(model(x), expected)
+        del expected
+        assert ipex.memory_stats()["allocated_bytes.all.current"] <= held
+
+
+def test_beside_calls_and_models_that_go():
+    models = [model_and_input(kind) for kind in ("convolution", "linear", "static int8")]
+    expected = [model(x) for model, x in models]
+    has_ended = threading.Event()
+
+    def empty():
+        while not has_ended.is_set():
+            ipex.empty_cache()
+
+    emptying = threading.Thread(target=empty)
+    emptying.start()
+    try:
+        with torch.no_grad():
+            for i in range(150):
+                (model, x), y = models[i % 3], expected[i % 3]
+                assert torch.equal(model(x), y)
+                if i % 10 == 0:
+                    ipex.jit_optimize(nn.Linear(16, 16).eval(), torch.randn(2, 16))(torch.randn(3, 16))
+    finally:
+        has_ended.set()
+        emptying.join()
