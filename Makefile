@@ -17,13 +17,16 @@ SOURCES := $(shell git ls-files --cached --others --exclude-standard CMakeLists.
 CASES ?= 10000
 SEED ?= 1
 
+# For `make mutants`: how many conditions are removed, drawn by SEED.
+MUTANTS ?= 300
+
 # Options for `make bench`; `.venv/bin/python -m ipex bench --help` lists them.
 BENCH ?=
 
 # Options for `make zoo`; `.venv/bin/python -m benchmarks.zoo --help` lists them. `build/zoo.jsonl` keeps what was done.
 ZOO ?= --markdown docs/zoo.md
 
-.PHONY: demo test test-torch test-isa fuzz fuzz-ops fuzz-files neighbours threads tsan asan coverage bench op-database zoo docs lint format wheel try-wheel sdk clean
+.PHONY: demo test test-torch test-isa fuzz fuzz-ops fuzz-files neighbours mutants threads tsan asan coverage bench op-database zoo docs lint format wheel try-wheel sdk clean
 demo: $(VENV)/installed        ## build, optimise a ResNet-50, compare, time, serve it from C++
 	$(BIN)/python examples/demo.py
 
@@ -55,6 +58,9 @@ fuzz-files: $(VENV)/installed  ## saved models that are damaged: make fuzz-files
 
 neighbours: $(VENV)/installed  ## NaN and infinity beside 16-bit products and convolutions: make neighbours CASES=20000 SEED=1
 	PYTHONPATH=tests $(BIN)/python -W ignore tests/neighbours/search.py --cases $(CASES) --seed $(SEED)
+
+mutants: $(VENV)/installed     ## which conditions of passes and runtime no test needs: make mutants MUTANTS=500 SEED=7
+	$(BIN)/python tests/mutants/run.py --count $(MUTANTS) --seed $(SEED)
 
 threads: $(VENV)/installed     ## 64 threads, 10,000 calls each, on one module: results and memory
 	PYTHONPATH=examples $(BIN)/python tests/threads/many_threads.py
