@@ -98,7 +98,7 @@ class Build:
         """Run tests of these files in a process of its own."""
         with tempfile.TemporaryDirectory() as folder:
             at = Path(folder) / "at"
-            environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": folder, "MUTANT_AT": str(at), **settings}
+            environment = {**os.environ, "OMP_NUM_THREADS": "2", "TMPDIR": folder, "MUTANT_AT": str(at), **settings}
             environment["PYTHONPATH"] = os.pathsep.join(map(str, (self.site, HERE)))
             command = ["sh", "-c", f'ulimit -v {BYTES >> 10}; exec "$@"', "sh", sys.executable, "-m", "pytest", "-q"]
             command += ["-p", "no:cacheprovider", "-p", "chosen_tests", "--tb=short", *options, *files]
