@@ -48,6 +48,30 @@ inline bool mutant(int number) {
   return number == mutants.chosen;
 }
 """
+# Of a function, or of an object that may hold something.
+OF_PATTERNS = """#pragma once
+#include <functional>
+#include <type_traits>
+#include "mutant.h"
+
+namespace torch::jit {
+struct Value;
+}
+
+template <int number, typename Condition>
+auto mutant_condition(Condition condition) {
+  using Function = bool (*)(const torch::jit::Value*);
+  if constexpr (std::is_convertible_v<Condition, Function>) {
+    static const Function held = condition;
+    const Function with_mutant = [](const torch::jit::Value* value) { return mutant(number) || held(value); };
+    const Function function = condition;
+    return held == function ? with_mutant : function;
+  } else {
+    return std::function<bool(const torch::jit::Value*)>(
+        [condition](const torch::jit::Value* value) { return mutant(number) || condition(value); });
+  }
+}
+"""
 
 
 class Condition(NamedTuple):
@@ -204,7 +228,7 @@ class Finder:
     def _pattern(self, opening: int) -> None:
         comma = self._next(opening + 1, ",")
         end = self._next(comma + 1, ",")
-        self._add(comma + 1, end, "+[](const ::torch::jit::Value*) { return true; }", "pattern")
+        self._add(comma + 1, end, "true", "pattern")
 
     def _operands(self, start: int, end: int, kind: str) -> str:
         """Add those of && and ||; return the operator of the outermost level, or ""."""
@@ -253,10 +277,11 @@ def rewritten(text: str, conditions: list[Condition], first: int) -> str:
     """The text with each condition wrapped; they are numbered from `first` on."""
     pieces: list[tuple[int, int, int, str]] = []
     for i, condition in enumerate(conditions):
-        before = f"(::mutant({first + i}) ? {condition.neutral} : "
-        before += "" if condition.kind == "pattern" else "static_cast<bool>("
+        before, after = f"(::mutant({first + i}) ? {condition.neutral} : static_cast<bool>(", "))"
+        if condition.kind == "pattern":
+            before, after = f"::mutant_condition<{first + i}>(", ")"
         pieces.append((condition.start, 1, -condition.end, before))
-        pieces.append((condition.end, 0, -condition.start, ")" if condition.kind == "pattern" else "))"))
+        pieces.append((condition.end, 0, -condition.start, after))
     result, place = "", 0
     for at, _, _, piece in sorted(pieces):
         result += text[place:at] + piece
@@ -267,22 +292,24 @@ def rewritten(text: str, conditions: list[Condition], first: int) -> str:
 def write_copy(root: Path, copy: Path) -> list[Mutant]:
     """Write the tree with all mutants in it. Files that stay the same are not touched, and not compiled again."""
     mutants: list[Mutant] = []
-    written = {copy / "mutant.h"}
-    for path in sorted(_files(root)):
-        target = copy / path.relative_to(root)
-        written.add(target)
+    contents: dict[Path, bytes] = {}
+    for path in sorted(path for path in _files(root) if copy.parent not in path.parents):
         content = path.read_bytes()
         if path.suffix == ".cpp" and path.relative_to(root).parts[0] in FOLDERS:
             content = _with_mutants(content.decode(), str(path.relative_to(root)), copy, mutants).encode()
+        contents[path.relative_to(root)] = content
+    contents[Path("mutant.h")] = HEADER.replace("COUNT", str(len(mutants))).encode()
+    contents[Path("mutant_condition.h")] = OF_PATTERNS.encode()
+    for path, content in contents.items():
+        target = copy / path
         if not target.exists() or target.read_bytes() != content:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(content)
-            shutil.copymode(path, target)
-    header = HEADER.replace("COUNT", str(len(mutants)))
-    if not (copy / "mutant.h").exists() or (copy / "mutant.h").read_text() != header:
-        (copy / "mutant.h").write_text(header)
-    for path in set(_files(copy)) - written:
-        path.unlink()
+            if (root / path).exists():
+                shutil.copymode(root / path, target)
+    for path in list(_files(copy)):
+        if path.relative_to(copy) not in contents:
+            path.unlink()
     return mutants
 
 
@@ -305,5 +332,7 @@ def _with_mutants(text: str, path: str, copy: Path, mutants: list[Mutant]) -> st
     first = len(mutants)
     for i, (start, end, neutral, kind) in enumerate(conditions):
         line, written = text.count("\n", 0, start) + 1, " ".join(text[start:end].split())
-        mutants.append(Mutant(first + i, path, line, kind, "true" if kind == "pattern" else neutral, written))
-    return f'#include "{copy / "mutant.h"}"\n#line 1\n{rewritten(text, conditions, first)}'
+        mutants.append(Mutant(first + i, path, line, kind, neutral, written))
+    has_pattern = any(condition.kind == "pattern" for condition in conditions)
+    header = copy / ("mutant_condition.h" if has_pattern else "mutant.h")
+    return f'#include "{header}"\n#line 1\n{rewritten(text, conditions, first)}'
