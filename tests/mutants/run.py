@@ -3,6 +3,7 @@
     python tests/mutants/run.py --count 300 --seed 1 --jobs 2        # draws 300, builds first: 20 minutes of CPU time
     python tests/mutants/run.py --count 300 --seconds 540            # a part; the same again goes on with it
     python tests/mutants/run.py --count 300 --tests tests/fuzz_ops   # what survived, on other tests
+    python tests/mutants/run.py --of passes/lower --count 9999       # all of a folder
     python tests/mutants/run.py --mutant 1234                        # that one, with what pytest prints
 
 One build holds all mutants (sources.py); a process has one, or none. Each test runs once without, and shows which
@@ -39,9 +40,9 @@ sys.path.insert(0, str(HERE.parent))
 from mutants.sources import Mutant, write_copy  # noqa: E402
 
 TESTS = ("tests/passes", "tests/runtime", "tests/optimize", "tests/quantization", "tests/optim")
-BYTES = 64 << 30  # address space of a process: a mutant may ask for memory without bound
+BYTES = 16 << 30  # of a process: a mutant may ask for memory without bound
 SECONDS_OF_A_FILE = 400
-SECONDS_TO_START = 60
+SECONDS_TO_START = 40
 T = TypeVar("T")
 
 
@@ -100,7 +101,7 @@ class Build:
             at = Path(folder) / "at"
             environment = {**os.environ, "OMP_NUM_THREADS": "2", "TMPDIR": folder, "MUTANT_AT": str(at), **settings}
             environment["PYTHONPATH"] = os.pathsep.join(map(str, (self.site, HERE)))
-            command = ["sh", "-c", f'ulimit -v {BYTES >> 10}; exec "$@"', "sh", sys.executable, "-m", "pytest", "-q"]
+            command = ["sh", "-c", f'ulimit -d {BYTES >> 10}; exec "$@"', "sh", sys.executable, "-m", "pytest", "-q"]
             command += ["-p", "no:cacheprovider", "-p", "chosen_tests", "--tb=short", *options, *files]
             left = self.deadline - time.monotonic()
             with open(Path(folder) / "output", "w+") as output:
@@ -234,7 +235,7 @@ def try_mutant(build: Build, results: Results, mutant: Mutant, tests: list[Passi
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as chosen:
         chosen.write("".join(test.name + "\n" for test in some))
         chosen.flush()
-        limit = SECONDS_TO_START + 5 * sum(test.seconds for test in some)
+        limit = SECONDS_TO_START + 3 * sum(test.seconds for test in some)
         files = list(dict.fromkeys(test.file for test in some))
         begin = time.monotonic()
         done = build.pytest(files, ["-x"], limit, MUTANT_CHOSEN=str(mutant.number), MUTANT_TESTS=chosen.name)
@@ -290,6 +291,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=300, help="how many mutants; 0 builds and records alone")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--of", default="", metavar="PATH", help="only conditions of this folder or file")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--tests", nargs="+", default=list(TESTS), metavar="PATH", help="folders or files of tests")
     parser.add_argument("--budget", type=float, default=60, help="seconds of tests that a mutant meets in a run")
@@ -319,7 +321,7 @@ def main() -> int:
 
     if options.mutant is not None:
         return _alone(build, build.mutants[options.mutant], tests, options.budget)
-    mutants = drawn(build.mutants, options.count, options.seed)
+    mutants = drawn([m for m in build.mutants if m.path.startswith(options.of)], options.count, options.seed)
     results = Results(options.results or build.folder / "results.jsonl", build.mutants)
     in_parallel(
         options.jobs, lambda m: try_mutant(build, results, m, tests, options.budget), mutants, deadline, "mutants"
