@@ -24,13 +24,14 @@ class RoomyLayer(CacheLayerMixin):
         super().__init__()
         self.is_sliding = is_sliding
         self.length = 0
-        self._memory: Tensor | None = None  # [batch, heads, room, numbers of a key and of a value]
+        # [batch, heads, room, numbers of a key and of a value]. Of a head, the keys lie before the values.
+        self._memory: Tensor | None = None
         self._key_numbers = 0
 
     # transformers reads these, and writes None where a text begins anew.
     @property
     def keys(self) -> Tensor | None:
-        return None if self._memory is None else self._memory[:, :, : self.length, : self._key_numbers]
+        return None if self._memory is None else self._sides()[0][:, :, : self.length]
 
     @keys.setter
     def keys(self, keys: None) -> None:
@@ -38,7 +39,7 @@ class RoomyLayer(CacheLayerMixin):
 
     @property
     def values(self) -> Tensor | None:
-        return None if self._memory is None else self._memory[:, :, : self.length, self._key_numbers :]
+        return None if self._memory is None else self._sides()[1][:, :, : self.length]
 
     @values.setter
     def values(self, values: None) -> None:
@@ -62,11 +63,21 @@ class RoomyLayer(CacheLayerMixin):
         assert self._memory is not None
         needed = self.length + words
         if needed > self._memory.shape[2]:
+            held = self._sides()
             batch, heads, _, numbers = self._memory.shape
-            grown = self._memory.new_empty(batch, heads, (needed + needed // 2 + ROOM) // 8 * 8, numbers)
-            grown[:, :, : self.length] = self._memory[:, :, : self.length]
-            self._memory = grown
+            self._memory = self._memory.new_empty(batch, heads, (needed + needed // 2 + ROOM) // 8 * 8, numbers)
+            for side, old in zip(self._sides(), held):
+                side[:, :, : self.length] = old[:, :, : self.length]
         return self._memory
+
+    def _sides(self) -> tuple[Tensor, Tensor]:
+        """All memory for keys, and all for values."""
+        assert self._memory is not None
+        room, numbers = self._memory.shape[2:]
+        keys, values = self._memory.flatten(2).split(
+            [room * self._key_numbers, room * (numbers - self._key_numbers)], 2
+        )
+        return keys.unflatten(2, (room, self._key_numbers)), values.unflatten(2, (room, numbers - self._key_numbers))
 
     def wrote(self, words: int) -> None:
         """Count words that were written into the room."""
@@ -77,9 +88,9 @@ class RoomyLayer(CacheLayerMixin):
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         words = key_states.shape[2]
-        here = self.room(words)[:, :, self.length : self.length + words]
-        here[..., : self._key_numbers] = key_states
-        here[..., self._key_numbers :] = value_states
+        self.room(words)
+        for side, new in zip(self._sides(), (key_states, value_states)):
+            side[:, :, self.length : self.length + words] = new
         self.wrote(words)
         return self.keys, self.values  # type: ignore[return-value]
 

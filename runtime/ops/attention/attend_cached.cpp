@@ -4,7 +4,8 @@
 //   ipex::cache_mask(words, past, attended, window) -> mask
 //   ipex::attend_cached(kept, query, key, value, past, mask, scale, window) -> result
 //
-// `kept` is [batch, heads, room, numbers of a key and of a value]: both of a word lie side by side. `past` is a number in a
+// `kept` is [batch, heads, room, numbers of a key and of a value]. Of a head, the keys lie before the values: what is read
+// together lies together. `past` is a number in a
 // tensor, as a trace keeps it: how many words there are so far. `attended`, of
 // [batch, words in all], is false where a word does not count; without elements all do. A word sees itself and those
 // before it, the last `window` of them where that is not 0. A mask without elements says that this is all there is to
@@ -15,6 +16,7 @@
 #include "ops/attention/scaled_dot_product_attention.h"
 #include "packed/call_conditions.h"
 #include "packed/door.h"
+#include "threads/parallel.h"
 
 namespace ipex::runtime {
 namespace {
@@ -61,15 +63,28 @@ Tensor attend_cached(const Tensor& kept, const Tensor& query, const Tensor& key,
               "ipex::attend_cached: expected room for keys of ", key.sizes(), " and values of ", value.sizes(),
               " behind ", before, " words, got ", kept.sizes(), ".");
   const int64_t count = key.size(2), all = before + count;
-  const Tensor keys = kept.narrow(3, 0, key.size(3)), values = kept.narrow(3, key.size(3), value.size(3));
+  const int64_t room = kept.size(2), of_keys = room * key.size(3);
+  const Tensor heads_of = kept.flatten(2);
+  const Tensor keys = heads_of.narrow(2, 0, of_keys).unflatten(2, {room, key.size(3)});
+  const Tensor values = heads_of.narrow(2, of_keys, room * value.size(3)).unflatten(2, {room, value.size(3)});
   keys.narrow(2, before, count).copy_(key);
   values.narrow(2, before, count).copy_(value);
   const bool has_mask = mask.numel() != 0;
   const int64_t first = !has_mask && count == 1 && window > 0 ? std::max<int64_t>(all - window, 0) : 0;
-  return attention_in_mode(query, keys.narrow(2, first, all - first), values.narrow(2, first, all - first),
-                           has_mask ? std::optional(mask) : std::nullopt, /*dropout_p=*/0,
-                           /*is_causal=*/!has_mask && count > 1, scale, /*enable_gqa=*/query.size(1) != key.size(1),
-                           /*math_mode=*/std::nullopt, /*joined=*/nullptr);
+  const auto attend = [&](const Tensor& queries, bool is_causal, bool is_shared) {
+    return attention_in_mode(queries, keys.narrow(2, first, all - first), values.narrow(2, first, all - first),
+                             has_mask ? std::optional(mask) : std::nullopt, /*dropout_p=*/0, is_causal, scale,
+                             is_shared,
+                             /*math_mode=*/std::nullopt, /*joined=*/nullptr);
+  };
+  // The heads of one word that share keys are as many words of one head: keys are read once for all of them.
+  const int64_t batch = kept.size(0), heads = kept.size(1), shared = heads ? query.size(1) / heads : 0;
+  if (count == 1 && query.size(2) == 1 && shared > 1 && query.size(1) == heads * shared &&
+      batch * heads >= thread_count()) {
+    const Tensor result = attend(query.reshape({batch, heads, shared, query.size(3)}), /*is_causal=*/false, false);
+    return result.reshape({batch, heads * shared, 1, values.size(3)});
+  }
+  return attend(query, /*is_causal=*/!has_mask && count > 1, query.size(1) != key.size(1));
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
