@@ -43,7 +43,7 @@ def prompts(batch: int = 2, count: int = 12, padding: int = 3) -> dict[str, torc
 
 def captured(model: Any) -> Any:
     """The optimised model. Its calls have all run the graph when `ran_in_graph` looks."""
-    result = llm.optimize(model)
+    result = llm.optimize(model, deployment_mode=False)
     assert result.__dict__["_compiled_call_impl"].reasons == set()
     return result
 
@@ -173,7 +173,7 @@ def test_calls_that_the_graph_does_not_stand_for_run_the_model():
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_in_16_bits(dtype):
     model = make("Llama")
-    optimized = llm.optimize(model, dtype=dtype)
+    optimized = llm.optimize(model, dtype=dtype, deployment_mode=False)
     assert next(model.parameters()).dtype is torch.float32
     x = words(2, 9)
     logits = optimized(x).logits
@@ -181,6 +181,43 @@ def test_in_16_bits(dtype):
     expected = copy.deepcopy(model).to(dtype)(x).logits.float()
     assert (logits.float() - expected).abs().max() <= 0.06 * expected.abs().max()
     assert optimized.generate(x, max_new_tokens=4).shape == (2, 13)
+    assert ran_in_graph(optimized)
+
+
+@pytest.mark.parametrize("family", ["Llama", "Mixtral", "GPT2", "Gemma"])
+def test_weights_are_let_go_of(family):
+    model = make(family)
+    optimized = llm.optimize(model)
+    held = sum(p.untyped_storage().nbytes() for p in optimized.parameters())
+    assert held < 0.1 * sum(p.untyped_storage().nbytes() for p in model.parameters())
+    how = {"max_new_tokens": 8, "do_sample": False, **prompts()}
+    assert torch.equal(optimized.generate(**how), model.generate(**how))
+    message = "Pass deployment_mode=False to keep them"
+    for needs_them in (
+        lambda: optimized(words(1, 3), output_hidden_states=True),
+        lambda: optimized.state_dict(),
+        lambda: copy.deepcopy(optimized)(words(1, 3)),
+        lambda: optimized.base_model(words(1, 3)),
+    ):
+        with pytest.raises(RuntimeError, match=message):
+            needs_them()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("weights", "most"), [("INT8", 0.05), ("INT4", 0.3)])
+def test_weights_of_few_bits(weights, most, dtype):
+    model = make("Llama", hidden_size=256, intermediate_size=512)
+    config = ipex.quantization.get_weight_only_quant_qconfig_mapping(
+        weight_dtype=getattr(ipex.quantization.WoqWeightDtype, weights)
+    )
+    optimized = llm.optimize(model, dtype=dtype, quantization_config=config)
+    graph = optimized.__dict__["_compiled_call_impl"]._graph.inlined_graph
+    assert sum(node.kind() == "ipex::weight_only_linear_run" for node in graph.nodes()) == 2 * 7 + 1
+    x = words(2, 9)
+    expected = model(x).logits
+    difference = (optimized(x).logits.float() - expected).norm() / expected.norm()
+    assert 1e-4 < difference < most + (0.03 if dtype is torch.bfloat16 else 0)
+    assert optimized.generate(x, max_new_tokens=4, pad_token_id=0).shape == (2, 13)
     assert ran_in_graph(optimized)
 
 

@@ -26,11 +26,22 @@ _UNUSED = {
 _USED = ("input_ids", "attention_mask", "position_ids", "past_key_values", "cache", "logits_to_keep")
 
 
+_LET_GO = (
+    "ipex.llm: expected the weights of the model, which ipex.llm.optimize let go of once they were packed. Pass "
+    "deployment_mode=False to keep them for calls that need the model's own code, state_dict and copies."
+)
+
+
+def _refuse(*_: Any) -> None:
+    raise RuntimeError(_LET_GO)
+
+
 class StepCall:
     """nn.Module.__call__ asks it first."""
 
     def __init__(self, model: Any, graph: Any, captured: Any, sliding: list[bool]) -> None:
         self._model = weakref.ref(model)
+        self._has_weights = True
         self._graph = graph
         self._sizes, self._dtype, self._output = captured.sizes, captured.dtype, captured.output
         self._sliding = sliding
@@ -41,12 +52,25 @@ class StepCall:
         assert model is not None
         cache, reason = self._cache(model, args, kwargs)
         if cache is None:
+            if not self._has_weights:
+                raise RuntimeError(f"{_LET_GO} The call is none for the graph: {reason}.")
             self.reasons.add(reason)
             return model._call_impl(*args, **kwargs)
         words = args[0] if args else kwargs["input_ids"]
         logits = self._step(cache, words, kwargs)
         keeps = kwargs.get("use_cache") is not False
         return self._output(logits=logits, past_key_values=cache if keeps else None)
+
+    def let_weights_go(self) -> None:
+        """Free what the graph holds packed. Whoever needs the weights themselves is told."""
+        model = self._model()
+        assert model is not None
+        for tensor in (*model.parameters(), *model.buffers()):
+            tensor.data = torch.zeros((), dtype=tensor.dtype).expand(tensor.shape)
+        for part in model.children():
+            part.register_forward_pre_hook(_refuse)
+        model.register_state_dict_pre_hook(_refuse)
+        self._has_weights = False
 
     def _cache(self, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[DynamicCache | None, str]:
         """The cache of the call, or why it is none for the step."""

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..quantization import WeightOnlyLinear
-from ._gguf import GGUF, Codes
+from ._codes import Codes, EmbeddingOfCodes, linear_of
+from ._gguf import GGUF
 
 # What llama.cpp calls an architecture: the class of transformers, and whether rows of queries and keys lie in pairs.
 _ARCHITECTURES = {"llama": ("Llama", True), "qwen2": ("Qwen2", False), "qwen3": ("Qwen3", False)}
@@ -32,30 +32,6 @@ _NAMES = {
 }
 _LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)")
 _FREQUENCIES = "rope_freqs.weight"  # what the frequencies of the rotary embedding are divided by
-
-
-class EmbeddingOfCodes(nn.Module):
-    """A table of embeddings whose rows are codes with scales."""
-
-    codes: Tensor
-    scales: Tensor
-    offsets: Tensor | None
-
-    def __init__(self, table: Codes, dtype: torch.dtype) -> None:
-        super().__init__()
-        self.num_embeddings, self.embedding_dim = table.codes.shape
-        self.group_size, self.dtype = table.group_size, dtype
-        self.register_buffer("codes", table.codes)
-        self.register_buffer("scales", table.scales)
-        self.register_buffer("offsets", table.offsets)
-
-    def forward(self, words: Tensor) -> Tensor:
-        """Return the rows of these words."""
-        codes = self.codes[words].float().unflatten(-1, (-1, self.group_size))
-        if self.offsets is not None:
-            codes = codes - self.offsets[words].unsqueeze(-1)
-        rows: Tensor = (codes * self.scales[words].unsqueeze(-1)).flatten(-2).to(self.dtype)
-        return rows
 
 
 def from_gguf(path: str | PathLike[str], *, dtype: torch.dtype = torch.float32) -> Any:
@@ -183,14 +159,7 @@ class _Loader:
         bias = None if linear.bias is None else self._floats(f"{name}.bias", linear.bias)
         weight = self._tensor(f"{name}.weight", (linear.out_features, linear.in_features))
         if isinstance(weight, Codes):
-            return WeightOnlyLinear(
-                weight.codes,
-                weight.scales,
-                weight.offsets,
-                bias=None if bias is None else bias.float(),
-                bits=weight.bits,
-                group_size=weight.group_size,
-            )
+            return linear_of(weight, bias)
         linear.weight = nn.Parameter(weight.to(self.dtype), False)
         if bias is not None:
             linear.bias = nn.Parameter(bias, False)

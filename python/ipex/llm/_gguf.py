@@ -17,33 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ._codes import Codes
+
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _TEXT, _LIST = 8, 9
 _MOST_DIMENSIONS = 4
-
-
-@dataclass(frozen=True)
-class Codes:
-    """A matrix [outputs, inputs] of `(codes - offsets) * scales`; scales and offsets are [outputs, groups]."""
-
-    codes: Tensor  # int8
-    scales: Tensor
-    offsets: Tensor | None
-    bits: int
-    group_size: int
-
-    def numbers(self) -> Tensor:
-        """Return the matrix in float32."""
-        shape = self.codes.shape
-        codes = self.codes.view(*self.scales.shape, self.group_size).float()
-        if self.offsets is not None:
-            codes -= self.offsets.unsqueeze(-1)
-        return (codes * self.scales.unsqueeze(-1)).view(shape)
-
-    def rows(self, order: Tensor) -> Codes:
-        """Return it with its rows in another order."""
-        offsets = None if self.offsets is None else self.offsets[order]
-        return Codes(self.codes[order], self.scales[order], offsets, self.bits, self.group_size)
 
 
 # --- blocks: rows of bytes in; codes [blocks, numbers], scales and offsets [blocks, groups] out ---

@@ -14,10 +14,11 @@ from .._optimize.front_door import REPORT
 from .._optimize.front_door import optimize as optimize_modules
 from .._optimize.notes import Notes
 from .._script_module import cpp_module, wrapped
-from ..quantization import WeightOnlyQuantConfig
+from ..quantization import WeightOnlyQuantConfig, WoqWeightDtype
 from ._attention import CannotCapture
 from ._call import StepCall
 from ._capture import capture, layers_of
+from ._codes import round_ends, round_linears
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _KNOB = "capture of the step"
@@ -65,11 +66,16 @@ def optimize(
     notes = Notes()
     model.to(dtype)
     try:
+        sliding = layers_of(model)
+        if quantization_config is not None:
+            _round(model, quantization_config, notes)
         captured = capture(model)
-        graph = _optimized(captured.graph, quantization_config)
-        call = StepCall(model, graph, captured, layers_of(model))
+        graph = wrapped(_C.jit_optimize(cpp_module(captured.graph.eval(), "llm.optimize")))
     except CannotCapture as error:
         return _without_capture(model, str(error), quantization_config, notes)
+    call = StepCall(model, graph, captured, sliding)
+    if deployment_mode:
+        call.let_weights_go()
     notes.applied(_KNOB, type(model).__name__, "one graph for all lengths and batches")
     model.__dict__["_compiled_call_impl"] = call  # nn.Module.__call__ asks this first
     model.__dict__[REPORT] = notes.report()
@@ -95,14 +101,11 @@ def _check(dtype: Any, device: Any, quantization: Any, summary: Any, checkpoint:
         )
 
 
-def _optimized(traced: torch.jit.ScriptModule, quantization: WeightOnlyQuantConfig | None) -> torch.jit.ScriptModule:
-    script = cpp_module(traced.eval(), "llm.optimize")
-    if quantization is None:
-        return wrapped(_C.jit_optimize(script))
-    keeps_in_float: list[str] = []
-    group_size, symmetric = quantization.group_size, quantization.symmetric
-    linears = (quantization.weight_dtype.value, False, group_size, symmetric, False, keeps_in_float)
-    return wrapped(_C.jit_optimize(script, quantized_linears=linears))
+def _round(model: Any, config: WeightOnlyQuantConfig, notes: Notes) -> None:
+    round_ends(model)
+    bits = 8 if config.weight_dtype is WoqWeightDtype.INT8 else 4
+    for name in round_linears(model, bits, config.group_size, config.symmetric):
+        notes.declined("quantization_config", name, "its inputs are no whole number of groups")
 
 
 def _without_capture(model: Any, reason: str, quantization: Any, notes: Notes) -> Any:

@@ -74,13 +74,13 @@ def get_weight_only_quant_qconfig_mapping(
     dtype, mode = WoqWeightDtype(weight_dtype), WoqLowpMode(lowp_mode)
     WoqActQuantMode(act_quant_mode)
     scheme = WoqWeightQScheme(weight_qscheme)
-    if dtype is WoqWeightDtype.NF4:
-        raise ValueError(f"{where}: expected INT8, INT4 or FP8 in weight_dtype, got NF4, for which there is no kernel.")
+    if dtype not in (WoqWeightDtype.INT8, WoqWeightDtype.INT4):
+        raise ValueError(
+            f"{where}: expected INT8 or INT4 in weight_dtype, got {dtype.name}, which is not supported yet."
+        )
     if group_size != -1 and (group_size <= 0 or group_size % 8):
         raise ValueError(f"{where}: expected -1 or a multiple of 8 in group_size, got {group_size}.")
     is_int4 = dtype is WoqWeightDtype.INT4
-    if dtype is WoqWeightDtype.FP8 and scheme is WoqWeightQScheme.ASYMMETRIC:
-        raise ValueError(f"{where}: expected SYMMETRIC for FP8, got ASYMMETRIC. Floats have no offsets.")
     size = group_size if group_size != -1 else 32 if is_int4 else 0
     is_symmetric = not is_int4 if scheme is WoqWeightQScheme.UNDEFINED else scheme is WoqWeightQScheme.SYMMETRIC
     return WeightOnlyQuantConfig(dtype, mode, size, is_symmetric)
