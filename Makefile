@@ -26,7 +26,7 @@ BENCH ?=
 # Options for `make zoo`; `.venv/bin/python -m benchmarks.zoo --help` lists them. `build/zoo.jsonl` keeps what was done.
 ZOO ?= --markdown docs/zoo.md
 
-.PHONY: demo test test-torch test-isa fuzz fuzz-ops fuzz-files neighbours mutants threads tsan asan coverage bench op-database zoo docs lint format wheel try-wheel sdk clean
+.PHONY: demo test test-torch test-isa fuzz fuzz-ops fuzz-files neighbours mutants threads tsan asan coverage bench op-database zoo docs lint format wheel try-wheel sdk fuzz-requests clean
 demo: $(VENV)/installed        ## build, optimise a ResNet-50, compare, time, serve it from C++
 	$(BIN)/python examples/demo.py
 
@@ -55,6 +55,9 @@ fuzz-ops: $(VENV)/installed    ## every op with arguments that fit, nearly fit, 
 
 fuzz-files: $(VENV)/installed  ## saved models that are damaged: make fuzz-files CASES=100000 SEED=7
 	$(BIN)/python -W ignore tests/fuzz_files/run.py --cases $(CASES) --seed $(SEED)
+
+fuzz-requests: $(VENV)/installed  ## requests that are damaged, to the server: make fuzz-requests CASES=100000 SEED=7
+	$(BIN)/python -W ignore tests/consumer/fuzz_requests/run.py --cases $(CASES) --seed $(SEED)
 
 neighbours: $(VENV)/installed  ## NaN and infinity beside 16-bit products and convolutions: make neighbours CASES=20000 SEED=1
 	PYTHONPATH=tests $(BIN)/python -W ignore tests/neighbours/search.py --cases $(CASES) --seed $(SEED)

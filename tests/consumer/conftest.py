@@ -2,7 +2,9 @@ from pathlib import Path
 
 import pytest
 
+from build_cpp import build
 from by_hand import INCLUDES, LIBRARIES, compile_by_hand
+from consumer.server_process import SOURCE
 
 WAYS_IN = Path(__file__).parent / "ways_in"
 
@@ -16,3 +18,9 @@ def plain_programs(tmp_path_factory):
     compile_by_hand(folder / "backend.so", "-shared", plain, *LIBRARIES)
     compile_by_hand(folder / "host", WAYS_IN / "host.cpp")
     return folder
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory):
+    """The server of examples/cpp/server."""
+    return build(SOURCE, tmp_path_factory.mktemp("server")) / "server"

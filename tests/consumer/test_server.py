@@ -2,12 +2,10 @@
 
 import concurrent.futures
 import contextlib
-import http.client
 import io
 import os
-import re
-import signal
 import socket
+import struct
 import subprocess
 import threading
 import time
@@ -19,21 +17,10 @@ import torch
 from torch import nn
 
 import ipex
-from build_cpp import build
 from by_hand import TORCH
+from consumer.server_process import WAIT_SECONDS, Server, killed_in_the_end, mlp, npy, running
 
-SOURCE = Path(__file__).parents[2] / "examples" / "cpp" / "server"
-WAIT_SECONDS = 60
 IDLE_THREADS = 4  # of the server below: main, one that accepts connections, two workers
-
-
-@pytest.fixture(scope="module")
-def program(tmp_path_factory):
-    return build(SOURCE, tmp_path_factory.mktemp("server")) / "server"
-
-
-def mlp():
-    return nn.Sequential(nn.Linear(24, 64), nn.ReLU(), nn.Linear(64, 5)).eval()
 
 
 @pytest.fixture(scope="module")
@@ -66,83 +53,11 @@ def slow_model(tmp_path_factory):
     return path
 
 
-class Server:
-    """A running server."""
-
-    def __init__(self, command):
-        environment = {**os.environ, "LD_LIBRARY_PATH": str(TORCH / "lib")}
-        self.process = subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        line = self.process.stdout.readline()
-        found = re.search(r"listening on 127.0.0.1:(\d+)", line)
-        assert found, line + self.process.stderr.read()
-        self.port = int(found[1])
-
-    def connection(self):
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_SECONDS)
-
-    def request(self, method, target, body=None, headers=None):
-        with contextlib.closing(self.connection()) as connection:
-            connection.request(method, target, body, headers or {})
-            response = connection.getresponse()
-            return response.status, response.read(), response.headers
-
-    def predict(self, *arrays):
-        return self.request("POST", "/predict", npy(*arrays))
-
-    def send(self, data, end=False):
-        """Send bytes as they are, and return the answer up to the end of the connection."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=WAIT_SECONDS) as client:
-            client.sendall(data)
-            if end:
-                client.shutdown(socket.SHUT_WR)
-            return b"".join(iter(lambda: client.recv(65536), b"")).decode()
-
-    def metrics(self):
-        status, text, headers = self.request("GET", "/metrics")
-        assert status == 200
-        assert headers["Content-Type"].startswith("text/plain; version=0.0.4")
-        lines = [line for line in text.decode().splitlines() if not line.startswith("#")]
-        return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
-
-    def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        _, errors = self.process.communicate(timeout=WAIT_SECONDS)
-        assert errors == ""
-        return self.process.returncode
-
-
-@contextlib.contextmanager
-def killed_in_the_end(server):
-    try:
-        yield
-    finally:
-        server.process.kill()
-        server.process.wait()
-
-
-@contextlib.contextmanager
-def running(program, path, *options):
-    server = Server([program, path, "--port", "0", *map(str, options)])
-    with killed_in_the_end(server):
-        yield server
-        assert server.process.poll() is None, "the server ended by itself"
-        assert server.stop() == 0
-
-
 @pytest.fixture(scope="module")
 def server(program, model):
     options = ("--input", "float32:*x24", "--workers", 2, "--threads", 1, "--max-body-mb", 1)
     with running(program, model[0], *options) as server:
         yield server
-
-
-def npy(*arrays):
-    file = io.BytesIO()
-    for array in arrays:
-        numpy.save(file, array)
-    return file.getvalue()
 
 
 # NumPy parses the header as Python, at which some releases of 3.11 fail in two threads at once (SystemError).
@@ -246,6 +161,16 @@ def test_what_was_asked_is_answered_before_the_end(program, slow_model):
             server.metrics()
 
 
+def with_shape(shape):
+    """24 numbers with a header that says something of them."""
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}}}\n".encode()
+    return b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + bytes(96)
+
+
+def test_a_header_may_be_shorter_than_numpy_writes_it(server):
+    assert server.request("POST", "/predict", with_shape("(1,24)"))[0] == 200
+
+
 BAD_BODIES = {
     "shape": (npy(numpy.zeros((1, 23), "f4")), "expected array 0 as float32 of [*, 24], got float32 of [1, 23]."),
     "rank": (npy(numpy.zeros((24,), "f4")), "expected array 0 as float32 of [*, 24], got float32 of [24]."),
@@ -259,6 +184,12 @@ BAD_BODIES = {
     "truncated numbers": (npy(numpy.zeros((1, 24), "f4"))[:-1], "expected 96 bytes of numbers, got 95."),
     "truncated header": (npy(numpy.zeros((1, 24), "f4"))[:40], "got the end of the body."),
     "endless": (npy(numpy.zeros((1, 24), "f4")).replace(b"(1, 24)", b"(9999999999, 9999999999, 24)"), "got "),
+    "no strides": (with_shape(f"(0, {10**17}, {10**17})"), "expected fewer numbers, got 96."),
+    "no commas": (with_shape("(1 24)"), "expected a shape, got (1 24)."),
+    "no tuple": (with_shape("(24)"), "expected a shape, got (24)."),
+    "no end": (with_shape("(1, 24)").replace(b"}", b" "), "expected a .npy header with 'descr', "),
+    "two shapes": (with_shape("(2, 12), 'shape': (1, 24)"), "expected a .npy header with 'descr', "),
+    "version": (with_shape("(1, 24)").replace(b"Y\1", b"Y\7"), "expected .npy of version 1.0, 2.0 or 3.0, got 7.0."),
     "negative": (npy(numpy.zeros((1, 24), "f4")).replace(b"(1, 24)", b"(-1,24)"), "expected a shape, got (-1,24)."),
 }
 
@@ -294,15 +225,26 @@ BAD_REQUESTS = {
     "length with a space": (b"POST / HTTP/1.1\r\nContent-Length : 3\r\n\r\nabc", False, "400", "without such a name"),
     "chunks with a space": (b"GET / HTTP/1.1\r\nTransfer-Encoding : chunked\r\n\r\n", False, "400", "such a name"),
     "folded line": (b"GET /health HTTP/1.1\r\nA: b\r\n c: d\r\n\r\n", False, "400", "without such a name"),
+    "line feed": (b"GET /health HTTP/1.1\r\nA: b\nTransfer-Encoding: chunked\r\n\r\n", False, "400", "got one in a."),
+    "carriage return": (b"GET /health HTTP/1.1\r\nA: b\rc\r\n\r\n", False, "400", "got one in a."),
+    "NUL": (b"GET /health HTTP/1.1\r\nA: \0\r\n\r\n", False, "400", "got one in a."),
+    "line feed in the target": (b"GET /\nA: HTTP/1.1\r\n\r\n", False, "400", "visible characters, got others."),
+    "space in the target": (b"GET /health /x HTTP/1.1\r\n\r\n", False, "400", "visible characters, got others."),
+    "no target": (b"GET  HTTP/1.1\r\n\r\n", False, "400", "visible characters, got others."),
+    "no method": (b"G\0T /health HTTP/1.1\r\n\r\n", False, "400", "visible characters, got others."),
+    "two hosts": (b"GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", False, "400", "one Host, got several."),
+    "expectation": (b"GET /health HTTP/1.1\r\nExpect: more\r\n\r\n", False, "417 Expectation Failed", "100-continue"),
 }
 
 
 @pytest.mark.parametrize("name", BAD_REQUESTS)
 def test_a_bad_request_gets_a_clear_answer(server, model, name):
     data, end, status, text = BAD_REQUESTS[name]
-    answer = server.send(data, end)
+    # What follows is no request: nobody knows where it begins.
+    answer = server.send(data if end else data + b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n", end)
     assert answer.startswith(f"HTTP/1.1 {status}")
     assert text in answer
+    assert answer.count("HTTP/1.1 ") == 1
     assert_answers(server, model, rows(1))
 
 
@@ -335,6 +277,45 @@ def test_bodies_have_a_bound_together(program, model):
                 break
             time.sleep(0.01)
         assert "expected fewer bytes of bodies at once" in answer
+
+
+class Wide(nn.Module):
+    """Its results are larger than what the system keeps of a connection."""
+
+    def forward(self, x):
+        return x.repeat(1, 12)
+
+
+def test_a_body_counts_until_its_answer_is_sent(program, tmp_path):
+    torch.jit.script(Wide().eval()).save(tmp_path / "model.pt")
+    body = npy(numpy.zeros((10900, 24), "f4"))
+    head = b"POST /predict HTTP/1.1\r\nContent-Length: %d\r\n\r\n"
+    with (
+        running(program, tmp_path / "model.pt", "--input", "float32:*x24", "--max-body-mb", 1, "--grace", 0) as server,
+        contextlib.ExitStack() as clients,
+    ):
+        for _ in range(16):
+            client = clients.enter_context(socket.socket())
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.settimeout(WAIT_SECONDS)
+            client.connect(("127.0.0.1", server.port))
+            client.sendall(head % len(body) + body)
+        while server.metrics()["ipex_server_latency_seconds_count"] < 16:
+            time.sleep(0.01)
+        assert server.send(head % len(body) + body).startswith("HTTP/1.1 503")
+
+
+@pytest.mark.parametrize("lines", ["Connection: TE, Close", "Connection: TE\r\nConnection: close"])
+def test_close_may_be_one_of_several_options(server, lines):
+    get = b"GET /health HTTP/1.1\r\n\r\n"
+    answer = server.send(get.replace(b"\r\n\r\n", f"\r\n{lines}\r\n\r\n".encode()) + get)
+    assert answer.count("HTTP/1.1 200 OK") == 1
+    assert "\r\nConnection: close\r\n" in answer
+
+
+def test_100_continue_is_for_those_who_wait(server):
+    head = b"POST /health HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n"
+    assert server.send(head + b"abc").startswith("HTTP/1.1 405")
 
 
 def test_curl_waits_for_100_continue(server, model):

@@ -12,6 +12,8 @@
 #include <cctype>
 #include <cerrno>
 #include <charconv>
+#include <optional>
+#include <sstream>
 #include <string_view>
 #include <system_error>
 #include <thread>
@@ -37,6 +39,8 @@ const char* reason(int status) {
       return "Length Required";
     case 413:
       return "Content Too Large";
+    case 417:
+      return "Expectation Failed";
     case 431:
       return "Request Header Fields Too Large";
     case 499:
@@ -91,6 +95,8 @@ void send_response(int socket, const HttpResponse& response, bool has_body, Cloc
   send_all(socket, head, deadline, sends_body ? MSG_MORE : 0);
   if (sends_body) send_all(socket, response.body, deadline);
 }
+
+}  // namespace
 
 // Bytes of a socket that are not used up yet.
 class Reader {
@@ -155,6 +161,8 @@ class Reader {
   std::string bytes_;
 };
 
+namespace {
+
 std::string lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
   return text;
@@ -172,8 +180,17 @@ bool is_token(const std::string& name) {
   });
 }
 
-// The first line and the headers. Returns whether the client wants the connection kept.
-bool parse_head(const std::string& head, HttpRequest& request) {
+// A bare CR or LF ends a line for some, who then see headers, or a request, that others don't.
+bool is_value(const std::string& text) {
+  return std::all_of(text.begin(), text.end(), [](unsigned char c) { return c == '\t' || (c >= ' ' && c != 0x7f); });
+}
+
+bool is_target(const std::string& text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) { return c > ' ' && c < 0x7f; });
+}
+
+// The first line and the headers. Returns the version.
+std::string parse_head(const std::string& head, HttpRequest& request) {
   const size_t line_end = head.find("\r\n");
   const std::string line = head.substr(0, line_end);
   const size_t first = line.find(' '), last = line.rfind(' ');
@@ -184,6 +201,9 @@ bool parse_head(const std::string& head, HttpRequest& request) {
   if (version != "HTTP/1.1" && version != "HTTP/1.0") throw Refusal{505, "expected HTTP/1.1, got " + version + "."};
   request.method = line.substr(0, first);
   request.target = line.substr(first + 1, last - first - 1);
+  if (!is_token(request.method) || !is_target(request.target)) {
+    throw Refusal{400, "expected a method and a target of visible characters, got others."};
+  }
   for (size_t begin = line_end + 2; begin < head.size();) {
     const size_t end = head.find("\r\n", begin), colon = head.find(':', begin);
     if (colon == std::string::npos || colon >= end || !is_token(head.substr(begin, colon - begin))) {
@@ -191,12 +211,32 @@ bool parse_head(const std::string& head, HttpRequest& request) {
     }
     const std::string name = lower(head.substr(begin, colon - begin));
     const std::string value = trimmed(head.substr(colon + 1, end - colon - 1));
-    const bool is_new = request.headers.emplace(name, value).second;
+    if (!is_value(value)) throw Refusal{400, "expected headers without control characters, got one in " + name + "."};
+    const auto [found, is_new] = request.headers.emplace(name, value);
     if (!is_new && name == "content-length") throw Refusal{400, "expected one Content-Length, got several."};
+    if (!is_new && name == "host") throw Refusal{400, "expected one Host, got several."};
+    if (!is_new) found->second.append(", ").append(value);
     begin = end + 2;
   }
-  const auto connection = request.headers.find("connection");
-  return version == "HTTP/1.1" && (connection == request.headers.end() || lower(connection->second) != "close");
+  return version;
+}
+
+bool wants_close(const HttpRequest& request) {
+  const auto found = request.headers.find("connection");
+  if (found == request.headers.end()) return false;
+  std::istringstream options(lower(found->second));
+  for (std::string option; std::getline(options, option, ',');) {
+    if (trimmed(option) == "close") return true;
+  }
+  return false;
+}
+
+// Whether the client sends its body once it is told to.
+bool waits_to_continue(const HttpRequest& request, const std::string& version) {
+  const auto found = request.headers.find("expect");
+  if (found == request.headers.end() || version == "HTTP/1.0") return false;
+  if (lower(found->second) != "100-continue") throw Refusal{417, "expected 100-continue as Expect, got another."};
+  return true;
 }
 
 size_t body_size(const HttpRequest& request, size_t limit) {
@@ -356,14 +396,22 @@ void HttpServer::stop(std::chrono::seconds grace) {
   changed_.wait(lock, is_done);
 }
 
-void HttpServer::set_busy(int socket, bool busy) {
+bool HttpServer::begins_request(int socket) {
   const std::lock_guard lock(mutex_);
-  connections_[socket] = busy;
+  if (stopping_) return false;  // `stop` may have shut it already, as one without a request
+  connections_[socket] = true;
+  return true;
+}
+
+void HttpServer::end_request(int socket) {
+  const std::lock_guard lock(mutex_);
+  connections_[socket] = false;
 }
 
 void HttpServer::serve(int socket) {
   try {
-    answer_requests(socket);
+    // Nothing that was read is held any more while the client takes its time to close.
+    if (answer_requests(socket)) close_gently(socket);
   } catch (const ClientIsGone&) {
   } catch (const std::exception&) {  // no memory for an answer: the connection ends, and nothing else
   }
@@ -373,36 +421,40 @@ void HttpServer::serve(int socket) {
   changed_.notify_all();
 }
 
-void HttpServer::answer_requests(int socket) {
+bool HttpServer::answer_requests(int socket) {
   Reader reader(socket);
-  for (bool keep = true; keep && !stopping_;) {
-    if (!reader.has_more(Clock::now() + limits_.between_requests)) return;
-    set_busy(socket, true);
-    const auto deadline = Clock::now() + limits_.transfer;
-    HttpRequest request;
-    HttpResponse response;
-    try {
-      keep = false;  // until the request is read: before, nobody knows where the next one begins
-      const bool keeps = parse_head(reader.head(limits_.head_bytes, deadline), request);
-      const size_t size = body_size(request, limits_.body_bytes);
-      const auto expect = request.headers.find("expect");
-      if (expect != request.headers.end()) send_all(socket, "HTTP/1.1 100 Continue\r\n\r\n", deadline);
-      const Held body(held_, size, limits_.all_body_bytes);
-      request.body = reader.body(size, deadline);
-      keep = keeps;
-      request.client_is_gone = [socket] { return is_gone(socket); };
-      response = handler_(request);
-    } catch (const Refusal& refusal) {
-      response = {refusal.status, "server: " + refusal.text + "\n"};
-    } catch (const std::exception& error) {
-      response = {500, std::string("server: ") + error.what() + "\n"};
-    }
-    observer_(response.status);
-    response.keep_alive = keep && !stopping_;
-    send_response(socket, response, request.method != "HEAD", Clock::now() + limits_.transfer);
-    if (!response.keep_alive) return close_gently(socket);
-    set_busy(socket, false);
+  for (;;) {
+    if (!reader.has_more(Clock::now() + limits_.between_requests) || !begins_request(socket)) return false;
+    if (!answer_request(socket, reader)) return true;
+    end_request(socket);
   }
+}
+
+bool HttpServer::answer_request(int socket, Reader& reader) {
+  const auto deadline = Clock::now() + limits_.transfer;
+  HttpRequest request;
+  HttpResponse response;
+  std::optional<Held> held;  // until the client has its answer
+  bool keep = false;         // until the request is read: before, nobody knows where the next one begins
+  try {
+    const std::string version = parse_head(reader.head(limits_.head_bytes, deadline), request);
+    const size_t size = body_size(request, limits_.body_bytes);
+    const bool waits = waits_to_continue(request, version);
+    held.emplace(held_, size, limits_.all_body_bytes);
+    if (waits && size > 0) send_all(socket, "HTTP/1.1 100 Continue\r\n\r\n", deadline);
+    request.body = reader.body(size, deadline);
+    keep = version == "HTTP/1.1" && !wants_close(request);
+    request.client_is_gone = [socket] { return is_gone(socket); };
+    response = handler_(request);
+  } catch (const Refusal& refusal) {
+    response = {refusal.status, "server: " + refusal.text + "\n"};
+  } catch (const std::exception& error) {
+    response = {500, std::string("server: ") + error.what() + "\n"};
+  }
+  observer_(response.status);
+  response.keep_alive = keep && !stopping_;
+  send_response(socket, response, request.method != "HEAD", Clock::now() + limits_.transfer);
+  return response.keep_alive;
 }
 
 }  // namespace server

@@ -16,7 +16,7 @@ namespace server {
 
 struct HttpRequest {
   std::string method, target;
-  std::map<std::string, std::string> headers;  // names in lower case
+  std::map<std::string, std::string> headers;  // names in lower case; those that come again are joined by commas
   std::string body;
   // Whether the client closed its connection while it was to wait for the answer.
   std::function<bool()> client_is_gone;
@@ -39,6 +39,8 @@ struct HttpLimits {
   // To send a request, from its first byte on, and to read the answer.
   std::chrono::seconds transfer{30};
 };
+
+class Reader;
 
 class HttpServer {
  public:
@@ -63,8 +65,12 @@ class HttpServer {
   bool start_thread(int socket);
   void refuse_connection(int socket);
   void serve(int socket);
-  void answer_requests(int socket);
-  void set_busy(int socket, bool busy);
+  // Whether the end of the connection is ours.
+  bool answer_requests(int socket);
+  // Whether another request may follow.
+  bool answer_request(int socket, Reader& reader);
+  bool begins_request(int socket);
+  void end_request(int socket);
 
   const HttpLimits limits_;
   const Handler handler_;

@@ -2,9 +2,11 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <stdexcept>
+#include <string_view>
 #include <utility>
 
 namespace server {
@@ -21,44 +23,101 @@ constexpr size_t MAGIC_SIZE = 6, MAX_DIMENSIONS = 16;
   throw std::invalid_argument("expected " + expected + ", got " + got + ".");
 }
 
-// What stands after 'key': in the header, which is the text of a Python dict.
-std::string value_of(const std::string& header, const std::string& key, const char* ends) {
-  const size_t found = header.find("'" + key + "':");
-  const size_t begin = found == std::string::npos ? found : header.find_first_not_of(' ', found + key.size() + 3);
-  const size_t end = begin == std::string::npos ? begin : header.find_first_of(ends, begin);
-  if (end == std::string::npos) refuse("a .npy header with '" + key + "'", "'" + header.substr(0, 100) + "'");
-  return header.substr(begin, end - begin);
+// Reads on in a text. Spaces may stand before all that is taken.
+class Cursor {
+ public:
+  explicit Cursor(const std::string& text) : text_(text) {}
+
+  bool is_at(std::string_view expected) {
+    at_ = std::min(text_.find_first_not_of(' ', at_), text_.size());
+    return text_.compare(at_, expected.size(), expected) == 0;
+  }
+  bool take(std::string_view expected) {
+    const bool found = is_at(expected);
+    if (found) at_ += expected.size();
+    return found;
+  }
+  // All up to one of `ends`.
+  std::string take_until(const char* ends) {
+    is_at("");
+    const size_t begin = at_;
+    at_ = std::min(text_.find_first_of(ends, at_), text_.size());
+    return text_.substr(begin, at_ - begin);
+  }
+  std::string take_digits() {
+    is_at("");
+    const size_t begin = at_;
+    at_ = std::min(text_.find_first_not_of("0123456789", at_), text_.size());
+    return text_.substr(begin, at_ - begin);
+  }
+  bool is_at_end() const { return text_.find_first_not_of(" \n", at_) == std::string::npos; }
+
+ private:
+  const std::string& text_;
+  size_t at_ = 0;
+};
+
+struct Header {
+  std::string dtype, fortran_order, shape;
+};
+
+// The header is the text of a Python dict: {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }
+Header parse_header(const std::string& text) {
+  Header header;
+  Cursor at(text);
+  bool is_header = at.take("{");
+  for (int i = 0; i < 3 && is_header; ++i) {
+    std::string* value = at.take("'descr':")           ? &header.dtype
+                         : at.take("'fortran_order':") ? &header.fortran_order
+                         : at.take("'shape':")         ? &header.shape
+                                                       : nullptr;
+    is_header = value && value->empty();
+    if (!is_header) break;
+    *value = at.take_until(value == &header.shape ? ")" : ",}");
+    if (value == &header.shape) is_header = at.take(")");
+    is_header = is_header && (at.take(",") || i == 2);
+  }
+  if (!is_header || !at.take("}") || !at.is_at_end()) {
+    refuse("a .npy header with 'descr', 'fortran_order' and 'shape'", "'" + text.substr(0, 100) + "'");
+  }
+  return header;
 }
 
-at::ScalarType dtype_of(const std::string& header) {
-  const std::string value = value_of(header, "descr", ",}");
+at::ScalarType dtype_of(const std::string& value) {
   for (const auto& [name, dtype] : DTYPES) {
     if (value == std::string("'").append(name).append("'")) return dtype;
   }
   refuse("an array of little-endian floats, integers or bools", "one of " + value);
 }
 
-std::vector<int64_t> shape_of(const std::string& header) {
-  const std::string value = value_of(header, "shape", ")");
-  if (value.find_first_not_of("(0123456789, ") != std::string::npos) refuse("a shape", value.substr(0, 100) + ")");
+// A Python tuple, without its last parenthesis.
+std::vector<int64_t> shape_of(const std::string& value) {
   std::vector<int64_t> shape;
-  for (size_t at = value.find_first_of("0123456789"); at != std::string::npos;) {
-    size_t end = value.find_first_not_of("0123456789", at);
-    if (end == std::string::npos) end = value.size();
-    if (end - at > 18 || shape.size() == MAX_DIMENSIONS) refuse("a shape", value.substr(0, 100) + ")");
-    shape.push_back(std::stoll(value.substr(at, end - at)));
-    at = value.find_first_of("0123456789", end);
+  Cursor at(value);
+  bool is_shape = at.take("(");
+  while (is_shape && !at.is_at_end()) {
+    const std::string digits = at.take_digits();
+    is_shape = !digits.empty() && digits.size() <= 18 && (digits[0] != '0' || digits.size() == 1) &&
+               shape.size() < MAX_DIMENSIONS;
+    if (!is_shape) break;
+    shape.push_back(std::stoll(digits));
+    // (5) is no tuple.
+    is_shape = at.take(",") || (at.is_at_end() && shape.size() > 1);
   }
+  if (!is_shape) refuse("a shape", value.substr(0, 100) + ")");
   return shape;
 }
 
 // Nothing where the product is beyond what a machine has.
 std::optional<size_t> bytes_of(const std::vector<int64_t>& shape, at::ScalarType dtype) {
-  size_t bytes = c10::elementSize(dtype);
+  int64_t bytes = static_cast<int64_t>(c10::elementSize(dtype));
+  bool is_empty = false;
   for (const int64_t size : shape) {
-    if (__builtin_mul_overflow(bytes, static_cast<size_t>(size), &bytes)) return std::nullopt;
+    is_empty |= size == 0;
+    // Strides are computed of an empty array too.
+    if (__builtin_mul_overflow(bytes, std::max<int64_t>(size, 1), &bytes)) return std::nullopt;
   }
-  return bytes;
+  return is_empty ? 0 : static_cast<size_t>(bytes);
 }
 
 at::Tensor decode_one(const std::string& bytes, size_t& at) {
@@ -67,15 +126,18 @@ at::Tensor decode_one(const std::string& bytes, size_t& at) {
     refuse("arrays in NumPy's .npy format", std::to_string(left) + " bytes that begin otherwise");
   }
   const auto byte = [&](size_t i) { return static_cast<size_t>(static_cast<unsigned char>(bytes[at + i])); };
+  if (byte(6) < 1 || byte(6) > 3 || byte(7) != 0) {
+    refuse(".npy of version 1.0, 2.0 or 3.0", std::to_string(byte(6)) + "." + std::to_string(byte(7)));
+  }
   const bool is_first_version = byte(6) == 1;
   const size_t head = is_first_version ? 10 : 12;
   const size_t length =
       is_first_version ? byte(8) | byte(9) << 8 : byte(8) | byte(9) << 8 | byte(10) << 16 | byte(11) << 24;
   if (length > left - head) refuse("a .npy header of " + std::to_string(length) + " bytes", "the end of the body");
-  const std::string header = bytes.substr(at + head, length);
-  if (value_of(header, "fortran_order", ",}") != "False") refuse("an array in C order", "one in Fortran's");
-  const at::ScalarType dtype = dtype_of(header);
-  const std::vector<int64_t> shape = shape_of(header);
+  const Header header = parse_header(bytes.substr(at + head, length));
+  if (header.fortran_order != "False") refuse("an array in C order", "one in Fortran's");
+  const at::ScalarType dtype = dtype_of(header.dtype);
+  const std::vector<int64_t> shape = shape_of(header.shape);
   const std::optional<size_t> size = bytes_of(shape, dtype);
   const size_t there = left - head - length;
   if (!size || *size > there) {
