@@ -221,22 +221,30 @@ std::string parse_head(const std::string& head, HttpRequest& request) {
   return version;
 }
 
-bool wants_close(const HttpRequest& request) {
-  const auto found = request.headers.find("connection");
-  if (found == request.headers.end()) return false;
-  std::istringstream options(lower(found->second));
-  for (std::string option; std::getline(options, option, ',');) {
-    if (trimmed(option) == "close") return true;
+// What a header lists, in lower case.
+std::vector<std::string> listed(const HttpRequest& request, const char* name) {
+  std::vector<std::string> values;
+  const auto found = request.headers.find(name);
+  std::istringstream text(found == request.headers.end() ? "" : lower(found->second));
+  for (std::string value; std::getline(text, value, ',');) {
+    if (!trimmed(value).empty()) values.push_back(trimmed(value));
   }
-  return false;
+  return values;
+}
+
+bool wants_close(const HttpRequest& request) {
+  const std::vector<std::string> options = listed(request, "connection");
+  return std::find(options.begin(), options.end(), "close") != options.end();
 }
 
 // Whether the client sends its body once it is told to.
 bool waits_to_continue(const HttpRequest& request, const std::string& version) {
-  const auto found = request.headers.find("expect");
-  if (found == request.headers.end() || version == "HTTP/1.0") return false;
-  if (lower(found->second) != "100-continue") throw Refusal{417, "expected 100-continue as Expect, got another."};
-  return true;
+  if (version == "HTTP/1.0") return false;
+  const std::vector<std::string> expected = listed(request, "expect");
+  for (const std::string& value : expected) {
+    if (value != "100-continue") throw Refusal{417, "expected 100-continue as Expect, got another."};
+  }
+  return !expected.empty();
 }
 
 size_t body_size(const HttpRequest& request, size_t limit) {

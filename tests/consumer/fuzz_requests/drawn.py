@@ -38,7 +38,15 @@ CHUNK_SIZES = (
 HEADERS = (
     *(b"Host: a", b"Accept: */*", b"Connection: keep-alive", b"Connection: close", b"Connection: Close, TE", b"X:"),
     *(b"X: \t", b"Connection: keep-alive, close", b"Connection: keep-alive\r\nConnection: close"),
-    *(b"Host: a\r\nHost: b", b"A: \xff\x80", b"Expect: 100-continue", b"Expect: 100-Continue", b"Expect: something"),
+    *(
+        b"Host: a\r\nHost: b",
+        b"A: \xff\x80",
+        b"Expect: 100-continue",
+        b"Expect: 100-Continue",
+        b"Expect: something",
+        b"Expect: , 100-continue,",
+        b"Expect:",
+    ),
     *(b"Upgrade: h2c", b"TE: trailers", b"Trailer: A", b"X: a\r\n folded", b"X: a\r\n\tContent-Length: 3", b" X: a"),
     *(b"X : a", b"X\t: a", b": a", b"X", b"X: a\x00b", b"X\x00: a", b"X: a\rb", b"X: a\nb"),
     *(b"X: a\nTransfer-Encoding: chunked", b"X: a\nContent-Length: 4", b"X: a\x0b\x7f", b"\xc3\xa9: a"),

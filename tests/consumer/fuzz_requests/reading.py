@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import math
 import re
+import threading
 import warnings
 from dataclasses import dataclass, field
 
@@ -20,6 +21,8 @@ FIRST_LINE = re.compile(rb"(%b) ([\x21-\x7e]+) (HTTP/1\.[01])" % TOKEN)
 HEADER = re.compile(rb"(%b):([\t\x20-\x7e\x80-\xff]*)" % TOKEN)
 REFUSALS = frozenset({400, 408, 411, 413, 417, 431, 501, 505})
 FEATURES = 24
+# NumPy parses the header as Python, at which some releases of 3.11 fail in two threads at once (SystemError).
+PARSING = threading.Lock()
 
 
 @dataclass
@@ -85,22 +88,26 @@ def _read_head(head: bytes, most_body: int) -> tuple[Expected | None, int]:
             return None, 0
         headers.setdefault(header[1].lower(), []).append(header[2].strip(b" \t"))
     lengths = headers.get(b"content-length", [])
-    expects = headers.get(b"expect", [])
+    expects = _listed(headers, b"expect")
     if (
         b"transfer-encoding" in headers
         or len(lengths) > 1
         or len(headers.get(b"host", [])) > 1
         or not all(re.fullmatch(rb"[0-9]+", length) and int(length) <= most_body for length in lengths)
         or (not lengths and method in (b"POST", b"PUT"))
-        or (version == b"HTTP/1.1" and any(value.lower() != b"100-continue" for value in expects))
+        or (version == b"HTTP/1.1" and any(value != b"100-continue" for value in expects))
     ):
         return None, 0
-    options = [option.strip(b" \t").lower() for value in headers.get(b"connection", []) for option in value.split(b",")]
     request = _answer_to(method, target)
     request.method = method
     request.continues = bool(expects) and version == b"HTTP/1.1"
-    request.is_last = version == b"HTTP/1.0" or b"close" in options
+    request.is_last = version == b"HTTP/1.0" or b"close" in _listed(headers, b"connection")
     return request, int(lengths[0]) if lengths else 0
+
+
+def _listed(headers: dict[bytes, list[bytes]], name: bytes) -> list[bytes]:
+    parts = [part.strip(b" \t").lower() for value in headers.get(name, []) for part in value.split(b",")]
+    return [part for part in parts if part]
 
 
 def _answer_to(method: bytes, target: bytes) -> Expected:
@@ -128,7 +135,7 @@ def read_npy(body: bytes) -> tuple[numpy.ndarray | None, bool]:
     """The one array that these bytes are to NumPy, and whether they are as numpy.save writes them."""
     file = io.BytesIO(body)
     try:
-        with warnings.catch_warnings():
+        with PARSING, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             version = numpy.lib.format.read_magic(file)
             if version not in ((1, 0), (2, 0), (3, 0)):
