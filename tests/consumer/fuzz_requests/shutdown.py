@@ -79,10 +79,6 @@ def _judge_cut(seen: Seen, received: bytes, model: Model) -> int:
     answers, has_part = read_answers(received, seen.requests)
     if has_part:
         raise Wrong("a part of an answer")
-    # A request of which a part was there when the server ended gets an answer that says so.
-    statuses = [answer.status for answer in answers]
-    if statuses and statuses[-1] == 400 and len(seen.requests) == 1:
-        return 0
     seen.requests = seen.requests[: len(answers)]
     judge(seen, received, "end", model)
     return len(answers)
