@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import weakref
 from typing import Any
 
@@ -30,6 +31,13 @@ _LET_GO = (
     "ipex.llm: expected the weights of the model, which ipex.llm.optimize let go of once they were packed. Pass "
     "deployment_mode=False to keep them for calls that need the model's own code, state_dict and copies."
 )
+
+
+def _trim() -> None:
+    """Give memory that the allocator of C keeps back to the system, where it is glibc's."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _refuse(*_: Any) -> None:
@@ -67,6 +75,7 @@ class StepCall:
         assert model is not None
         for tensor in (*model.parameters(), *model.buffers()):
             tensor.data = torch.zeros((), dtype=tensor.dtype).expand(tensor.shape)
+        _trim()
         for part in model.children():
             part.register_forward_pre_hook(_refuse)
         model.register_state_dict_pre_hook(_refuse)

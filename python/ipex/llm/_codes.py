@@ -90,9 +90,9 @@ def rounded(weight: Tensor, bits: int, group_size: int, symmetric: bool) -> Code
             best = tuple(torch.where(is_better, new, old) for new, old in zip(found, best))
     assert best is not None
     codes, scale, offset, _ = best
-    return Codes(
-        codes.to(torch.int8).flatten(1), scale.squeeze(-1), None if symmetric else offset.squeeze(-1), bits, group_size
-    )
+    # detach: a view would keep what it is a view of when it lets go of its own memory.
+    offsets = None if symmetric else offset.squeeze(-1).detach()
+    return Codes(codes.to(torch.int8).flatten(1).detach(), scale.squeeze(-1).detach(), offsets, bits, group_size)
 
 
 def linear_of(codes: Codes, bias: Tensor | None) -> WeightOnlyLinear:

@@ -97,6 +97,7 @@ class _Loader:
         self.file, self.model, self.dtype = file, model, dtype
         self.in_pairs = in_pairs
         self.left = set(file.names())
+        self.read: dict[str, Tensor | Codes] = {}  # what a head may share
 
     def load(self) -> None:
         """Give every module its weights. Raises where one has none, or a tensor has no place."""
@@ -138,7 +139,11 @@ class _Loader:
         if (found := self.file.shape(stored)) != shape:
             raise ValueError(f"ipex.llm.from_gguf: expected {stored} of {shape} in '{self.file.path}', got {found}.")
         self.left.discard(stored)
+        if stored in self.read:
+            return self.read[stored]
         tensor = self.file.tensor(stored)
+        if stored == "token_embd.weight":
+            self.read[stored] = tensor
         order = self._order(name, shape[0])
         if order is None:
             return tensor

@@ -186,12 +186,16 @@ class GGUF:
         data = torch.frombuffer(bytearray(self._map[place.offset : place.offset + place.size]), dtype=torch.uint8)
         form = place.format
         if form.dtype is not None:
-            return data.view(form.dtype).view(place.shape)
+            return data.view(form.dtype).view(place.shape).detach()
         assert form.parts is not None
-        codes, scales, offsets = form.parts(data.view(-1, form.size))
         rows = (prod(place.shape[:-1]), -1)
-        offsets = None if offsets is None else offsets.reshape(rows)
-        return Codes(codes.reshape(rows), scales.reshape(rows), offsets, form.bits, form.group_size)
+        # detach: a view would keep what it is a view of when it lets go of its own memory.
+        codes, scales, offsets = (
+            None if part is None else part.reshape(rows).detach() for part in form.parts(data.view(-1, form.size))
+        )
+        assert codes is not None
+        assert scales is not None
+        return Codes(codes, scales, offsets, form.bits, form.group_size)
 
     def _refuse(self, what: str) -> Any:
         raise ValueError(

@@ -74,6 +74,7 @@ def optimize(
     except CannotCapture as error:
         return _without_capture(model, str(error), quantization_config, notes)
     call = StepCall(model, graph, captured, sliding)
+    del captured
     if deployment_mode:
         call.let_weights_go()
     notes.applied(_KNOB, type(model).__name__, "one graph for all lengths and batches")
