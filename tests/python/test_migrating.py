@@ -24,7 +24,7 @@ def script(folder: Path, text: str) -> str:
 
 
 def test_the_page_has_examples():
-    assert len(EXAMPLES) == PAGE.count("```python") == 6
+    assert len(EXAMPLES) == PAGE.count("```python") == 7
 
 
 @pytest.mark.parametrize("title", EXAMPLES)

@@ -17,7 +17,7 @@ from types import ModuleType
 from .. import _C, __version__, cmake_prefix_path
 from .env import isa_lines
 
-COMMANDS = ("optimize", "aot", "explain", "profile", "verify", "bench", "run", "env")
+COMMANDS = ("optimize", "aot", "explain", "profile", "verify", "bench", "llm", "run", "env")
 
 OK, DIFFERS, MISUSED = 0, 1, 2
 EXIT_CODES = (

@@ -13,10 +13,10 @@ from __future__ import annotations
 import sys
 
 from .._process_wide import register_jit_passes
-from .module import NAME, make_module
+from .module import NAME, SUBMODULES, make_module
 from .not_covered import Finder
 
 if NAME not in sys.modules:
     sys.modules[NAME] = make_module()
-    sys.meta_path.append(Finder())
+    sys.meta_path.append(Finder(SUBMODULES))
     register_jit_passes()

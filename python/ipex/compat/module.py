@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import types
 from typing import Any
 
@@ -32,10 +33,35 @@ def enable_onednn_fusion(enabled: bool) -> None:
 
 class _Module(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
+        if f"{self.__name__}.{name}" in SUBMODULES:
+            return importlib.import_module(f"{self.__name__}.{name}")
         # What Python and its tools look for in any module is simply not there.
         if name.startswith("__"):
             raise AttributeError(name)
-        raise AttributeError(message(f"{NAME}.{name}"))
+        raise AttributeError(message(f"{self.__name__}.{name}"))
+
+
+def _submodule(name: str, *covered: str) -> types.ModuleType:
+    """Return IPEX's module of this name, with the names that are covered."""
+    module, ours = _Module(f"{NAME}.{name}"), importlib.import_module(f"ipex.{name}")
+    module.__path__ = []
+    for each in covered:
+        setattr(module, each, getattr(ours, each))
+    return module
+
+
+# Made when they are first asked for: ipex.llm imports transformers.
+SUBMODULES = {
+    f"{NAME}.llm": lambda: _submodule("llm", "optimize"),
+    f"{NAME}.quantization": lambda: _submodule(
+        "quantization",
+        "WoqActQuantMode",
+        "WoqLowpMode",
+        "WoqWeightDtype",
+        "WoqWeightQScheme",
+        "get_weight_only_quant_qconfig_mapping",
+    ),
+}
 
 
 def make_module() -> types.ModuleType:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
+from collections.abc import Callable, Mapping, Sequence
+from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
@@ -15,7 +15,7 @@ REPLACEMENTS = {
     "cpu.launch": "Pin cores with taskset or numactl, and set OMP_NUM_THREADS.",
     "cpu": "Use ipex.isa for what the CPU has, and taskset or numactl to pin cores.",
     "fast_bert": "Call ipex.optimize(model), or ipex.jit_optimize(model, example_inputs): attention is fused there.",
-    "llm": "Call ipex.optimize(model), or ipex.jit_optimize(model, example_inputs): attention is fused there.",
+    "llm": "Call ipex.llm.optimize(model): docs/how_to/llm.md. Write other parts in plain PyTorch: graphs are fused.",
     "nn": "Use the modules of torch.nn; ipex.optimize packs them.",
     "optim": "Use the optimizers of torch.optim, and pass them to ipex.optimize.",
     "quantization": "Use ipex.quantization: prepare and convert take a Recipe in place of a qconfig.",
@@ -33,13 +33,25 @@ def message(name: str) -> str:
     return f"ipex.compat: expected a name that is covered, got {name}. {known}"
 
 
-class Finder(MetaPathFinder):
-    """Raises for submodules that are not covered, where Python would only say that they are not there."""
+class Finder(MetaPathFinder, Loader):
+    """Makes the submodules that are covered. For others it raises: Python would only say that they are not there."""
+
+    def __init__(self, covered: Mapping[str, Callable[[], ModuleType]]) -> None:
+        self._covered = covered  # how to make each, by its whole name
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Make a submodule."""
+        return self._covered[spec.name]()
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Do nothing: it was made whole."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return nothing for the modules of others."""
+        if fullname in self._covered:
+            return ModuleSpec(fullname, self)
         if fullname.startswith(PACKAGE + "."):
             raise ModuleNotFoundError(message(fullname))  # with a name, `from .. import ..` would swallow it
         return None

@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
 from ._cache import RoomyLayer, give_room
+from ._capture import Captured
 
 _NOTHING = torch.empty(0, dtype=torch.bool)
 # Arguments that change nothing at these values.
@@ -47,10 +48,10 @@ def _refuse(*_: Any) -> None:
 class StepCall:
     """nn.Module.__call__ asks it first."""
 
-    def __init__(self, model: Any, graph: Any, captured: Any, sliding: list[bool]) -> None:
+    def __init__(self, model: Any, captured: Captured, sliding: list[bool]) -> None:
         self._model = weakref.ref(model)
         self._has_weights = True
-        self._graph = graph
+        self._graph = captured.graph
         self._sizes, self._dtype, self._output = captured.sizes, captured.dtype, captured.output
         self._sliding = sliding
         self.reasons: set[str] = set()  # why calls ran as before

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import DynamicCache
 
+from .._load_extension import _C
+from .._script_module import cpp_module, wrapped
 from ._attention import NAME, CannotCapture, Step, register, running
 from ._cache import RoomyLayer
 
@@ -21,7 +23,7 @@ _TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 6e-2}  #
 
 @dataclass
 class Captured:
-    """A traced step, and what its memory looks like."""
+    """The optimised graph of a step, and what its memory looks like."""
 
     graph: torch.jit.ScriptModule
     sizes: list[tuple[int, int, int]]  # of each layer: heads, numbers of a key, numbers of a value
@@ -120,7 +122,7 @@ def _memory(sizes: list[Any], batch: int, room: int, dtype: torch.dtype) -> list
 
 
 def capture(model: Any) -> Captured:
-    """Trace the step and compare it with the model. CannotCapture says why not."""
+    """Trace the step, optimise it and compare it with the model. CannotCapture says why not."""
     if "logits_to_keep" not in getattr(type(model).forward, "__wrapped__", type(model).forward).__code__.co_varnames:
         raise CannotCapture("its forward takes no logits_to_keep")
     sliding = layers_of(model)
@@ -156,7 +158,8 @@ def _traced(model: Any, sliding: list[bool], sizes: list[Any], dtype: torch.dtyp
     finally:
         model.set_attn_implementation(usual)
     _check_layers(model, step.steps[-1], sliding)
-    captured = Captured(graph, sizes, dtype, step.output)
+    optimized = wrapped(_C.jit_optimize(cpp_module(graph.eval(), "llm.optimize")))
+    captured = Captured(optimized, sizes, dtype, step.output)
     _compare(model, captured)
     return captured
 

@@ -9,11 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from .._load_extension import _C
 from .._optimize.front_door import REPORT
 from .._optimize.front_door import optimize as optimize_modules
 from .._optimize.notes import Notes
-from .._script_module import cpp_module, wrapped
 from ..quantization import WeightOnlyQuantConfig, WoqWeightDtype
 from ._attention import CannotCapture
 from ._call import StepCall
@@ -70,11 +68,9 @@ def optimize(
         if quantization_config is not None:
             _round(model, quantization_config, notes)
         captured = capture(model)
-        graph = wrapped(_C.jit_optimize(cpp_module(captured.graph.eval(), "llm.optimize")))
     except CannotCapture as error:
         return _without_capture(model, str(error), quantization_config, notes)
-    call = StepCall(model, graph, captured, sliding)
-    del captured
+    call = StepCall(model, captured, sliding)
     if deployment_mode:
         call.let_weights_go()
     notes.applied(_KNOB, type(model).__name__, "one graph for all lengths and batches")
