@@ -58,7 +58,7 @@ NOT_COVERED = {
     "ipex.something": "docs/migrating.md lists what is covered",
     "from intel_extension_for_pytorch.quantization import prepare": "Use ipex.quantization",
     "import intel_extension_for_pytorch.cpu.runtime": "taskset",
-    "from intel_extension_for_pytorch import llm": "ipex.optimize",
+    "from intel_extension_for_pytorch.llm import functional": "docs/how_to/llm.md",
 }
 
 
