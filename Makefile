@@ -19,6 +19,8 @@ SEED ?= 1
 
 # For `make mutants`: how many conditions are removed, drawn by SEED.
 MUTANTS ?= 300
+# For `make soak`: how long.
+MINUTES ?= 5
 
 # Options for `make bench`; `.venv/bin/python -m ipex bench --help` lists them.
 BENCH ?=
@@ -26,7 +28,7 @@ BENCH ?=
 # Options for `make zoo`; `.venv/bin/python -m benchmarks.zoo --help` lists them. `build/zoo.jsonl` keeps what was done.
 ZOO ?= --markdown docs/zoo.md
 
-.PHONY: demo test test-torch test-isa fuzz fuzz-ops fuzz-files neighbours mutants threads tsan asan coverage bench op-database zoo docs lint format wheel try-wheel sdk fuzz-requests clean
+.PHONY: demo test test-torch test-isa fuzz fuzz-ops fuzz-files neighbours mutants threads tsan asan coverage bench op-database zoo docs lint format wheel try-wheel sdk fuzz-requests soak clean
 demo: $(VENV)/installed        ## build, optimise a ResNet-50, compare, time, serve it from C++
 	$(BIN)/python examples/demo.py
 
@@ -58,6 +60,8 @@ fuzz-files: $(VENV)/installed  ## saved models that are damaged: make fuzz-files
 
 fuzz-requests: $(VENV)/installed  ## requests that are damaged, to the server: make fuzz-requests CASES=100000 SEED=7
 	$(BIN)/python -W ignore tests/consumer/fuzz_requests/run.py --cases $(CASES) --seed $(SEED)
+soak: $(VENV)/installed        ## a server's day: results, memory, threads, descriptors: make soak MINUTES=60 SEED=7
+	$(BIN)/python -W ignore tests/soak/run.py --minutes $(MINUTES) --seed $(SEED)
 
 neighbours: $(VENV)/installed  ## NaN and infinity beside 16-bit products and convolutions: make neighbours CASES=20000 SEED=1
 	PYTHONPATH=tests $(BIN)/python -W ignore tests/neighbours/search.py --cases $(CASES) --seed $(SEED)
