@@ -25,7 +25,7 @@ TOLERANCE = {
 GRADIENT_TOLERANCE = TOLERANCE_OF_VERIFY["float32"]
 
 # Models of many layers, by their names in ipex.bench.models, and an input that a call is done with soon.
-WHOLE: dict[str, tuple[int, ...]] = {"tiny_mlp": (4, 64), "lstm": (2, 10, 256), "mobilenet_v2": (1, 3, 64, 64)}
+WHOLE: dict[str, tuple[int, ...]] = {"tiny_mlp": (4, 64), "mobilenet_v2": (1, 3, 64, 64)}
 WORDS_OF_QUANTIZED = ("int8", "int4", "E4M3", "bfloat16 weights")
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose2d)
 
