@@ -69,6 +69,13 @@ def test_the_first_half_and_noise_are_no_growth():
     assert table[0].last - table[0].first > 30_000
 
 
+def test_a_gap_in_the_heap_is_no_growth():
+    memory = [300_000 + (4000 if i % 7 and i > 65 else 0) for i in range(80)]
+    table = rows(samples(memory, [4] * 80))
+    assert table[0].per_cycle > MOST_KB_PER_CYCLE
+    assert [row.fault for row in table] == ["", "", ""]
+
+
 def test_a_leak_in_noise_is_growth():
     draw = random.Random(1)
     leaking = [300_000 + 100 * i + draw.uniform(-500, 500) for i in range(80)]
