@@ -28,7 +28,7 @@ BENCH ?=
 # Options for `make zoo`; `.venv/bin/python -m benchmarks.zoo --help` lists them. `build/zoo.jsonl` keeps what was done.
 ZOO ?= --markdown docs/zoo.md
 
-.PHONY: demo test test-torch test-isa fuzz fuzz-ops fuzz-files neighbours mutants threads tsan asan coverage bench op-database zoo docs lint format wheel try-wheel sdk fuzz-requests soak clean
+.PHONY: demo test test-torch test-isa fuzz fuzz-ops fuzz-files neighbours mutants threads tsan asan coverage bench op-database zoo docs lint format wheel try-wheel sdk fuzz-requests soak faults clean
 demo: $(VENV)/installed        ## build, optimise a ResNet-50, compare, time, serve it from C++
 	$(BIN)/python examples/demo.py
 
@@ -62,6 +62,8 @@ fuzz-requests: $(VENV)/installed  ## requests that are damaged, to the server: m
 	$(BIN)/python -W ignore tests/consumer/fuzz_requests/run.py --cases $(CASES) --seed $(SEED)
 soak: $(VENV)/installed        ## a server's day: results, memory, threads, descriptors: make soak MINUTES=60 SEED=7
 	$(BIN)/python -W ignore tests/soak/run.py --minutes $(MINUTES) --seed $(SEED)
+faults: $(VENV)/installed      ## memory that runs out, Ctrl-C and forks: make faults CASES=30000 SEED=7
+	$(BIN)/python -W ignore tests/faults/run.py --cases $(CASES) --seed $(SEED)
 
 neighbours: $(VENV)/installed  ## NaN and infinity beside 16-bit products and convolutions: make neighbours CASES=20000 SEED=1
 	PYTHONPATH=tests $(BIN)/python -W ignore tests/neighbours/search.py --cases $(CASES) --seed $(SEED)
