@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <exception>
 #include <iomanip>
 #include <mutex>
 #include <new>
@@ -145,7 +146,7 @@ Region* CachingAllocator::add_region(Pool& pool, size_t bytes) {
   }
   try {
     pool.regions.push_back(std::make_unique<Region>(wanted));
-  } catch (const c10::Error&) {  // the system has no more
+  } catch (const std::exception&) {  // the system has no more
     return nullptr;
   }
   pool.segments.add(wanted);
@@ -155,15 +156,17 @@ Region* CachingAllocator::add_region(Pool& pool, size_t bytes) {
 
 Block* CachingAllocator::take_segment(Pool& pool, size_t bytes) {
   if (!fits_limit(bytes)) return nullptr;
-  void* memory;
+  void* memory = nullptr;
+  Block* block;
   try {
     // Without torch's allocator, which would report to its profiler what tensors then report once more.
     memory = c10::alloc_cpu(bytes);
-  } catch (const c10::Error&) {  // the system has no more
+    block = new (memory) Block{.bytes = bytes};
+    apart_.emplace(block->address(), block);
+  } catch (const std::exception&) {  // the system has no more
+    if (memory) c10::free_cpu(memory);
     return nullptr;
   }
-  auto* block = new (memory) Block{.bytes = bytes};
-  apart_.emplace(block->address(), block);
   pool.segments.add(bytes);
   segments_.add(bytes);
   return block;
@@ -173,18 +176,19 @@ Block* CachingAllocator::take_weight(Pool& pool, size_t bytes) {
   constexpr size_t region_bytes = size_t{64} << 20;  // what of it is never used costs no memory
   if (!fits_limit(bytes)) return nullptr;
   Block* block = nullptr;
-  for (size_t i = 0; !block && i < weight_regions_.size(); ++i) block = weight_regions_[i]->take(bytes);
-  if (!block) {
-    try {
+  try {
+    for (size_t i = 0; !block && i < weight_regions_.size(); ++i) block = weight_regions_[i]->take(bytes);
+    if (!block) {
       const size_t wanted = (std::max(bytes, region_bytes) + huge_page - 1) / huge_page * huge_page;
       weight_regions_.push_back(std::make_unique<Region>(wanted, Pages::huge));
-    } catch (const c10::Error&) {  // the system has no more
-      return nullptr;
+      block = weight_regions_.back()->take(bytes);
     }
-    block = weight_regions_.back()->take(bytes);
+    apart_.emplace(block->address(), block);
+  } catch (const std::exception&) {  // the system has no more
+    if (block) give_back(block);
+    return nullptr;
   }
   block->region = nullptr;
-  apart_.emplace(block->address(), block);
   pool.segments.add(bytes);
   segments_.add(bytes);
   return block;

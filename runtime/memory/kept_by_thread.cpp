@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <memory>
+#include <new>
 
 namespace ipex::runtime {
 namespace {
@@ -40,8 +41,12 @@ KeptByThread* KeptByThread::of_this_thread() {
     ~Owner() { has_ended = true; }
   };
   if (has_ended) return nullptr;
-  thread_local Owner owner;
-  return owner.kept.get();
+  try {
+    thread_local Owner owner;
+    return owner.kept.get();
+  } catch (const std::bad_alloc&) {  // not now: memory is given back here too
+    return nullptr;
+  }
 }
 
 KeptByThread::KeptByThread() {

@@ -23,7 +23,7 @@ SizeClass size_class_of(size_t bytes);
 
 class KeptByThread {
  public:
-  // Null while the thread ends.
+  // Null while the thread ends, and where there is no memory for it. Never throws.
   static KeptByThread* of_this_thread();
 
   // Blocks that were taken, since the process started: their number and bytes.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <vector>
 
 #include "memory/block.h"
 
@@ -20,9 +21,10 @@ class Region {
   Region(const Region&) = delete;
   Region& operator=(const Region&) = delete;
 
-  // A block in the first gap that it fits into. Null where there is none.
+  // A block in the first gap that it fits into. Null where there is none. May throw std::bad_alloc, and has then done nothing.
   Block* take(size_t bytes);
-  void give_back(Block* block);
+  // Never throws: memory is given back when there is none.
+  void give_back(Block* block) noexcept;
 
   // Gives the memory of gaps back to the system, which fills it anew when they are used again.
   void forget_gaps() const;
@@ -51,7 +53,10 @@ class Region {
   const size_t bytes_;
   const Pages pages_;
   size_t used_ = 0;
-  std::map<size_t, size_t> gaps_;  // where each begins, and its length
+  using Gaps = std::map<size_t, size_t>;  // where each begins, and its length
+  Gaps gaps_;
+  // For gaps that blocks leave: with those in use there is one more than there are blocks, and there are no more gaps than that.
+  std::vector<Gaps::node_type> spare_;
 };
 
 }  // namespace ipex::runtime

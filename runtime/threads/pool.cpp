@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <system_error>
+#include <exception>
 #include <utility>
 
 #include "threads/region_watch.h"
@@ -166,7 +166,7 @@ void Pool::start_threads(int threads) {
       threads_.emplace_back([this, i] { serve(i); });
       started_.store(i + 1, std::memory_order_release);
     }
-  } catch (const std::system_error&) {  // the system has no more: those that there are will do
+  } catch (const std::exception&) {  // the system has no more: those that there are will do
   }
 }
 

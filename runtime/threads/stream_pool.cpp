@@ -9,8 +9,10 @@
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <latch>
 #include <mutex>
+#include <new>
 #include <string>
 #include <thread>
 
@@ -24,6 +26,7 @@ namespace {
 void run_on(const std::vector<int64_t>& cpus) {
   const size_t most = static_cast<size_t>(*std::max_element(cpus.begin(), cpus.end())) + 1;
   cpu_set_t* set = CPU_ALLOC(most);
+  if (!set) throw std::bad_alloc();
   const size_t size = CPU_ALLOC_SIZE(most);
   CPU_ZERO_S(size, set);
   for (const int64_t cpu : cpus) CPU_SET_S(cpu, size, set);
@@ -60,6 +63,10 @@ class StreamPool::Streams : public std::enable_shared_from_this<Streams> {
       throw;
     }
     not_ready_.wait();
+    if (error_) {
+      close();
+      std::rethrow_exception(error_);
+    }
   }
 
   bool is_of_this_process() const { return process_ == getpid(); }
@@ -99,6 +106,18 @@ class StreamPool::Streams : public std::enable_shared_from_this<Streams> {
 
  private:
   void work(int64_t stream) {
+    try {
+      serve(stream);
+    } catch (...) {  // before it was ready: the system has no memory for it
+      {
+        const std::lock_guard lock(mutex_);
+        error_ = std::current_exception();
+      }
+      not_ready_.count_down();
+    }
+  }
+
+  void serve(int64_t stream) {
     streams_of_this_thread = this;
     pthread_setname_np(pthread_self(), ("ipex stream " + std::to_string(stream % 1000)).c_str());
     const auto threads = static_cast<int>(plan_.threads_per_stream);
@@ -148,7 +167,8 @@ class StreamPool::Streams : public std::enable_shared_from_this<Streams> {
   const int64_t most_waiting_;
   const torch::jit::Module module_;
   const torch::jit::Method forward_;
-  std::latch not_ready_;  // streams that are not yet where they belong
+  std::latch not_ready_;      // streams that are not yet where they belong
+  std::exception_ptr error_;  // of one that could not begin
 
   std::mutex mutex_;
   std::condition_variable has_request_, has_room_;
