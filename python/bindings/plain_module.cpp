@@ -64,6 +64,8 @@ PyObject* raise(const std::exception_ptr& error) {
     py::cpp_function([error] { std::rethrow_exception(error); })();
   } catch (py::error_already_set& in_python) {
     in_python.restore();
+  } catch (const std::bad_alloc&) {  // there is no memory for the function
+    PyErr_NoMemory();
   }
   return nullptr;
 }

@@ -11,7 +11,7 @@
 
 #include <array>
 #include <condition_variable>
-#include <deque>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -39,10 +39,11 @@ class Answers {
     return answers;
   }
 
-  void add(Answer answer) {
+  // A list of one: nobody is there to tell that there is no memory for an answer, so it is made with the request.
+  void add(std::list<Answer>& answer) {
     {
       const std::lock_guard lock(mutex_);
-      waiting_.push_back(std::move(answer));
+      waiting_.splice(waiting_.end(), answer);
     }
     has_answer_.notify_one();
   }
@@ -68,7 +69,7 @@ class Answers {
   void hand_out() {
     own_of_this_thread = this;
     const py::gil_scoped_acquire gil;  // now and then released: making Python's state of a thread maps memory
-    std::deque<Answer> now;
+    std::list<Answer> now;
     while (true) {
       {
         const py::gil_scoped_release released;
@@ -82,14 +83,20 @@ class Answers {
     }
   }
 
+  static py::object object_of(Answer& answer) {
+    try {
+      if (answer.error) std::rethrow_exception(answer.error);
+      return torch::jit::toPyObject(std::move(answer.result));
+    } catch (...) {
+      raise(std::current_exception());
+      throw py::error_already_set();
+    }
+  }
+
   static void set(const py::object& future, Answer& answer) {
     try {
-      if (!answer.error) {
-        future.attr("set_result")(torch::jit::toPyObject(std::move(answer.result)));
-        return;
-      }
-      raise(answer.error);
-      throw py::error_already_set();
+      const py::object result = object_of(answer);
+      future.attr("set_result")(result);
     } catch (py::error_already_set& error) {
       try {
         future.attr("set_exception")(error.value());
@@ -101,7 +108,7 @@ class Answers {
 
   std::mutex mutex_;
   std::condition_variable has_answer_;
-  std::deque<Answer> waiting_;
+  std::list<Answer> waiting_;
   bool is_closed_ = false;
   std::mutex joining_;
   std::thread thread_;
@@ -111,7 +118,10 @@ class Answers {
 class Pool {
  public:
   Pool(const torch::jit::Module& module, const StreamPoolOptions& options)
-      : module_(module), process_(getpid()), pool_(std::make_unique<StreamPool>(module, options)) {}
+      : module_(module),
+        process_(getpid()),
+        pool_(std::make_unique<StreamPool>(module, options)),
+        answers_(Answers::started()) {}
 
   ~Pool() { close(); }
 
@@ -125,9 +135,13 @@ class Pool {
     }
     PyObject* const owned = py::object(future).release().ptr();
     try {
+      const auto answer = std::make_shared<std::list<Answer>>();
+      answer->push_back({owned, {}, nullptr});
       const py::gil_scoped_release released;
-      pool_->submit(std::move(values), [this, owned](c10::IValue result, const std::exception_ptr& error) {
-        answers_->add({owned, std::move(result), error});
+      pool_->submit(std::move(values), [this, answer](c10::IValue result, const std::exception_ptr& error) {
+        answer->front().result = std::move(result);
+        answer->front().error = error;
+        answers_->add(*answer);
       });
     } catch (...) {
       Py_DECREF(owned);
@@ -150,8 +164,8 @@ class Pool {
  private:
   const torch::jit::Module module_;
   const pid_t process_;
-  const std::shared_ptr<Answers> answers_ = Answers::started();
   const std::unique_ptr<StreamPool> pool_;
+  const std::shared_ptr<Answers> answers_;  // after the pool: where there is none, nobody would end its thread
 };
 
 StreamPoolOptions options_of(int64_t streams, int64_t threads_per_stream, bool pin, int64_t max_queue) {
@@ -162,11 +176,13 @@ StreamPoolOptions options_of(int64_t streams, int64_t threads_per_stream, bool p
 
 void define_stream_pool(py::module_& m) {
   py::class_<Pool>(m, "StreamPool")
-      .def(py::init([](const torch::jit::Module& module, int64_t streams, int64_t threads_per_stream, bool pin,
-                       int64_t max_queue) {
-             return std::make_unique<Pool>(module, options_of(streams, threads_per_stream, pin, max_queue));
-           }),
-           py::arg("module"), py::arg("streams"), py::arg("threads_per_stream"), py::arg("pin"), py::arg("max_queue"))
+      .def_static(
+          "make",  // pybind11 registers what a constructor gives where nobody catches std::bad_alloc
+          [](const torch::jit::Module& module, int64_t streams, int64_t threads_per_stream, bool pin,
+             int64_t max_queue) {
+            return std::make_unique<Pool>(module, options_of(streams, threads_per_stream, pin, max_queue));
+          },
+          py::arg("module"), py::arg("streams"), py::arg("threads_per_stream"), py::arg("pin"), py::arg("max_queue"))
       .def("submit", &Pool::submit)
       .def("close", &Pool::close)
       .def("plan", [](const Pool& pool) {
