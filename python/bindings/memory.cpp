@@ -72,8 +72,7 @@ void define_memory(py::module_& m) {
   m.def("set_memory_limit", &set_memory_limit, py::arg("limit"), released);
   m.def("get_memory_limit", &get_memory_limit, released);
   py::class_<UseAllocatorGuard>(m, "UseAllocator")
-      // pybind11 registers what a constructor gives where nobody catches std::bad_alloc.
-      .def_static("make", [] { return std::make_unique<UseAllocatorGuard>(); })
+      .def(py::init())
       .def("__enter__", [](UseAllocatorGuard& guard) { guard.enter(); })
       .def("__exit__", [](UseAllocatorGuard& guard, const py::args&) { guard.exit(); });
 }

@@ -176,13 +176,11 @@ StreamPoolOptions options_of(int64_t streams, int64_t threads_per_stream, bool p
 
 void define_stream_pool(py::module_& m) {
   py::class_<Pool>(m, "StreamPool")
-      .def_static(
-          "make",  // pybind11 registers what a constructor gives where nobody catches std::bad_alloc
-          [](const torch::jit::Module& module, int64_t streams, int64_t threads_per_stream, bool pin,
-             int64_t max_queue) {
-            return std::make_unique<Pool>(module, options_of(streams, threads_per_stream, pin, max_queue));
-          },
-          py::arg("module"), py::arg("streams"), py::arg("threads_per_stream"), py::arg("pin"), py::arg("max_queue"))
+      .def(py::init([](const torch::jit::Module& module, int64_t streams, int64_t threads_per_stream, bool pin,
+                       int64_t max_queue) {
+             return std::make_unique<Pool>(module, options_of(streams, threads_per_stream, pin, max_queue));
+           }),
+           py::arg("module"), py::arg("streams"), py::arg("threads_per_stream"), py::arg("pin"), py::arg("max_queue"))
       .def("submit", &Pool::submit)
       .def("close", &Pool::close)
       .def("plan", [](const Pool& pool) {

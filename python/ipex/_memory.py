@@ -155,7 +155,7 @@ def use_allocator() -> AbstractContextManager[None]:
         with ipex.use_allocator():
             y = model(x)
     """
-    return _C.UseAllocator.make()
+    return _C.UseAllocator()
 
 
 def _of_torch(function: str, device: Device) -> Callable[..., Any] | None:

@@ -58,7 +58,7 @@ class StreamPool:
         cpp = cpp_module(optimized, "StreamPool")
         if not cpp._has_method("forward"):
             raise TypeError("ipex.StreamPool: expected a module with a method forward, got one without.")
-        self._pool = _C.StreamPool.make(cpp, streams or 0, threads_per_stream or 0, pin, max_queue or 0)
+        self._pool = _C.StreamPool(cpp, streams or 0, threads_per_stream or 0, pin, max_queue or 0)
         self.streams, self.threads_per_stream, cpus = self._pool.plan()
         self.cpus = tuple(map(tuple, cpus))
         # At the end of the process too: a stream must not answer when Python is gone.

@@ -8,13 +8,14 @@
 #include <exception>
 
 #include "onednn/engine.h"
+#include "onednn/no_memory.h"
 #include "threads/fork_safe_mutex.h"
 
 namespace ipex::runtime {
 
 class Making {
  public:
-  Making() = default;
+  Making() { forget_error_of_xbyak(); }
   ~Making() {
     if (std::uncaught_exceptions() > exceptions_before_) forget_primitives_of_onednn();
   }

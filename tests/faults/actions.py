@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import io
+import os
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -89,7 +90,12 @@ def _save(module: torch.jit.ScriptModule) -> bytes:
 
 def _aot_save(state: State) -> tempfile.TemporaryDirectory[str]:
     folder = tempfile.TemporaryDirectory()
-    ipex.aot_save(state.module, Path(folder.name) / "model.ipex", example_inputs=state.x)
+    try:
+        ipex.aot_save(state.module, Path(folder.name) / "model.ipex", example_inputs=state.x)
+    except BaseException:
+        if left := os.listdir(folder.name):
+            raise AssertionError(f"left {left}") from None
+        raise
     return folder
 
 
