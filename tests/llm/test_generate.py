@@ -263,3 +263,40 @@ def test_a_mask_that_does_not_fit_is_refused():
 def test_import_ipex_does_not_import_transformers():
     code = "import sys, ipex; was = 'transformers' in sys.modules; ipex.llm.optimize; sys.exit(was)"
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
+
+
+def test_a_model_that_sees_images_keeps_what_the_graph_has_not():
+    from transformers import CLIPVisionConfig, LlamaConfig, LlavaConfig, LlavaForConditionalGeneration
+
+    vision = CLIPVisionConfig(
+        hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2, image_size=16, patch_size=8
+    )
+    text = LlamaConfig(**FAMILIES["Llama"])
+    config = LlavaConfig(vision_config=vision, text_config=text, image_token_index=VOCABULARY - 1)
+    torch.manual_seed(0)
+    model = LlavaForConditionalGeneration(config).eval()
+    optimized = llm.optimize(model)
+    prompt = torch.cat([torch.full((1, 4), VOCABULARY - 1), words(1, 5) % (VOCABULARY - 2)], 1)
+    how = {"input_ids": prompt, "pixel_values": torch.randn(1, 3, 16, 16), "max_new_tokens": 8, "do_sample": False}
+    assert torch.equal(optimized.generate(**how), model.generate(**how))
+    (reason,) = optimized.__dict__["_compiled_call_impl"].reasons  # the first call's: the others run the graph
+    assert reason in ("it has pixel_values", "it has mm_encoder_outputs")
+
+
+def test_words_that_the_model_itself_has_kept():
+    model = make("Llama")
+    optimized = captured(model)
+    cache = model(words(2, 5)).past_key_values
+    expected = model(words(2, 3, seed=1), past_key_values=copy.deepcopy(cache)).logits
+    found = optimized(words(2, 3, seed=1), past_key_values=cache).logits
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
+    assert ran_in_graph(optimized)
+    assert cache.get_seq_length() == 8
+
+
+def test_positions_of_three_axes_run_the_model():
+    model = make("Llama")
+    optimized = captured(model)
+    with pytest.raises(RuntimeError):
+        optimized(words(1, 3), position_ids=torch.zeros(3, 1, 3, dtype=torch.long))
+    assert "position_ids that are not of [batch, words]" in optimized.__dict__["_compiled_call_impl"].reasons

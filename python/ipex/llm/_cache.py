@@ -133,11 +133,17 @@ class RoomyLayer(CacheLayerMixin):
 
 
 def give_room(cache: DynamicCache, layers: int, is_sliding: list[bool]) -> bool:
-    """Let an unused cache of transformers have our layers. False where it is used, or another kind."""
+    """Let a cache of transformers have our layers, with the words that it holds. False where it is another kind."""
     if all(type(layer) is RoomyLayer for layer in cache.layers) and len(cache.layers) == layers:
         return True
-    usual = (DynamicLayer, DynamicSlidingWindowLayer)
-    if type(cache) is not DynamicCache or cache.get_seq_length() or any(type(x) not in usual for x in cache.layers):
+    if type(cache) is not DynamicCache or len(cache.layers) not in (0, layers):
         return False
-    cache.layers = [RoomyLayer(sliding) for sliding in is_sliding]
+    # A layer that slides holds the last words alone: only an empty one can be given room.
+    usual = (DynamicLayer,) if cache.get_seq_length() else (DynamicLayer, DynamicSlidingWindowLayer)
+    if not all(type(layer) in usual for layer in cache.layers):
+        return False
+    held, cache.layers = cache.layers, [RoomyLayer(sliding) for sliding in is_sliding]
+    for layer, old in zip(cache.layers, held):
+        if old.is_initialized and old.get_seq_length():
+            layer.update(old.keys, old.values)
     return True

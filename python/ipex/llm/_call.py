@@ -100,6 +100,9 @@ class StepCall:
         mask = kwargs.get("attention_mask")
         if mask is not None and (not isinstance(mask, Tensor) or mask.dim() != 2):
             return None, "a mask that is not of [batch, words]"
+        places = kwargs.get("position_ids")
+        if places is not None and (not isinstance(places, Tensor) or places.dim() != 2):
+            return None, "position_ids that are not of [batch, words]"
         if model._forward_hooks or model._forward_pre_hooks or torch._C._get_tracing_state() is not None:
             return None, "hooks, or a trace"
         cache = kwargs.get("past_key_values", kwargs.get("cache"))

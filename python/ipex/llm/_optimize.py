@@ -71,7 +71,8 @@ def optimize(
     except CannotCapture as error:
         return _without_capture(model, str(error), quantization_config, notes)
     call = StepCall(model, captured, sliding)
-    if deployment_mode:
+    has_text_alone = model.config.get_text_config(decoder=True) is model.config
+    if deployment_mode and has_text_alone:  # what makes words of images is not in the graph
         call.let_weights_go()
     notes.applied(_KNOB, type(model).__name__, "one graph for all lengths and batches")
     model.__dict__["_compiled_call_impl"] = call  # nn.Module.__call__ asks this first
