@@ -36,6 +36,22 @@ def test_declines_training_mode():
     assert_unchanged("fold_batch_norm", ir, reason="not in eval mode")
 
 
+def test_declines_a_mode_that_is_computed():
+    ir = graph_ir("%x : Tensor, %b : bool", *PACKED, *STATISTICS, batch_norm("y", training="%b"), returns="%z")
+    assert_unchanged("fold_batch_norm", ir, reason="not in eval mode")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_declines_statistics_that_give_no_number():
+    """Of a variance below zero."""
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)).eval()
+    model[1].running_var[2] = -1
+    x = torch.randn(1, 3, 6, 6)
+    optimized = ipex.jit_optimize(model, x)
+    assert "ipex::batch_norm" in kinds(optimized)
+    torch.testing.assert_close(optimized(x), model(x), equal_nan=True, rtol=1e-4, atol=1e-5)
+
+
 def test_declines_computed_statistics():
     ir = graph_ir("%x : Tensor, %m : Tensor", *PACKED, *STATISTICS, batch_norm("y", mean="%m"), returns="%z")
     assert_unchanged("fold_batch_norm", ir, reason="running_mean is not a constant")

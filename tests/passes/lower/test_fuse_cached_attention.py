@@ -57,6 +57,12 @@ def test_leaves_other_dimensions_alone():
     assert_unchanged(NAME, graph(*joins, ATTENDS), reason=None)
 
 
+def test_leaves_joins_of_other_than_two_parts_alone():
+    for parts in ("%a, %k, %k", "%a"):
+        joins = (JOINS[0].replace("%a, %k", parts), *JOINS[1:])
+        assert_unchanged(NAME, graph(*joins, ATTENDS), reason=None)
+
+
 class Step(nn.Module):
     """A layer of a model that keeps keys and values from step to step."""
 
