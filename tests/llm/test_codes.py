@@ -9,7 +9,7 @@ from torch import nn
 pytest.importorskip("transformers", reason="transformers is not installed")
 
 import ipex
-from ipex.llm._codes import EmbeddingOfCodes, linear_of, round_linears, rounded
+from ipex.llm._codes import EmbeddingOfCodes, Rounding, linear_of, rounded
 from ipex.quantization import WeightOnlyLinear, WoqWeightDtype, WoqWeightQScheme
 
 mapping = ipex.quantization.get_weight_only_quant_qconfig_mapping
@@ -53,9 +53,12 @@ def test_a_linear_and_a_table_compute_with_the_numbers():
 
 def test_layers_whose_rows_are_no_whole_groups_stay():
     model = nn.Sequential(nn.Linear(64, 8), nn.Linear(8, 48), nn.Linear(48, 4), nn.LayerNorm(4))
-    assert round_linears(model, 4, 32, False) == ["1", "2"]
+    first, rounding = model[0], Rounding(model)
+    assert rounding.linears(4, 32, False) == ["1", "2"]
     assert isinstance(model[0], WeightOnlyLinear)
     assert type(model[1]) is nn.Linear
+    rounding.undo()
+    assert model[0] is first
 
 
 def test_what_a_mapping_says():

@@ -221,6 +221,18 @@ def test_weights_of_few_bits(weights, most, dtype):
     assert ran_in_graph(optimized)
 
 
+def test_weights_stay_where_no_graph_would_pack_them():
+    model = make("GPTJ")
+    mapping = ipex.quantization.get_weight_only_quant_qconfig_mapping(
+        weight_dtype=ipex.quantization.WoqWeightDtype.INT4
+    )
+    with pytest.warns(UserWarning, match="is not captured"):
+        optimized = llm.optimize(model, quantization_config=mapping)
+    how = {"max_new_tokens": 8, "do_sample": False, **prompts()}
+    assert torch.equal(optimized.generate(**how), model.generate(**how))
+    assert "quantization_config" in {d.pass_name for d in ipex.explain(optimized).declined}
+
+
 def test_in_place_and_not():
     model = make("Llama")
     before = {name: value.clone() for name, value in model.state_dict().items()}

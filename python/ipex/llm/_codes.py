@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -108,31 +110,47 @@ def linear_of(codes: Codes, bias: Tensor | None) -> WeightOnlyLinear:
     return made.eval()
 
 
-def round_linears(model: nn.Module, bits: int, group_size: int, symmetric: bool) -> list[str]:
-    """Put codes where a model has linears. Return the names of those that stay: their rows are no whole groups."""
-    left = []
-    for name, module in list(model.named_modules()):
-        if type(module) is not nn.Linear:
-            continue
-        size = group_size or module.in_features
-        if module.in_features % size or size % 8:
-            left.append(name)
-            continue
-        parent, _, own = name.rpartition(".")
-        codes = rounded(module.weight, bits, size, symmetric)
-        setattr(model.get_submodule(parent), own, linear_of(codes, module.bias))
-    return left
+class Rounding:
+    """Codes in place of a model's linears, embedding and head. `undo` puts back what was there."""
 
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._undo: list[Callable[[], None]] = []
 
-def round_ends(model: Any) -> None:
-    """Put codes of 8 bits where the embedding and the head are: fewer cost much there."""
-    table, head = model.get_input_embeddings(), model.get_output_embeddings()
-    has_table = type(table) is nn.Embedding and table.embedding_dim % GROUP_SIZE == 0 and table.max_norm is None
-    of_table = rounded(table.weight, 8, GROUP_SIZE, True) if has_table else None
-    if type(head) is nn.Linear and head.in_features % GROUP_SIZE == 0:
-        is_tied = of_table is not None and head.weight is table.weight
-        codes = of_table if is_tied else rounded(head.weight, 8, GROUP_SIZE, True)
-        assert codes is not None
-        model.set_output_embeddings(linear_of(codes, head.bias))
-    if of_table is not None:
-        model.set_input_embeddings(EmbeddingOfCodes(of_table, table.weight.dtype).eval())
+    def undo(self) -> None:
+        """Put every layer back."""
+        while self._undo:
+            self._undo.pop()()
+
+    def linears(self, bits: int, group_size: int, symmetric: bool) -> list[str]:
+        """Round the linears. Return the names of those that stay: their rows are no whole groups."""
+        left = []
+        for name, module in list(self._model.named_modules()):
+            if type(module) is not nn.Linear:
+                continue
+            size = group_size or module.in_features
+            if module.in_features % size or size % 8:
+                left.append(name)
+                continue
+            parent, _, own = name.rpartition(".")
+            codes = rounded(module.weight, bits, size, symmetric)
+            self._put(partial(setattr, self._model.get_submodule(parent), own), module, linear_of(codes, module.bias))
+        return left
+
+    def ends(self) -> None:
+        """Round the embedding and the head to 8 bits: fewer cost much there."""
+        model = self._model
+        table, head = model.get_input_embeddings(), model.get_output_embeddings()
+        has_table = type(table) is nn.Embedding and table.embedding_dim % GROUP_SIZE == 0 and table.max_norm is None
+        of_table = rounded(table.weight, 8, GROUP_SIZE, True) if has_table else None
+        if type(head) is nn.Linear and head.in_features % GROUP_SIZE == 0:
+            is_tied = of_table is not None and head.weight is table.weight
+            codes = of_table if is_tied else rounded(head.weight, 8, GROUP_SIZE, True)
+            assert codes is not None
+            self._put(model.set_output_embeddings, head, linear_of(codes, head.bias))
+        if of_table is not None:
+            self._put(model.set_input_embeddings, table, EmbeddingOfCodes(of_table, table.weight.dtype).eval())
+
+    def _put(self, put: Callable[[nn.Module], Any], old: nn.Module, new: nn.Module) -> None:
+        put(new)
+        self._undo.append(lambda: put(old))

@@ -16,7 +16,7 @@ from ..quantization import WeightOnlyQuantConfig, WoqWeightDtype
 from ._attention import CannotCapture
 from ._call import StepCall
 from ._capture import capture, layers_of
-from ._codes import round_ends, round_linears
+from ._codes import Rounding
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _KNOB = "capture of the step"
@@ -63,13 +63,16 @@ def optimize(
         model = copy.deepcopy(model)
     notes = Notes()
     model.to(dtype)
+    rounding = Rounding(model)
     try:
         sliding = layers_of(model)
         if quantization_config is not None:
-            _round(model, quantization_config, notes)
+            _round(rounding, quantization_config, notes)
         captured = capture(model)
     except CannotCapture as error:
+        rounding.undo()  # such layers compute their weights at each call where no graph packs them
         return _without_capture(model, str(error), quantization_config, notes)
+    del rounding  # and with it the layers that were rounded
     call = StepCall(model, captured, sliding)
     has_text_alone = model.config.get_text_config(decoder=True) is model.config
     if deployment_mode and has_text_alone:  # what makes words of images is not in the graph
@@ -99,10 +102,10 @@ def _check(dtype: Any, device: Any, quantization: Any, summary: Any, checkpoint:
         )
 
 
-def _round(model: Any, config: WeightOnlyQuantConfig, notes: Notes) -> None:
-    round_ends(model)
+def _round(rounding: Rounding, config: WeightOnlyQuantConfig, notes: Notes) -> None:
+    rounding.ends()
     bits = 8 if config.weight_dtype is WoqWeightDtype.INT8 else 4
-    for name in round_linears(model, bits, config.group_size, config.symmetric):
+    for name in rounding.linears(bits, config.group_size, config.symmetric):
         notes.declined("quantization_config", name, "its inputs are no whole number of groups")
 
 
