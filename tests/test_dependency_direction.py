@@ -170,6 +170,7 @@ def test_python_files_import_only_torch_and_each_other():
                 "tempfile",
                 "threading",
                 "time",
+                "types",
                 "typing",
                 "warnings",
                 "weakref",
