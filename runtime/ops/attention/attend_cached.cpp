@@ -4,17 +4,15 @@
 //   ipex::cache_mask(words, past, attended, window) -> mask
 //   ipex::attend_cached(kept, query, key, value, past, mask, scale, window) -> result
 //
-// `kept` is [batch, heads, room, numbers of a key and of a value]. Of a head, the keys lie before the values: what is read
-// together lies together. `past` is a number in a
-// tensor, as a trace keeps it: how many words there are so far. `attended`, of
-// [batch, words in all], is false where a word does not count; without elements all do. A word sees itself and those
-// before it, the last `window` of them where that is not 0. A mask without elements says that this is all there is to
-// know, and no mask is read.
+// `kept` is contiguous, [batch, heads, room, numbers of a key and of a value]. Of a head, the keys lie before the values:
+// what is read together lies together. `past` is a number in a tensor, as a trace keeps it: how many words there are so far.
+// `attended`, of [batch, words in all], is false where a word does not count; without elements all do. A word sees itself
+// and those before it, the last `window` of them where that is not 0. A mask without elements says that this is all there
+// is to know, and no mask is read.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
 #include "ops/attention/scaled_dot_product_attention.h"
-#include "packed/call_conditions.h"
 #include "packed/door.h"
 #include "threads/parallel.h"
 
@@ -59,9 +57,9 @@ Tensor attend_cached(const Tensor& kept, const Tensor& query, const Tensor& key,
   TORCH_CHECK(kept.dim() == 4 && query.dim() == 4 && key.dim() == 4 && value.dim() == 4 &&
                   key.sizes().slice(0, 3) == value.sizes().slice(0, 3) &&
                   kept.sizes().slice(0, 2) == key.sizes().slice(0, 2) && kept.size(3) == key.size(3) + value.size(3) &&
-                  before <= kept.size(2) - key.size(2),
+                  kept.is_contiguous() && before <= kept.size(2) - key.size(2),
               "ipex::attend_cached: expected room for keys of ", key.sizes(), " and values of ", value.sizes(),
-              " behind ", before, " words, got ", kept.sizes(), ".");
+              " behind ", before, " words, got ", kept.sizes(), " with strides ", kept.strides(), ".");
   const int64_t count = key.size(2), all = before + count;
   const int64_t room = kept.size(2), of_keys = room * key.size(3);
   const Tensor heads_of = kept.flatten(2);

@@ -89,6 +89,7 @@ def test_no_mask_where_none_is_needed():
         ({"past": torch.tensor(1.0)}, "expected one number of int64 in past"),
         ({"kept": torch.randn(1, 2, 10, 15)}, "expected room for keys"),
         ({"kept": torch.randn(2, 2, 10, 16)}, "expected room for keys"),
+        ({"kept": torch.randn(1, 10, 2, 16).transpose(1, 2)}, "with strides"),  # a copy would be written
         ({"value": torch.randn(1, 2, 3, 8)}, "expected room for keys"),
         ({"key": torch.randn(1, 2, 8)}, "expected room for keys"),
     ],
