@@ -211,7 +211,7 @@ def test_weights_of_few_bits(weights, most, dtype):
         weight_dtype=getattr(ipex.quantization.WoqWeightDtype, weights)
     )
     optimized = llm.optimize(model, dtype=dtype, quantization_config=config)
-    graph = optimized.__dict__["_compiled_call_impl"]._graph.inlined_graph
+    graph = optimized.__dict__["_compiled_call_impl"]._captured.graph.inlined_graph
     assert sum(node.kind() == "ipex::weight_only_linear_run" for node in graph.nodes()) == 2 * 7 + 1
     x = words(2, 9)
     expected = model(x).logits

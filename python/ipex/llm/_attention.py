@@ -75,7 +75,7 @@ def _attention(
 ) -> tuple[Tensor, None]:
     step: Step = _now.step
     for name, values in _HARMLESS.items():
-        if name in others and not any(others[name] is value or others[name] == value for value in values):
+        if name in others and others[name] not in values:
             raise CannotCapture(f"its attention has {name}")
     if attention_mask is not None:
         raise CannotCapture("it makes a mask of its own")

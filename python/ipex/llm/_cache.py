@@ -58,6 +58,12 @@ class RoomyLayer(CacheLayerMixin):
         self.length = 0
         self.is_initialized = True
 
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Heads, numbers of a key and numbers of a value, as `allocate` takes them."""
+        assert self._memory is not None
+        return self._memory.shape[1], self._key_numbers, self._memory.shape[3] - self._key_numbers
+
     def room(self, words: int) -> Tensor:
         """Return the whole memory, with room for so many words behind those there are."""
         assert self._memory is not None
@@ -73,11 +79,9 @@ class RoomyLayer(CacheLayerMixin):
     def _sides(self) -> tuple[Tensor, Tensor]:
         """All memory for keys, and all for values."""
         assert self._memory is not None
-        room, numbers = self._memory.shape[2:]
-        keys, values = self._memory.flatten(2).split(
-            [room * self._key_numbers, room * (numbers - self._key_numbers)], 2
-        )
-        return keys.unflatten(2, (room, self._key_numbers)), values.unflatten(2, (room, numbers - self._key_numbers))
+        room, (_, of_key, of_value) = self._memory.shape[2], self.sizes
+        keys, values = self._memory.flatten(2).split([room * of_key, room * of_value], 2)
+        return keys.unflatten(2, (room, of_key)), values.unflatten(2, (room, of_value))
 
     def wrote(self, words: int) -> None:
         """Count words that were written into the room."""
@@ -132,8 +136,9 @@ class RoomyLayer(CacheLayerMixin):
             self._memory = chosen(self._memory)
 
 
-def give_room(cache: DynamicCache, layers: int, is_sliding: list[bool]) -> bool:
+def give_room(cache: DynamicCache, is_sliding: list[bool]) -> bool:
     """Let a cache of transformers have our layers, with the words that it holds. False where it is another kind."""
+    layers = len(is_sliding)
     if all(type(layer) is RoomyLayer for layer in cache.layers) and len(cache.layers) == layers:
         return True
     if type(cache) is not DynamicCache or len(cache.layers) not in (0, layers):

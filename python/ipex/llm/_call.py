@@ -14,15 +14,12 @@ from ._cache import RoomyLayer, give_room
 from ._capture import Captured
 
 _NOTHING = torch.empty(0, dtype=torch.bool)
-# Arguments that change nothing at these values.
+# Arguments that change nothing at these values; all others at None.
 _UNUSED = {
-    "inputs_embeds": (None,),
-    "labels": (None,),
     "output_attentions": (None, False),
     "output_hidden_states": (None, False),
     "return_dict": (None, True),
     "use_cache": (None, True, False),
-    "token_type_ids": (None,),
     "cache_position": None,  # any: it says what the cache says
 }
 _USED = ("input_ids", "attention_mask", "position_ids", "past_key_values", "cache", "logits_to_keep")
@@ -48,12 +45,10 @@ def _refuse(*_: Any) -> None:
 class StepCall:
     """nn.Module.__call__ asks it first."""
 
-    def __init__(self, model: Any, captured: Captured, sliding: list[bool]) -> None:
+    def __init__(self, model: Any, captured: Captured) -> None:
         self._model = weakref.ref(model)
         self._has_weights = True
-        self._graph = captured.graph
-        self._sizes, self._dtype, self._output = captured.sizes, captured.dtype, captured.output
-        self._sliding = sliding
+        self._captured = captured
         self.reasons: set[str] = set()  # why calls ran as before
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -68,7 +63,7 @@ class StepCall:
         words = args[0] if args else kwargs["input_ids"]
         logits = self._step(cache, words, kwargs)
         keeps = kwargs.get("use_cache") is not False
-        return self._output(logits=logits, past_key_values=cache if keeps else None)
+        return self._captured.output(logits=logits, past_key_values=cache if keeps else None)
 
     def let_weights_go(self) -> None:
         """Free what the graph holds packed. Whoever needs the weights themselves is told."""
@@ -108,7 +103,7 @@ class StepCall:
         cache = kwargs.get("past_key_values", kwargs.get("cache"))
         if cache is None:
             cache = DynamicCache()
-        if not give_room(cache, len(self._sizes), self._sliding):
+        if not give_room(cache, self._captured.sliding):
             return None, f"a cache of {type(cache).__name__}"
         first: RoomyLayer = cache.layers[0]
         if first.is_initialized and first.keys is not None and first.keys.shape[0] != words.shape[0]:
@@ -120,9 +115,9 @@ class StepCall:
         batch, count = words.shape
         past = layers[0].length
         memory: list[Tensor] = []
-        for layer, sizes in zip(layers, self._sizes):
+        for layer, sizes in zip(layers, self._captured.sizes):
             if not layer.is_initialized:
-                layer.allocate(batch, sizes, self._dtype)
+                layer.allocate(batch, sizes, self._captured.dtype)
             memory.append(layer.room(count))
         attended, places = _attended(kwargs.get("attention_mask"), past + count), kwargs.get("position_ids")
         if places is None:
@@ -130,7 +125,9 @@ class StepCall:
         kept = kwargs.get("logits_to_keep", 0)
         if not isinstance(kept, Tensor):
             kept = torch.arange(count - kept if 0 < kept < count else 0, count)
-        logits: Tensor = self._graph(words, places.expand(batch, count), kept, torch.tensor(past), attended, *memory)
+        logits: Tensor = self._captured.graph(
+            words, places.expand(batch, count), kept, torch.tensor(past), attended, *memory
+        )
         for layer in layers:
             layer.wrote(count)
         return logits

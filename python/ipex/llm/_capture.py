@@ -26,6 +26,7 @@ class Captured:
     """The optimised graph of a step, and what its memory looks like."""
 
     graph: torch.jit.ScriptModule
+    sliding: list[bool]
     sizes: list[tuple[int, int, int]]  # of each layer: heads, numbers of a key, numbers of a value
     dtype: torch.dtype
     output: type
@@ -45,7 +46,8 @@ class _Step(nn.Module):
         super().__init__()
         self.model = model
         self.sliding = sliding
-        self.steps: list[Step] = []
+        # Of the last call, for whoever traces it.
+        self.step: Step | None = None
         self.output: type = tuple
 
     def forward(
@@ -53,8 +55,8 @@ class _Step(nn.Module):
     ) -> Tensor:
         cache = DynamicCache()
         cache.layers = [_TracedLayer(sliding) for sliding in self.sliding]
-        step = Step(words, past, attended, memory)
-        with running(step):
+        self.step = Step(words, past, attended, memory)
+        with running(self.step):
             result = self.model(
                 input_ids=words,
                 position_ids=places,
@@ -62,26 +64,19 @@ class _Step(nn.Module):
                 use_cache=True,
                 logits_to_keep=kept,
             )
-        self.steps.append(step)
         self.output = type(result)
         logits: Tensor = result.logits
         return logits
 
 
-class _Recorder(RoomyLayer):
-    """Remembers the sizes of what it was given."""
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        self.sizes = key_states.shape[1], key_states.shape[3], value_states.shape[3]
-        self.kept_dtype = key_states.dtype
-        return super().update(key_states, value_states)
-
-
 def layers_of(model: Any) -> list[bool]:
-    """Return for each layer whether it slides. Raises where a layer's cache is none of keys and values."""
+    """Return for each layer whether it slides. CannotCapture for what can be told before the model is run."""
+    if "logits_to_keep" not in getattr(type(model).forward, "__wrapped__", type(model).forward).__code__.co_varnames:
+        raise CannotCapture("its forward takes no logits_to_keep")
     config = model.config.get_text_config(decoder=True)
     if getattr(config, "is_encoder_decoder", False):
         raise CannotCapture("it has an encoder")
+    _check_rotary(config)
     count = getattr(config, "num_hidden_layers", None)
     if not isinstance(count, int) or count < 1:
         raise CannotCapture("its configuration does not say how many layers it has")
@@ -93,10 +88,9 @@ def layers_of(model: Any) -> list[bool]:
     return [kind == "sliding_attention" for kind in kinds][:count]
 
 
-def _check_rotary(model: Any) -> None:
-    config = model.config.get_text_config(decoder=True)
+def _check_rotary(config: Any) -> None:
     parameters = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
-    nested = [value for value in parameters.values() if isinstance(value, dict)] if parameters else []
+    nested = [value for value in parameters.values() if isinstance(value, dict)]
     for one in nested or [parameters]:
         kind = one.get("rope_type", one.get("type", "default"))
         if kind not in _STEADY_ROTARY:
@@ -106,12 +100,12 @@ def _check_rotary(model: Any) -> None:
 def _sizes(model: Any, sliding: list[bool]) -> tuple[list[Any], torch.dtype]:
     """One word through the model as it is, to see what its cache holds."""
     cache = DynamicCache()
-    cache.layers = [_Recorder(one) for one in sliding]
+    cache.layers = [RoomyLayer(one) for one in sliding]
     model(input_ids=torch.zeros(1, 1, dtype=torch.long), past_key_values=cache, use_cache=True)
     for number, layer in enumerate(cache.layers):
-        if not hasattr(layer, "sizes"):
+        if not layer.is_initialized:
             raise CannotCapture(f"its layer {number} keeps no keys")
-    dtypes = {layer.kept_dtype for layer in cache.layers}
+    dtypes = {layer.dtype for layer in cache.layers}
     if len(dtypes) != 1:
         raise CannotCapture("its layers keep numbers of several dtypes")
     return [layer.sizes for layer in cache.layers], dtypes.pop()
@@ -121,12 +115,8 @@ def _memory(sizes: list[Any], batch: int, room: int, dtype: torch.dtype) -> list
     return [torch.zeros(batch, heads, room, key + value, dtype=dtype) for heads, key, value in sizes]
 
 
-def capture(model: Any) -> Captured:
-    """Trace the step, optimise it and compare it with the model. CannotCapture says why not."""
-    if "logits_to_keep" not in getattr(type(model).forward, "__wrapped__", type(model).forward).__code__.co_varnames:
-        raise CannotCapture("its forward takes no logits_to_keep")
-    sliding = layers_of(model)
-    _check_rotary(model)
+def capture(model: Any, sliding: list[bool]) -> Captured:
+    """Trace the step of a model with such layers, optimise it, compare it with the model. CannotCapture says why not."""
     register()
     try:
         with torch.no_grad(), warnings.catch_warnings():
@@ -157,14 +147,14 @@ def _traced(model: Any, sliding: list[bool], sizes: list[Any], dtype: torch.dtyp
         graph = torch.jit.trace(step, example, check_trace=False, strict=False)
     finally:
         model.set_attn_implementation(usual)
-    _check_layers(model, step.steps[-1], sliding)
+    _check_layers(model, step.step, sliding)
     optimized = wrapped(_C.jit_optimize(cpp_module(graph.eval(), "llm.optimize")))
-    captured = Captured(optimized, sizes, dtype, step.output)
+    captured = Captured(optimized, sliding, sizes, dtype, step.output)
     _compare(model, captured)
     return captured
 
 
-def _check_layers(model: Any, step: Step, sliding: list[bool]) -> None:
+def _check_layers(model: Any, step: Any, sliding: list[bool]) -> None:
     if sorted(step.layers) != list(range(len(sliding))):
         raise CannotCapture("some of its layers attend in a way of their own")
     window = getattr(model.config.get_text_config(decoder=True), "sliding_window", None)

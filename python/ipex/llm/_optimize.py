@@ -68,12 +68,12 @@ def optimize(
         sliding = layers_of(model)
         if quantization_config is not None:
             _round(rounding, quantization_config, notes)
-        captured = capture(model)
+        captured = capture(model, sliding)
     except CannotCapture as error:
         rounding.undo()  # such layers compute their weights at each call where no graph packs them
         return _without_capture(model, str(error), quantization_config, notes)
     del rounding  # and with it the layers that were rounded
-    call = StepCall(model, captured, sliding)
+    call = StepCall(model, captured)
     has_text_alone = model.config.get_text_config(decoder=True) is model.config
     if deployment_mode and has_text_alone:  # what makes words of images is not in the graph
         call.let_weights_go()
