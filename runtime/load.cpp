@@ -12,9 +12,6 @@
 namespace ipex {
 namespace {
 
-// The first line of torch's message: the rest is a C++ backtrace.
-std::string first_line(const std::string& message) { return message.substr(0, message.find('\n')); }
-
 bool is_packed_ahead_of_time(const std::string& path) {
   const std::string expected(runtime::magic_of_files);
   std::string begin(expected.size(), '\0');
@@ -28,7 +25,7 @@ std::string diagnose(const std::string& path, const std::string& message) {
     return "a file of " + std::to_string(std::filesystem::file_size(path)) +
            " bytes that is no complete archive. It is truncated or not TorchScript: save the model again";
   }
-  return "an error: " + first_line(message) + ". Save the model again with this version";
+  return "an error: " + message + ". Save the model again with this version";
 }
 
 bool calls_functions(const torch::jit::Block& block) {
@@ -53,16 +50,13 @@ torch::jit::Module load(const std::string& path) {
               "', got no such file. Check the path.");
   try {
     caffe2::serialize::PyTorchStreamReader file(path);
-    for (const std::string part : {"constants", "data"})
-      runtime::check_storage_records(file, part + ".pkl", part + "/");
+    runtime::check_storage_records(file);
     torch::jit::Module module = torch::jit::load(path, at::kCPU);
     runtime::check_tensors(module);
     cast_as_eager(module);
     return module;
   } catch (const std::exception& error) {
-    const std::string message = error.what();
-    // Our own messages (a newer format, a damaged field) already say what to do.
-    if (message.rfind("ipex", 0) == 0) throw;
+    const std::string message = runtime::line_of_torch(error);
     TORCH_CHECK(false, "ipex::load: expected a saved TorchScript model at '", path, "', got ", diagnose(path, message),
                 ".");
   }

@@ -196,14 +196,24 @@ void check_constants(const torch::jit::Block& block) {
 
 }  // namespace
 
-void check_storage_records(caffe2::serialize::PyTorchStreamReader& file, const std::string& pickle,
+void check_storage_records(caffe2::serialize::PyTorchStreamReader& file, const std::string& pickles,
                            const std::string& records) {
-  if (!file.hasRecord(pickle)) return;
-  const auto [bytes, size] = file.getRecord(pickle);
-  Pickle({static_cast<const char*>(bytes.get()), size}).for_each_storage([&](const std::string& name, int64_t stated) {
-    const int64_t held = stated ? static_cast<int64_t>(file.getRecordSize(records + name)) : 0;
-    TORCH_CHECK(held >= stated, "a storage of ", stated, " bytes whose record '", records, name, "' has ", held);
-  });
+  for (const std::string part : {"constants", "data"}) {
+    const std::string pickle = pickles + part + ".pkl", begin = records.empty() ? part + "/" : records;
+    if (!file.hasRecord(pickle)) continue;
+    const auto [bytes, size] = file.getRecord(pickle);
+    Pickle({static_cast<const char*>(bytes.get()), size})
+        .for_each_storage([&](const std::string& name, int64_t stated) {
+          const int64_t held = stated ? static_cast<int64_t>(file.getRecordSize(begin + name)) : 0;
+          TORCH_CHECK(held >= stated, "a storage of ", stated, " bytes whose record '", begin, name, "' has ", held);
+        });
+  }
+}
+
+std::string line_of_torch(const std::exception& error) {
+  const std::string message = error.what();
+  if (message.rfind("ipex", 0) == 0) throw;
+  return message.substr(0, message.find('\n'));  // behind it is a backtrace
 }
 
 void check_tensors(const torch::jit::Module& module) {

@@ -5,14 +5,19 @@
 #include <caffe2/serialize/inline_container.h>
 #include <torch/csrc/jit/api/module.h>
 
+#include <exception>
 #include <string>
 
 namespace ipex::runtime {
 
-// Before a module is loaded: throws c10::Error unless the record of each storage is as long as `pickle` says.
-// `records` is what the names of their records begin with.
-void check_storage_records(caffe2::serialize::PyTorchStreamReader& file, const std::string& pickle,
-                           const std::string& records);
+// Before a module is loaded: throws c10::Error unless the record of each storage is as long as the pickles say. The names of
+// those begin with `pickles`. The names of records begin with `records`; without, with that of their own pickle.
+void check_storage_records(caffe2::serialize::PyTorchStreamReader& file, const std::string& pickles = "",
+                           const std::string& records = "");
+
+// What torch says of a file that it can't load, in one line. An error of ours, which says what to do, is thrown on as it is:
+// to be called where `error` is caught.
+std::string line_of_torch(const std::exception& error);
 
 // After it: throws c10::Error unless each tensor, attribute or constant, lies within its storage.
 void check_tensors(const torch::jit::Module& module);

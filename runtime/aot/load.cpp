@@ -3,6 +3,7 @@
 
 #include "aot/module_in_file.h"
 #include "aot/target.h"
+#include "storage_records.h"
 
 namespace ipex {
 
@@ -33,9 +34,7 @@ torch::jit::Module aot_load(const std::string& path, const AotLoadOptions& optio
     cast_as_eager(module);
     return module;
   } catch (const std::exception& error) {
-    const std::string message = error.what();
-    if (message.rfind("ipex", 0) == 0) throw;  // a newer format, a damaged field: it says what to do
-    runtime::throw_damaged(path, "a module", "an error: " + message.substr(0, message.find('\n')));
+    runtime::throw_damaged(path, "a module", "an error: " + runtime::line_of_torch(error));
   }
 }
 

@@ -63,9 +63,7 @@ torch::jit::Module module_in(const std::shared_ptr<StoredFile>& file) {
     if (names.insert(tensor.name).second) storages->addStorage(tensor.name, file->storage_of(tensor));
   }
   const auto reader = reader_of(file->data() + layout.archive.offset, layout.archive.bytes);
-  for (const std::string part : {"constants", "data"}) {
-    check_storage_records(*reader, c10::str(pickles_in_archive, part, ".pkl"), storages_in_archive);
-  }
+  check_storage_records(*reader, pickles_in_archive, storages_in_archive);
   torch::jit::Module module = torch::jit::import_ir_module(std::make_shared<torch::jit::CompilationUnit>(), reader,
                                                            storages, at::kCPU, module_in_archive);
   check_tensors(module);

@@ -121,13 +121,12 @@ class StepCall:
             memory.append(layer.room(count))
         attended, places = _attended(kwargs.get("attention_mask"), past + count), kwargs.get("position_ids")
         if places is None:
-            places = torch.arange(past, past + count).unsqueeze(0).expand(batch, count)
+            places = torch.arange(past, past + count)
         kept = kwargs.get("logits_to_keep", 0)
         if not isinstance(kept, Tensor):
             kept = torch.arange(count - kept if 0 < kept < count else 0, count)
-        logits: Tensor = self._captured.graph(
-            words, places.expand(batch, count), kept, torch.tensor(past), attended, *memory
-        )
+        places = places.expand(batch, count)
+        logits: Tensor = self._captured.graph(words, places, kept, torch.tensor(past), attended, *memory)
         for layer in layers:
             layer.wrote(count)
         return logits

@@ -116,7 +116,7 @@ def _memory(sizes: list[Any], batch: int, room: int, dtype: torch.dtype) -> list
 
 
 def capture(model: Any, sliding: list[bool]) -> Captured:
-    """Trace the step of a model with such layers, optimise it, compare it with the model. CannotCapture says why not."""
+    """Trace the step of a model with such layers, optimise it and compare it. CannotCapture says why not."""
     register()
     try:
         with torch.no_grad(), warnings.catch_warnings():
