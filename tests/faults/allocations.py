@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 import ipex
-from children import in_a_fork
-from faults.actions import ACTIONS, Action, are_close, flat, quietly, warm_python
+from faults.actions import ACTIONS, Action, are_close, flat, quietly
+from faults.cases import Cases
 from faults.injecting import Injector
 
 REPETITIONS = 8
@@ -23,49 +23,26 @@ MOST_GROWTH, MOST_GROWTH_WITH_MODULES = 64, 32_000
 ABOUT_MEMORY = re.compile("alloc|memory|oneDNN|primitive|too little|no bytes|system has no|thread", re.IGNORECASE)
 
 
-class Allocations:
+class Allocations(Cases):
     """Cases of which each is an action and a number."""
 
+    title = "allocations"
     good = ("raised", "right", "not reached")
 
-    def __init__(self, seed: int, actions: str) -> None:
-        self._seed = seed
-        self._names = [name for name in ACTIONS if re.search(actions, name)]
-        self._measured: dict[str, tuple[int, list[Any]]] = {}
-
-    def drawn(self, index: int) -> tuple[str, random.Random]:
-        draw = random.Random(f"allocations {self._seed} {index}")
-        return draw.choice(self._names), draw
-
-    def name_of(self, index: int) -> str:
-        return self.drawn(index)[0]
-
-    def prepare(self, cases: range) -> None:
-        """Measure all actions that will be drawn."""
-        warm_python()
-        for name in {self.name_of(index) for index in cases}:
-            self._measured[name] = in_a_fork(lambda name=name: _measure(name))
-
-    def run(self, index: int) -> str:
-        name, draw = self.drawn(index)
-        count, value = self._measured[name]
-        expected = [torch.from_numpy(part) for part in value]
-        n = draw.randrange(count) if count else 0
+    def case(self, name: str, draw: random.Random, measured: Any, expected: list[Tensor]) -> str:
+        n = draw.randrange(measured) if measured else 0
         quietly()
-        case = Case(name, n, expected, looks_for_leaks=draw.random() < 0.25)
-        answer = case.run()
-        return answer if answer in self.good else f"{name}: {answer}"
+        return Case(name, n, expected, looks_for_leaks=draw.random() < 0.25).run()
 
-
-def _measure(name: str) -> tuple[int, list[Any]]:
-    """How many allocations the action makes, and its value."""
-    quietly()
-    injector, action = Injector(), ACTIONS[name]
-    state = action.prepare()
-    result, error, count = injector.run(lambda: action.act(state))
-    if error:
-        raise error
-    return count, [tensor.numpy() for tensor in flat(action.value(state, result))]
+    def measure(self, name: str) -> tuple[Any, Any, Any]:
+        """How many allocations the action makes."""
+        quietly()
+        injector, action = Injector(), ACTIONS[name]
+        state = action.prepare()
+        result, error, count = injector.run(lambda: action.act(state))
+        if error:
+            raise error
+        return count, state, result
 
 
 class Case:

@@ -17,45 +17,36 @@ from typing import Any
 import torch
 
 import ipex
-from children import in_a_fork
-from faults.actions import ACTIONS, are_close, flat, quietly, warm_python
-
-INTERRUPTED = re.compile("^(jit_optimize|optimize|prepare)")
+from faults.actions import ACTIONS, are_close, flat, quietly
+from faults.cases import Cases
 
 
-class Interrupts:
+class Interrupts(Cases):
     """Cases of which each is an action and a moment."""
 
+    title = "interrupts"
+    fitting = re.compile("^(jit_optimize|optimize|prepare)")
     good = ("interrupted", "not reached")
 
-    def __init__(self, seed: int, actions: str) -> None:
-        self._seed = seed
-        self._names = [name for name in ACTIONS if INTERRUPTED.search(name) and re.search(actions, name)]
-        self._measured: dict[str, tuple[int, float, list[Any]]] = {}
-
-    def drawn(self, index: int) -> tuple[str, random.Random]:
-        draw = random.Random(f"interrupts {self._seed} {index}")
-        return draw.choice(self._names), draw
-
-    def name_of(self, index: int) -> str:
-        return self.drawn(index)[0]
-
-    def prepare(self, cases: range) -> None:
-        """Measure all actions that will be drawn."""
-        warm_python()
-        for name in {self.name_of(index) for index in cases}:
-            self._measured[name] = in_a_fork(lambda name=name: _measure(name))
-
-    def run(self, index: int) -> str:
-        name, draw = self.drawn(index)
-        calls, seconds, value = self._measured[name]
+    def case(self, name: str, draw: random.Random, measured: Any, expected: list[torch.Tensor]) -> str:
+        calls, seconds = measured
         quietly()
         if draw.random() < 0.5:
             moment: AtTime | AtCall = AtTime(draw.uniform(0, seconds))
         else:
             moment = AtCall(draw.randrange(calls))
-        answer = _case(name, moment, [torch.from_numpy(part) for part in value])
-        return answer if answer in self.good else f"{name}: {answer}"
+        return _case(name, moment, expected)
+
+    def measure(self, name: str) -> tuple[Any, Any, Any]:
+        """How many functions of Python's the action calls, and how long it takes."""
+        quietly()
+        action = ACTIONS[name]
+        state = action.prepare()
+        never = AtCall(-1)
+        never.run(lambda: action.act(state))
+        begin = time.perf_counter()
+        result = action.act(state)
+        return (never.calls, time.perf_counter() - begin), state, result
 
 
 class AtCall:
@@ -107,19 +98,6 @@ class AtTime:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._acts:
             raise KeyboardInterrupt
-
-
-def _measure(name: str) -> tuple[int, float, list[Any]]:
-    """How many functions of Python's the action calls, how long it takes, and its value."""
-    quietly()
-    action = ACTIONS[name]
-    state = action.prepare()
-    never = AtCall(-1)
-    never.run(lambda: action.act(state))
-    begin = time.perf_counter()
-    result = action.act(state)
-    seconds = time.perf_counter() - begin
-    return never.calls, seconds, [tensor.numpy() for tensor in flat(action.value(state, result))]
 
 
 def _case(name: str, moment: AtTime | AtCall, expected: list[torch.Tensor]) -> str:
