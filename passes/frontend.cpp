@@ -5,6 +5,7 @@
 #include <torch/csrc/jit/passes/freeze_module.h>
 #include <torch/csrc/jit/passes/inliner.h>
 
+#include <exception>
 #include <map>
 #include <string>
 #include <unordered_set>
@@ -169,11 +170,33 @@ void freeze_past_weights(Module& copy, const Storages& storages, const std::vect
   }
 }
 
+void drop_tensors(Node* node) {
+  for (const Symbol name : node->attributeNames()) {
+    const torch::jit::AttributeKind kind = node->kindOf(name);
+    const bool may_hold = kind == torch::jit::AttributeKind::t || kind == torch::jit::AttributeKind::ts ||
+                          kind == torch::jit::AttributeKind::ival;
+    if (may_hold) node->removeAttribute(name);
+  }
+}
+
 }  // namespace
+
+Unfinished::Unfinished(const Module& copy) : copy_(copy), exceptions_before_(std::uncaught_exceptions()) {}
+
+Unfinished::~Unfinished() {
+  if (std::uncaught_exceptions() <= exceptions_before_) return;
+  try {
+    for (const auto& method : copy_.get_methods()) {
+      for_each_node(torch::jit::toGraphFunction(method.function()).graph()->block(), drop_tensors);
+    }
+  } catch (const std::exception&) {  // no memory for that either
+  }
+}
 
 Module frozen_copy(const Module& module) {
   check(module);
   Module copy = module.clone(/*inplace=*/true);
+  const Unfinished unfinished(copy);
   for (const auto& method : copy.get_methods()) {
     const auto graph = torch::jit::toGraphFunction(method.function()).graph();
     torch::jit::Inline(*graph);

@@ -70,6 +70,7 @@ torch::jit::Module jit_optimize(const torch::jit::Module& module, const Options&
   const WithoutAutocast guard;
   const passes::ScalarTensors scalars(module);
   torch::jit::Module optimized = passes::frozen_copy(module);
+  const passes::Unfinished unfinished(optimized);
   Report report;
   std::vector<OriginalNode> original;
   std::vector<FinalName> final;

@@ -8,6 +8,7 @@
 #include "memory/weight_memory.h"
 #include "onednn/engine.h"
 #include "onednn/making.h"
+#include "onednn/no_memory.h"
 
 namespace ipex::runtime {
 namespace {
@@ -31,7 +32,7 @@ void reorder(const memory::desc& from, void* source, const memory::desc& to, voi
   const Making making;
   memory source_memory(from, engine(), source);
   memory target_memory(to, engine(), target);
-  dnnl::reorder(source_memory, target_memory).execute(stream(), source_memory, target_memory);
+  make_primitive<dnnl::reorder>(source_memory, target_memory).execute(stream(), source_memory, target_memory);
   stream().wait();
 }
 

@@ -42,13 +42,6 @@ Pieces::Pieces(int count) : before_(pieces_now) {
 
 Pieces::~Pieces() { pieces_now = before_; }
 
-void forget_primitives_of_onednn() {
-  int capacity = 0;
-  dnnl_get_primitive_cache_capacity(&capacity);
-  dnnl_set_primitive_cache_capacity(0);
-  dnnl_set_primitive_cache_capacity(capacity);
-}
-
 int onednn_pieces() {
   constexpr int pieces_of_a_thread = 4;
   if (pieces_now > 0) return pieces_now;

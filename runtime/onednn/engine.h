@@ -9,9 +9,6 @@ const dnnl::engine& engine();
 dnnl::stream& stream();
 int onednn_pieces();
 
-// What oneDNN keeps of all primitives that were made; those in use stay.
-void forget_primitives_of_onednn();
-
 // While it lives, oneDNN cuts what this thread makes or executes into so many.
 class Pieces {
  public:

@@ -1,31 +1,10 @@
-// What oneDNN gets where the system has no memory: std::bad_alloc.
-//
-// Its classes have an operator new that hands on what posix_memalign gives, and construct an object at null. The linker gives
-// it this posix_memalign: runtime/CMakeLists.txt.
-//
-// And Xbyak, with which it writes code, remembers of each thread that there were no pages for code. oneDNN never clears that,
-// and makes no more kernels in the thread.
 #include "onednn/no_memory.h"
 
 #include <cstddef>
 #include <new>
 
-// As in Xbyak's own header, which is not among those that oneDNN installs. In one library, both are one variable.
-namespace Xbyak::local {
-
-inline int& GetErrorRef() {
-  static thread_local int err = 0;
-  return err;
-}
-
-}  // namespace Xbyak::local
-
-namespace ipex::runtime {
-
-void forget_error_of_xbyak() { Xbyak::local::GetErrorRef() = 0; }
-
-}  // namespace ipex::runtime
-
+// oneDNN's classes have an operator new that hands on what posix_memalign gives, and construct an object at null. The linker gives
+// them this one: runtime/CMakeLists.txt.
 extern "C" {
 
 int __real_posix_memalign(void** memory, size_t alignment, size_t bytes);
@@ -36,3 +15,28 @@ int __wrap_posix_memalign(void** memory, size_t alignment, size_t bytes) {
 }
 
 }  // extern "C"
+
+// As in the header of Xbyak, with which oneDNN writes code, and which it does not install. In one library, both are one variable.
+namespace Xbyak::local {
+
+inline int& GetErrorRef() {
+  static thread_local int err = 0;
+  return err;
+}
+
+}  // namespace Xbyak::local
+
+// oneDNN has it for its tests. dnnl_set_primitive_cache_capacity would look at all keys, the one that is gone included.
+namespace dnnl::impl {
+
+size_t set_primitive_cache_capacity_without_clearing(size_t capacity);
+
+}  // namespace dnnl::impl
+
+namespace ipex::runtime {
+
+void forget_lack_of_pages() { Xbyak::local::GetErrorRef() = 0; }
+
+void leave_cache_of_onednn() { dnnl::impl::set_primitive_cache_capacity_without_clearing(0); }
+
+}  // namespace ipex::runtime

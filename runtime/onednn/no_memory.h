@@ -1,9 +1,33 @@
-// What is left of an earlier failure in oneDNN, for want of memory.
+// Primitives that oneDNN may have no memory for.
+//
+// Then it throws std::bad_alloc, or reports an error, and keeps more than it should: in its cache, a promise that nobody keeps, whose
+// key is gone, so that the same primitive is refused ("Broken promise") or the process ends; and in the thread, that there were
+// no pages for code, so that it makes no more kernels.
 #pragma once
+
+#include <utility>
+
+#include "onednn/dnnl.h"
 
 namespace ipex::runtime {
 
 // So that this thread may make kernels again.
-void forget_error_of_xbyak();
+void forget_lack_of_pages();
+
+// oneDNN's cache is not looked at any more. We have our own.
+void leave_cache_of_onednn();
+
+template <typename Primitive, typename... Arguments>
+Primitive make_primitive(Arguments&&... arguments) {
+  forget_lack_of_pages();
+  try {
+    return Primitive(std::forward<Arguments>(arguments)...);
+  } catch (const dnnl::error&) {  // it has cleaned up
+    throw;
+  } catch (...) {
+    leave_cache_of_onednn();
+    throw;
+  }
+}
 
 }  // namespace ipex::runtime

@@ -1,6 +1,7 @@
 #include "onednn/primitive.h"
 
 #include "memory/scratch.h"
+#include "onednn/no_memory.h"
 
 namespace ipex::runtime {
 
@@ -24,7 +25,7 @@ bool skip_reference_implementations(dnnl::primitive_desc& desc) {
 }
 
 Prepared::Prepared(const dnnl::primitive_desc& desc, bool has_bias, Constants constants)
-    : primitive_(desc),
+    : primitive_(make_primitive<dnnl::primitive>(desc)),
       arguments_{
           {DNNL_ARG_SRC, desc.src_desc()}, {DNNL_ARG_WEIGHTS, desc.weights_desc()}, {DNNL_ARG_DST, desc.dst_desc()}},
       weights_(desc.weights_desc()),

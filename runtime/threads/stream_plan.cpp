@@ -8,6 +8,7 @@
 #include <cmath>
 #include <fstream>
 #include <map>
+#include <new>
 #include <set>
 #include <string>
 #include <tuple>
@@ -34,6 +35,7 @@ std::set<int64_t> allowed_numbers() {
   std::set<int64_t> numbers;
   constexpr size_t most_cpus = 8192;
   cpu_set_t* set = CPU_ALLOC(most_cpus);
+  if (!set) throw std::bad_alloc();
   const size_t size = CPU_ALLOC_SIZE(most_cpus);
   CPU_ZERO_S(size, set);
   if (sched_getaffinity(0, size, set) == 0) {

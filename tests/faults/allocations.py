@@ -65,6 +65,7 @@ class Case:
         del state, result
         if not wrong and self.looks_for_leaks:
             wrong = self._leaks()
+            place = self.injector.where()  # it may be another one by now
         if wrong:
             return f"{wrong} [{place}]"
         return "raised" if error else "right"
@@ -96,7 +97,7 @@ class Case:
 
     def _leaks(self) -> str:
         """What is left of repetitions with a fault, and isn't of those without."""
-        with_fault, without = self._growth(self.n), self._growth(-1)
+        without, with_fault = self._growth(-1), self._growth(self.n)
         most = dict.fromkeys(with_fault, 0)
         most["heap"] = MOST_GROWTH if self.action.is_repeated else MOST_GROWTH_WITH_MODULES
         return "; ".join(

@@ -44,12 +44,13 @@ std::atomic<long> count{0}, failing{-1}, failed{0};
 uintptr_t failed_at[most_frames];
 
 // Spared is what code of others takes within our libraries, where it can't bear a refusal and ends the process: the
-// constructors of c10::Dict, which are noexcept, and pybind11 when it registers a new object. How much they take tells.
+// constructors of c10::Dict, which are noexcept; torch's executor where it copies attributes of nodes; pybind11 when it
+// registers a new object. How much they take tells.
 struct Spared {
   bool in_extension;
   size_t bytes;
 };
-constexpr Spared spared[] = {{false, 224}, {false, 56}, {true, 24}};
+constexpr Spared spared[] = {{false, 224}, {false, 56}, {false, 48}, {true, 24}};
 bool is_extension[most_ranges];
 
 thread_local bool is_looking __attribute__((tls_model("initial-exec"))) = false;

@@ -5,6 +5,7 @@
 #include "memory/weight_memory.h"
 #include "onednn/engine.h"
 #include "onednn/making.h"
+#include "onednn/no_memory.h"
 
 namespace ipex::runtime {
 
@@ -15,7 +16,7 @@ at::Tensor QuantizedWeight::in_layout(const dnnl::memory::desc& wanted,
       const Making making;
       const at::Tensor packed = empty_weight({static_cast<int64_t>(wanted.get_size())}, at::kByte);
       dnnl::memory from(plain_desc(), engine(), plain_.data_ptr()), to(wanted, engine(), packed.data_ptr());
-      dnnl::reorder(from, to).execute(stream(), from, to);
+      make_primitive<dnnl::reorder>(from, to).execute(stream(), from, to);
       stream().wait();
       return packed;
     });

@@ -14,9 +14,9 @@
 namespace ipex::runtime {
 namespace {
 
-// "weight_ih_l0_reverse", as torch.nn names it.
+// "weight_ih_l0_reverse", as torch.nn names it. Not by a stream, which without memory leaves out a part and says nothing.
 std::string field(const char* role, int64_t index, int64_t directions) {
-  return c10::str(role, "_l", index / directions, index % directions ? "_reverse" : "");
+  return std::string(role) + "_l" + std::to_string(index / directions) + (index % directions ? "_reverse" : "");
 }
 
 constexpr std::pair<const char*, at::Tensor DirectionWeights::*> roles[] = {
