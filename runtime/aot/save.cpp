@@ -42,18 +42,14 @@ class NewFile {
  public:
   explicit NewFile(const std::string& path)
       : path_(path),
-        temporary_(c10::str(path, ".", ::getpid(), ".", next_++, ".part")),
-        stream_(temporary_, std::ios::binary) {
+        temporary_{path + "." + std::to_string(::getpid()) + "." + std::to_string(next_++) + ".part"},
+        stream_(temporary_.name, std::ios::binary) {
     check();
-  }
-  ~NewFile() {
-    std::error_code ignored;
-    if (!temporary_.empty()) std::filesystem::remove(temporary_, ignored);
   }
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
 
-  const std::string& temporary() const { return temporary_; }
+  const std::string& temporary() const { return temporary_.name; }
   uint64_t size() const { return size_; }
   // An error is kept for flush() and finish(): torch's writer can't do with one.
   void write(const void* data, size_t bytes) {
@@ -72,9 +68,9 @@ class NewFile {
     stream_.close();
     check();
     std::error_code error;
-    std::filesystem::rename(temporary_, path_, error);
+    std::filesystem::rename(temporary_.name, path_, error);
     TORCH_CHECK(!error, "ipex::aot_save: expected to write '", path_, "', got an error: ", error.message(), ".");
-    temporary_.clear();
+    temporary_.name.clear();
   }
 
  private:
@@ -83,9 +79,18 @@ class NewFile {
                 "', got an error. Is there such a folder, and room on the disk?");
   }
 
+  // Goes too where the constructor throws.
+  struct Temporary {
+    std::string name;
+    ~Temporary() {
+      std::error_code ignored;
+      if (!name.empty()) std::filesystem::remove(name, ignored);
+    }
+  };
+
   inline static std::atomic<int> next_ = 0;
   const std::string path_;
-  std::string temporary_;
+  Temporary temporary_;
   std::ofstream stream_;
   uint64_t size_ = 0;
 };
