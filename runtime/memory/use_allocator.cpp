@@ -12,7 +12,21 @@ namespace {
 
 using runtime::CachingAllocator;
 
-thread_local int guards_of_this_thread = 0;
+// How many guards a thread has. Another thread may end one, and after this one has ended.
+using Count = std::shared_ptr<std::atomic<int>>;
+thread_local const std::atomic<int>* guards_of_this_thread = nullptr;  // to be read while the thread ends, too
+
+const Count& count_of_this_thread() {
+  struct Kept {
+    Kept() { guards_of_this_thread = count.get(); }
+    ~Kept() { guards_of_this_thread = nullptr; }
+    Count count = std::make_shared<std::atomic<int>>(0);
+  };
+  thread_local const Kept kept;
+  return kept.count;
+}
+
+bool has_guard() { return guards_of_this_thread != nullptr && *guards_of_this_thread > 0; }
 
 // Stands before torch's allocator, and hands on to it what is not asked for by a thread with a guard.
 class Before final : public c10::Allocator {
@@ -38,7 +52,7 @@ class Before final : public c10::Allocator {
   }
 
   c10::DataPtr allocate(size_t bytes) override {
-    if (guards_of_this_thread == 0 || bytes == 0) return next_.load()->allocate(bytes);
+    if (!has_guard() || bytes == 0) return next_.load()->allocate(bytes);
     void* data = CachingAllocator::instance().allocate(bytes, runtime::Holder::result);
     return {data, data, &CachingAllocator::free, at::kCPU};
   }
@@ -58,14 +72,14 @@ class Before final : public c10::Allocator {
 
 }  // namespace
 
-UseAllocator::UseAllocator() {
+UseAllocator::UseAllocator() : count_(count_of_this_thread()) {
   Before::instance().install();
   CachingAllocator::instance().add_user();
-  ++guards_of_this_thread;
+  ++*count_;
 }
 
 UseAllocator::~UseAllocator() {
-  --guards_of_this_thread;
+  --*count_;
   CachingAllocator::instance().remove_user();
 }
 

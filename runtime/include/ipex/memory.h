@@ -7,8 +7,10 @@
 #include <c10/core/Device.h>
 #include <ipex/export.h>
 
+#include <atomic>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -78,13 +80,16 @@ IPEX_API std::optional<int64_t> get_memory_limit();
 
 // While one of these lives, all tensors that its thread allocates on the CPU come from here: those that aten's ops make
 // inside of an optimised model, too. They may outlive it. The first one puts an allocator before torch's, which for other
-// threads hands on to that.
+// threads hands on to that. Whichever thread destroys it, it ends for the one that made it.
 class IPEX_API UseAllocator {
  public:
   UseAllocator();
   ~UseAllocator();
   UseAllocator(const UseAllocator&) = delete;
   UseAllocator& operator=(const UseAllocator&) = delete;
+
+ private:
+  std::shared_ptr<std::atomic<int>> count_;  // of those of its thread
 };
 
 }  // namespace ipex

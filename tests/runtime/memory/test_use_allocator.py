@@ -68,6 +68,27 @@ def test_it_holds_for_one_thread_and_may_be_nested():
     assert made_by(lambda: torch.empty(MIB)) == 0
 
 
+def test_another_thread_may_end_it():
+    guard, is_begun, is_ended, after = ipex.use_allocator(), threading.Event(), threading.Event(), []
+
+    def work() -> None:
+        guard.__enter__()
+        is_begun.set()
+        is_ended.wait()
+        after.append(made_by(lambda: torch.empty(MIB)))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    is_begun.wait()
+    guard.__exit__(None, None, None)
+    assert made_by(lambda: torch.empty(MIB)) == 0
+    with ipex.use_allocator():
+        assert made_by(lambda: torch.empty(MIB)) == 1
+    is_ended.set()
+    thread.join()
+    assert after == [0]
+
+
 def test_tensors_outlive_the_block_and_are_as_any_other(tmp_path):
     with ipex.use_allocator():
         inside = torch.arange(100_000.0)
