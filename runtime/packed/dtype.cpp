@@ -2,11 +2,13 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+
 #include "isa/isa.h"
 
 namespace ipex::runtime {
 
-bool is_packable(at::ScalarType dtype) { return dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf; }
+bool is_packable(at::ScalarType dtype) { return std::ranges::find(packable_dtypes, dtype) != packable_dtypes.end(); }
 
 std::string name_of(at::ScalarType dtype) {
   switch (dtype) {
@@ -16,6 +18,14 @@ std::string name_of(at::ScalarType dtype) {
       return "bfloat16";
     case at::kHalf:
       return "float16";
+    case at::kDouble:
+      return "float64";
+    case at::kChar:
+      return "int8";
+    case at::kByte:
+      return "uint8";
+    case at::kLong:
+      return "int64";
     default:
       return c10::toString(dtype);
   }

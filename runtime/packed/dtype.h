@@ -3,15 +3,17 @@
 
 #include <c10/core/ScalarType.h>
 
+#include <array>
 #include <string>
 
 #include "onednn/dnnl.h"
 
 namespace ipex::runtime {
 
+constexpr std::array packable_dtypes{at::kFloat, at::kBFloat16, at::kHalf};
 bool is_packable(at::ScalarType dtype);
 
-// "float32", "bfloat16", "float16".
+// As torch names it in Python: "float32".
 std::string name_of(at::ScalarType dtype);
 
 dnnl::memory::data_type data_type_of(at::ScalarType dtype);

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "packed/dead_operand.h"
+#include "packed/expect_tensor.h"
 #include "packed/memory_format.h"
 
 namespace ipex::runtime {
@@ -14,30 +15,17 @@ namespace {
 const Spec& checked(const Spec& spec, int64_t weight_rank, int64_t output_channels) {
   const auto& [name, weight, bias, post_ops, folded_scale, folded_shift, math_mode, vanished, widens, needs_batch,
                is_sum, adds_input] = spec;
-  TORCH_CHECK(weight.defined() && weight.dim() == weight_rank && is_packable(weight.scalar_type()) &&
-                  is_plain_cpu(weight) && weight.numel() > 0 && has_all_its_memory(weight),
-              name, ": expected a non-empty ", weight_rank, "-D CPU weight of float32, bfloat16 or float16, got ",
-              weight.defined() ? c10::str(weight.toString(), " ", weight.sizes()) : "none",
-              ". The model file is damaged: save it again.");
-  for (const auto& [role, vector] :
-       {std::pair{"bias", bias}, {"folded_scale", folded_scale}, {"folded_shift", folded_shift}}) {
-    if (!vector.defined()) continue;
-    const bool is_like_weight = role == std::string_view("bias") && vector.scalar_type() == weight.scalar_type();
-    TORCH_CHECK(vector.dim() == 1 && vector.size(0) == output_channels && is_plain_cpu(vector) &&
-                    has_all_its_memory(vector) && (vector.scalar_type() == at::kFloat || is_like_weight),
-                name, ": expected a float32 CPU ", role, " of ", output_channels, " elements, got ", vector.toString(),
-                " ", vector.sizes(), ". The model file is damaged: save it again.");
-  }
+  expect_tensor(name, "weight", weight, at::DimVector(weight_rank, any_size), packable_dtypes);
+  std::vector<at::ScalarType> of_bias{at::kFloat};
+  if (weight.scalar_type() != at::kFloat) of_bias.push_back(weight.scalar_type());
+  expect_tensor_if_any(name, "bias", bias, output_channels, of_bias);
+  expect_tensor_if_any(name, "folded_scale", folded_scale, output_channels);
+  expect_tensor_if_any(name, "folded_shift", folded_shift, output_channels);
   TORCH_CHECK(folded_scale.defined() == folded_shift.defined() && (bias.defined() || !folded_scale.defined()), name,
-              ": expected folded_scale, folded_shift and bias together, got some of them. The model file is damaged: "
-              "save it again.");
+              ": expected folded_scale, folded_shift and bias together, got some of them", damaged);
   if (vanished.defined()) {
     const int64_t count = folded_scale.defined() ? folded_scale.abs().lt(least_scale).sum().item<int64_t>() : 0;
-    TORCH_CHECK(vanished.dim() == 2 && vanished.size(0) == count && vanished.scalar_type() == at::kFloat &&
-                    vanished.size(1) == weight.numel() / output_channels + 1 && is_plain_cpu(vanished) &&
-                    has_all_its_memory(vanished),
-                name, ": expected a float32 row for each of ", count, " vanished channels, got ", vanished.toString(),
-                " ", vanished.sizes(), ". The model file is damaged: save it again.");
+    expect_tensor(name, "vanished", vanished, {count, weight.numel() / output_channels + 1});
   }
   return spec;
 }
@@ -89,7 +77,7 @@ StateReader::StateReader(const char* name, const State& state) : name_(name), st
     TORCH_CHECK(!tensor.defined() || !has_plain_memory(tensor) || has_all_its_memory(tensor), name,
                 ": expected a tensor '", entry.key(), "' that lies inside of its storage, got sizes ", tensor.sizes(),
                 ", strides ", tensor.strides(), " and offset ", tensor.storage_offset(), " in ",
-                tensor.storage().nbytes(), " bytes. The model file is damaged: save it again.");
+                tensor.storage().nbytes(), " bytes", damaged);
   }
 }
 
@@ -120,13 +108,11 @@ PinnedMathMode StateReader::math_mode() const {
 
 std::vector<int64_t> StateReader::integers(const std::string& key, size_t count, int64_t minimum) const {
   const auto& fields = std::get<2>(state_);
-  TORCH_CHECK(fields.contains(key), name_, ": expected a field '", key,
-              "', got none. The model file is damaged: save it again.");
+  TORCH_CHECK(fields.contains(key), name_, ": expected a field '", key, "', got none", damaged);
   std::vector<int64_t> values = fields.at(key);
   TORCH_CHECK(
       values.size() == count && std::all_of(values.begin(), values.end(), [&](int64_t v) { return v >= minimum; }),
-      name_, ": expected ", count, " integers of at least ", minimum, " in '", key, "', got ", values,
-      ". The model file is damaged: save it again.");
+      name_, ": expected ", count, " integers of at least ", minimum, " in '", key, "', got ", values, damaged);
   return values;
 }
 

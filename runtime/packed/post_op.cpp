@@ -9,6 +9,7 @@
 #include <limits>
 #include <unordered_map>
 
+#include "packed/damaged.h"
 #include "packed/erf_gelu.h"
 
 namespace ipex::runtime {
@@ -162,7 +163,7 @@ PostOp parse(const char* where, const std::string& text) {
               "'. The model was written by a newer ipex: upgrade, or optimise it again.");
   const auto read = read_post_op(text);
   TORCH_CHECK(read && read->text.size() == text.size(), where, ": expected ", kind->argument_count,
-              " arguments for post-op '", name, "', got '", text, "'. The model file is damaged: save it again.");
+              " arguments for post-op '", name, "', got '", text, "'", damaged);
   Steps steps = kind->steps(read->numbers());
   if (!fit_float(steps)) steps.clear();
   return {kind, read->arguments, std::move(steps), computation_of(*read)};

@@ -45,6 +45,7 @@
 #include "memory/result_memory.h"
 #include "ops/attention/attention_heads.h"
 #include "packed/call_conditions.h"
+#include "packed/damaged.h"
 #include "packed/door.h"
 #include "packed/float_rows.h"
 #include "packed/memory_format.h"
@@ -555,7 +556,7 @@ at::Tensor compute_fused(const at::Tensor& query, const at::Tensor& key_transpos
 void check_steps(const std::vector<std::string>& steps) {
   const size_t least = !steps.empty() && steps.front() == of_16_bits ? 4 : 3;
   TORCH_CHECK(steps.size() >= least, "ipex::attention: expected at least ", least, " steps, got ", steps.size(),
-              ". The model file is damaged: save it again.");
+              damaged);
 }
 
 at::Tensor attention_in_mode(const at::Tensor& query, const at::Tensor& key_transposed, const at::Tensor& value,

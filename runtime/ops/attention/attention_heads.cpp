@@ -9,6 +9,7 @@
 #include "kernels/kernels.h"
 #include "memory/scratch.h"
 #include "packed/call_conditions.h"
+#include "packed/damaged.h"
 #include "packed/float_rows.h"
 #include "packed/memory_format.h"
 #include "threads/grain.h"
@@ -402,7 +403,7 @@ AttentionAffines attention_affines(const char* where, const std::vector<double>&
                                    const std::optional<Affine>& result) {
   const OptionalAffines found = affines_of(where, scales);
   TORCH_CHECK(found.size() == 3 && found[0] && found[1] && found[2], where,
-              ": expected scales of query, key and value, got ", scales, ". The model file is damaged: save it again.");
+              ": expected scales of query, key and value, got ", scales, damaged);
   return {*found[0], *found[1], *found[2], result ? std::optional(checked(where, *result)) : result};
 }
 

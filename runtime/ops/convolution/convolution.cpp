@@ -31,6 +31,7 @@
 #include "ops/convolution/sequence_product.h"
 #include "ops/product/product.h"
 #include "ops/product/tile_product.h"
+#include "packed/damaged.h"
 #include "packed/dead_operand.h"
 #include "packed/door.h"
 #include "packed/pad_rows.h"
@@ -113,7 +114,7 @@ ConvolutionContext::ConvolutionContext(const Spec& spec, ConvolutionGeometry geo
       channels_last_(channels_last_of(geometry_.spatial_rank)),
       steps_(post_ops()) {
   TORCH_CHECK(spec.weight.size(0) % geometry_.groups == 0, op_name, ": expected channels divisible by groups, got ",
-              spec.weight.size(0), " and ", geometry_.groups, ". The model file is damaged: save it again.");
+              spec.weight.size(0), " and ", geometry_.groups, damaged);
 }
 
 ConvolutionContext::ConvolutionContext(const ConvolutionContext& other, ConvolutionGeometry geometry)
@@ -172,8 +173,7 @@ State ConvolutionContext::state() const {
 c10::intrusive_ptr<ConvolutionContext> ConvolutionContext::load(const State& state) {
   const StateReader reader(op_name, state);
   const int64_t spatial_rank = reader.integers("spatial_rank", 1, 1)[0];
-  TORCH_CHECK(spatial_rank <= 3, op_name, ": expected at most 3 dimensions, got ", spatial_rank,
-              ". The model file is damaged: save it again.");
+  TORCH_CHECK(spatial_rank <= 3, op_name, ": expected at most 3 dimensions, got ", spatial_rank, damaged);
   const size_t rank = spatial_rank == 3 ? 3 : 2;
   ConvolutionGeometry geometry{spatial_rank,
                                reader.integers("stride", rank, 1),
@@ -192,7 +192,7 @@ void ConvolutionContext::check_that_layers_fit(const char* name,
   for (size_t i = 1; i < layers.size(); ++i) {
     const int64_t made = layers[i - 1]->output_channels(), taken = layers[i]->input_channels();
     TORCH_CHECK(made == taken, name, ": expected layers that fit together, got one of ", made,
-                " channels before one for ", taken, ". The model file is damaged: save it again.");
+                " channels before one for ", taken, damaged);
   }
 }
 

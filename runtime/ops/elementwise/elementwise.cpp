@@ -24,6 +24,7 @@
 #include "ops/elementwise/kernel_call.h"
 #include "ops/elementwise/plan.h"
 #include "packed/call_conditions.h"
+#include "packed/damaged.h"
 #include "packed/door.h"
 
 namespace ipex::runtime {
@@ -88,8 +89,7 @@ std::vector<Tensor> elementwise_of_several(at::TensorList given, const c10::List
   ValueNumbers results;
   for (const int64_t value : named) {
     TORCH_CHECK(value >= inputs && value < values && (results.empty() || value > static_cast<int64_t>(results.back())),
-                "ipex::elementwise: expected results of steps, in order, got value ", value,
-                ". The model file is damaged: save it again.");
+                "ipex::elementwise: expected results of steps, in order, got value ", value, damaged);
     results.push_back(static_cast<size_t>(value));
   }
   return several(given, read->steps, results, std::nullopt);
@@ -130,7 +130,7 @@ Tensor elementwise_of_bytes(at::TensorList given, const c10::List<std::string>& 
   constexpr const char* where = "ipex::elementwise";
   const OptionalAffines affines = affines_of(where, numbers), results = affines_of(where, result);
   TORCH_CHECK(affines.size() == given.size() && results.size() <= 1, where, ": expected a scale for each of ",
-              given.size(), " inputs, got ", affines.size(), ". The model file is damaged: save it again.");
+              given.size(), " inputs, got ", affines.size(), damaged);
   const std::optional<Affine> affine = results.empty() ? std::nullopt : results[0];
   const auto read = read_steps(texts, static_cast<int64_t>(given.size()));
   const NamedSteps& steps = read->steps;

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "packed/call_conditions.h"
+#include "packed/damaged.h"
 #include "packed/float_rows.h"
 #include "packed/post_op.h"
 
@@ -109,7 +110,7 @@ KernelCall::KernelCall(at::TensorList given, const NamedSteps& steps, const Valu
 
 c10::SmallVector<bool, 12> flags_of(at::TensorList inputs, const c10::List<bool>& flags) {
   TORCH_CHECK(flags.size() == inputs.size(), "ipex::elementwise: expected to be told of ", inputs.size(),
-              " inputs whether they are cast, got ", flags.size(), ". The model file is damaged: save it again.");
+              " inputs whether they are cast, got ", flags.size(), damaged);
   c10::SmallVector<bool, 12> all;
   for (const bool flag : flags) all.push_back(flag);
   return all;

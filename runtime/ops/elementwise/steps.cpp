@@ -1,4 +1,5 @@
 #include "ops/elementwise/steps.h"
+#include "packed/damaged.h"
 
 #include <c10/util/Exception.h>
 
@@ -42,8 +43,7 @@ class Text {
 
  private:
   void check(bool holds) const {
-    TORCH_CHECK(holds, "ipex::elementwise: expected a step as 'mul 0 1', got '", text_,
-                "'. The model file is damaged: save it again.");
+    TORCH_CHECK(holds, "ipex::elementwise: expected a step as 'mul 0 1', got '", text_, "'", damaged);
   }
 
   int value(int64_t values) {
@@ -82,8 +82,7 @@ std::optional<bool> gives_bool(Operation operation, const std::array<bool, 3>& i
 }
 
 std::shared_ptr<const ReadSteps> read_steps(const c10::List<std::string>& texts, int64_t input_count) {
-  TORCH_CHECK(!texts.empty() && input_count > 0,
-              "ipex::elementwise: expected inputs and steps, got none. The model file is damaged: save it again.");
+  TORCH_CHECK(!texts.empty() && input_count > 0, "ipex::elementwise: expected inputs and steps, got none", damaged);
   constexpr size_t most_remembered = 64;
   thread_local std::array<std::shared_ptr<const ReadSteps>, most_remembered> remembered;
   const size_t count = texts.size();

@@ -14,6 +14,7 @@
 #include "kernels/kernels.h"
 #include "memory/result_memory.h"
 #include "packed/call_conditions.h"
+#include "packed/damaged.h"
 #include "packed/door.h"
 #include "threads/grain.h"
 #include "threads/parallel.h"
@@ -38,8 +39,7 @@ const char* reason_for_aten(const at::Tensor& x, const at::Tensor& weight, const
 
 at::Tensor mix_channels(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& maybe_bias) {
   TORCH_CHECK(weight.dim() == 2 || weight.dim() == 4,
-              "ipex::mix_channels: expected a weight of 2 or 4 dimensions, got ", weight.sizes(),
-              ". The model file is damaged: save it again.");
+              "ipex::mix_channels: expected a weight of 2 or 4 dimensions, got ", weight.sizes(), damaged);
   const at::Tensor bias = maybe_bias.value_or(at::Tensor());
   if (const char* reason = reason_for_aten(x, weight, bias)) {
     RECORD_FUNCTION(c10::str("ipex::mix_channels in aten: ", reason), {});

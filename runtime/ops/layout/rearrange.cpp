@@ -24,6 +24,7 @@
 
 #include "packed/call_conditions.h"
 #include "packed/copy_elements.h"
+#include "packed/damaged.h"
 #include "packed/door.h"
 #include "packed/memory_format.h"
 #include "packed/safe_product.h"
@@ -404,7 +405,7 @@ Tensor take_step(const Tensor& x, const std::string& step, IntArrayRef numbers) 
   if (step == "pad") return at::constant_pad_nd(x, numbers);
   if (step == "slice" && numbers.size() == 4) return x.slice(numbers[0], numbers[1], numbers[2], numbers[3]);
   TORCH_CHECK(step == "channels_last" && numbers.size() == 1, "ipex::rearrange: expected a known step, got '", step,
-              "' with ", numbers.size(), " numbers. The model file is damaged: save it again.");
+              "' with ", numbers.size(), " numbers", damaged);
   const int64_t rank = numbers[0];
   if (rank < 1 || (x.dim() != rank + 1 && x.dim() != rank + 2)) return x;
   const at::DimVector order = channels_last_order(x.dim(), rank);
@@ -418,7 +419,7 @@ Tensor rearrange(const Tensor& x, const std::vector<std::string>& steps, IntArra
                   std::none_of(counts.begin(), counts.end(), [](int64_t n) { return n < 0; }) &&
                   std::accumulate(counts.begin(), counts.end(), int64_t{0}) == std::ssize(numbers),
               "ipex::rearrange: expected a count for each of ", steps.size(), " steps, got ", counts, " of ",
-              numbers.size(), " numbers. The model file is damaged: save it again.");
+              numbers.size(), " numbers", damaged);
   const bool is_plain = is_plain_cpu(x) && x.layout() == at::kStrided && !x.is_quantized() && x.numel() > 0;
   if (is_plain && !wants_gradient(x)) {
     Rearrangement all(x);

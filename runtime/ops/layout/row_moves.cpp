@@ -21,6 +21,7 @@
 #include "memory/result_memory.h"
 #include "ops/layout/rearrange.h"
 #include "packed/call_conditions.h"
+#include "packed/damaged.h"
 #include "packed/door.h"
 #include "packed/float_rows.h"
 #include "packed/memory_format.h"
@@ -208,14 +209,12 @@ RowMoves::RowMoves(std::vector<std::string> steps, std::vector<int64_t> counts)
     : steps_(std::move(steps)), counts_(std::move(counts)) {
   TORCH_CHECK(
       steps_.size() == counts_.size() && std::all_of(counts_.begin(), counts_.end(), [](int64_t n) { return n >= 0; }),
-      "ipex::row_moves_prepack: expected a count for each of ", steps_.size(), " steps, got ", counts_,
-      ". The model file is damaged: save it again.");
+      "ipex::row_moves_prepack: expected a count for each of ", steps_.size(), " steps, got ", counts_, damaged);
 }
 
 std::shared_ptr<const RowMap> RowMoves::map(IntArrayRef sizes, IntArrayRef numbers) const {
   TORCH_CHECK(std::accumulate(counts_.begin(), counts_.end(), int64_t{0}) == std::ssize(numbers),
-              "ipex::move_rows: expected ", counts_, " numbers for its steps, got ", numbers.size(),
-              ". The model file is damaged: save it again.");
+              "ipex::move_rows: expected ", counts_, " numbers for its steps, got ", numbers.size(), damaged);
   at::DimVector key(sizes);
   key.append(numbers.begin(), numbers.end());
   const auto found = maps_.get(key, [&] { return compute(*this, sizes, numbers); });

@@ -23,6 +23,7 @@
 #include "memory/result_memory.h"
 #include "memory/scratch.h"
 #include "packed/call_conditions.h"
+#include "packed/damaged.h"
 #include "packed/door.h"
 #include "threads/grain.h"
 #include "threads/parallel.h"
@@ -209,7 +210,7 @@ at::Tensor sampled_sum(const std::vector<at::Tensor>& images, const std::vector<
                        bool stacked) {
   TORCH_CHECK(!images.empty() && images.size() == grids.size(),
               "ipex::sampled_sum: expected as many grids as images, got ", grids.size(), " and ", images.size(),
-              ". The model file is damaged: save it again.");
+              damaged);
   const char* reason = nullptr;
   for (size_t i = 0; i < images.size() && !reason; ++i) {
     reason = reason_against_sampling(images[i], grids[i], interpolation_mode, padding_mode);

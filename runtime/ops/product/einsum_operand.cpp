@@ -10,6 +10,7 @@
 
 #include <algorithm>
 
+#include "packed/damaged.h"
 #include "packed/door.h"
 
 namespace ipex::runtime {
@@ -21,7 +22,7 @@ at::Tensor einsum_operand(const at::Tensor& x, const at::Tensor& other, at::IntA
   TORCH_CHECK(has_more ? more >= 0 : more == 0, "einsum: expected a factor of ", named, " dimensions",
               has_more ? " or more" : "", ", got ", x.sizes(), ".");
   TORCH_CHECK(summed.size() == 2, "ipex::einsum_operand: expected two dimensions that are summed over, got ", summed,
-              ". The model file is damaged: save it again.");
+              damaged);
   at::Tensor whole = x;
   const int64_t length = x.size(summed[0]), others_length = -summed[1] <= other.dim() ? other.size(summed[1]) : length;
   if (length == 1 || others_length == 1) {

@@ -7,25 +7,14 @@
 
 #include "memory/result_memory.h"
 #include "packed/dead_operand.h"
+#include "packed/expect_tensor.h"
 #include "packed/memory_format.h"
 
 namespace ipex::runtime {
 namespace {
 
-constexpr const char* damaged = ". The model file is damaged: save it again.";
-
-bool is_matrix(const at::Tensor& tensor, at::ScalarType dtype, int64_t rows, int64_t columns) {
-  return tensor.defined() && is_plain_cpu(tensor) && tensor.scalar_type() == dtype && tensor.dim() == 2 &&
-         tensor.size(0) == rows && tensor.size(1) == columns && has_all_its_memory(tensor);
-}
-
-std::string text_of(const at::Tensor& tensor) {
-  return tensor.defined() ? c10::str(tensor.toString(), " ", tensor.sizes()) : "none";
-}
-
 bool is_order(const at::Tensor& order, int64_t inputs) {
-  return is_plain_cpu(order) && order.scalar_type() == at::kLong && order.dim() == 1 && order.size(0) == inputs &&
-         has_all_its_memory(order) && std::get<0>(order.sort()).equal(at::arange(inputs, at::kLong));
+  return std::get<0>(order.sort()).equal(at::arange(inputs, at::kLong));
 }
 
 LowBitSpec checked(LowBitSpec spec) {
@@ -33,22 +22,19 @@ LowBitSpec checked(LowBitSpec spec) {
   TORCH_CHECK(inputs > 0 && group_size > 0 && group_size <= inputs && (group_size % 8 == 0 || group_size == inputs),
               name, ": expected inputs, and groups of a multiple of 8 or of all of them, got ", inputs,
               " in groups of ", group_size, damaged);
-  const int64_t outputs = codes.defined() && codes.dim() > 0 ? codes.size(0) : 0;
   const LowBitFormat* format = codes.defined() ? low_bit_format(codes.scalar_type()) : nullptr;
-  TORCH_CHECK(outputs > 0 && format && is_matrix(codes, format->dtype, outputs, format->row_length(inputs)), name,
-              ": expected a non-empty CPU weight of one of ", low_bit_format_names(), " (two numbers in a uint8), for ",
-              inputs, " inputs, got ", text_of(codes), damaged);
+  TORCH_CHECK(format, name, ": expected a weight of one of ", low_bit_format_names(), " (two numbers in a uint8), got ",
+              text_of(codes), damaged);
+  expect_tensor(name, "weight", codes, {any_size, format->row_length(inputs)}, format->dtype);
+  const int64_t outputs = codes.size(0);
   TORCH_CHECK(format->is_integer() || !offsets.defined(), name, ": expected no offsets beside a weight of ",
               format->name, ", got ", text_of(offsets), damaged);
+  expect_tensor(name, "scales", scales, {outputs, spec.groups()});
+  expect_tensor_if_any(name, "offsets", offsets, {outputs, spec.groups()});
+  expect_tensor_if_any(name, "bias", bias, outputs);
+  expect_tensor_if_any(name, "order", order, inputs, at::kLong);
   TORCH_CHECK(!order.defined() || is_order(order, inputs), name, ": expected each of ", inputs,
-              " inputs once in an int64 CPU order, got ", text_of(order), damaged);
-  for (const auto& [role, matrix] : {std::pair{"scales", scales}, {"offsets", offsets}}) {
-    if (role == std::string_view("offsets") && !matrix.defined()) continue;
-    TORCH_CHECK(is_matrix(matrix, at::kFloat, outputs, spec.groups()), name, ": expected float32 CPU ", role, " of [",
-                outputs, ", ", spec.groups(), "], got ", text_of(matrix), damaged);
-  }
-  TORCH_CHECK(!bias.defined() || is_matrix(bias.unsqueeze(0), at::kFloat, 1, outputs), name,
-              ": expected a float32 CPU bias of ", outputs, " elements, got ", text_of(bias), damaged);
+              " inputs once in the order of inputs", damaged);
   spec.codes = spec.codes.detach().contiguous();
   // Others may hold these, and write to them.
   for (at::Tensor* tensor : {&spec.scales, &spec.offsets, &spec.bias, &spec.order}) {
@@ -111,14 +97,12 @@ LowBitSpec in_floats(const char* name, const at::Tensor& weight, const std::opti
 
 LowBitSpec low_bit_spec(const char* name, const State& state) {
   const StateReader reader(name, state);
-  const auto& tensors = std::get<1>(state);
-  const auto tensor = [&](const char* key) { return tensors.contains(key) ? tensors.at(key) : at::Tensor(); };
   return {name,
-          tensor("codes"),
-          tensor("scales"),
-          tensor("offsets"),
-          tensor("bias"),
-          tensor("order"),
+          reader.tensor("codes"),
+          reader.tensor("scales"),
+          reader.tensor("offsets"),
+          reader.tensor("bias"),
+          reader.tensor("order"),
           std::get<3>(state),
           reader.integers("inputs", 1, 1)[0],
           reader.integers("group_size", 1, 1)[0],

@@ -15,6 +15,7 @@
 
 #include "kernels/kernels.h"
 #include "memory/result_memory.h"
+#include "packed/damaged.h"
 #include "packed/door.h"
 #include "packed/memory_format.h"
 #include "threads/grain.h"
@@ -75,7 +76,7 @@ const Affine& checked(const char* where, const Affine& affine) {
 
 OptionalAffines affines_of(const char* where, const std::vector<double>& numbers) {
   TORCH_CHECK(numbers.size() % 2 == 0, where, ": expected a zero point beside each scale, got ", numbers.size(),
-              " numbers. The model file is damaged: save it again.");
+              " numbers", damaged);
   OptionalAffines affines;
   for (size_t i = 0; i < numbers.size(); i += 2) {
     if (numbers[i] == 0) {

@@ -16,6 +16,7 @@
 
 #include "packed/call_conditions.h"
 #include "packed/door.h"
+#include "packed/expect_tensor.h"
 
 namespace ipex::runtime {
 namespace {
@@ -67,16 +68,13 @@ class Observer final : public torch::CustomClassHolder {
     const auto& [key, all] = state;
     const auto read = [&](const char* name, at::ScalarType dtype, int64_t count) {
       const at::Tensor tensor = all.contains(name) ? all.at(name) : at::Tensor();
-      TORCH_CHECK(tensor.defined() && tensor.scalar_type() == dtype && tensor.dim() == 1 && is_plain_cpu(tensor) &&
-                      (count < 0 || tensor.numel() == count) && has_all_its_memory(tensor),
-                  "ipex::observe: expected ", count, " numbers in '", name,
-                  "'. The model file is damaged: save it again.");
+      expect_tensor("ipex::observe", name, tensor, count, dtype);
       return tensor.contiguous();
     };
     const at::Tensor range = read("range", at::kDouble, 4), counts = read("counts", at::kLong, 2),
                      limit = read("limit", at::kDouble, 1), histogram = read("histogram", at::kLong, bins), nothing;
     const auto read_if_there = [&](const char* name) {
-      return all.contains(name) ? read(name, at::kFloat, -1) : nothing;
+      return all.contains(name) ? read(name, at::kFloat, any_size) : nothing;
     };
     auto observer = c10::make_intrusive<Observer>(key, read_if_there("weight_magnitudes"));
     observer->magnitudes_ = read_if_there("magnitudes");
@@ -87,8 +85,7 @@ class Observer final : public torch::CustomClassHolder {
     observer->calls_ = counts[0].item<int64_t>();
     observer->not_finite_ = counts[1].item<int64_t>();
     observer->limit_ = limit.item<double>();
-    TORCH_CHECK(observer->limit_ > 0,
-                "ipex::observe: expected a positive limit. The model file is damaged: save it again.");
+    TORCH_CHECK(observer->limit_ > 0, "ipex::observe: expected a positive limit", damaged);
     const auto* first = histogram.const_data_ptr<int64_t>();
     observer->histogram_.assign(first, first + bins);
     return observer;

@@ -18,6 +18,7 @@
 #include "memory/result_memory.h"
 #include "ops/convolution/convolution.h"
 #include "ops/quantized/quantized_op.h"
+#include "packed/damaged.h"
 #include "packed/door.h"
 #include "packed/memory_format.h"
 
@@ -44,7 +45,7 @@ class QuantizedConvolutionContext final : public QuantizedOp {
         channels_last_(channels_last_of(geometry_.spatial_rank)) {
     TORCH_CHECK(plain_weight().size(0) % geometry_.groups == 0, op_name,
                 ": expected channels divisible by groups, got ", plain_weight().size(0), " and ", geometry_.groups,
-                ". The model file is damaged: save it again.");
+                damaged);
     if (has_windows()) windows_.emplace(geometry_, plain_weight().sizes());
     pack();
   }
@@ -73,8 +74,7 @@ class QuantizedConvolutionContext final : public QuantizedOp {
     const StateReader reader(op_name, state);
     const bool is_first_version = std::get<0>(state) < 2;
     const int64_t spatial_rank = is_first_version ? 2 : reader.integers("spatial_rank", 1, 1)[0];
-    TORCH_CHECK(spatial_rank <= 3, op_name, ": expected at most 3 dimensions, got ", spatial_rank,
-                ". The model file is damaged: save it again.");
+    TORCH_CHECK(spatial_rank <= 3, op_name, ": expected at most 3 dimensions, got ", spatial_rank, damaged);
     const size_t rank = spatial_rank == 3 ? 3 : 2;
     return c10::make_intrusive<QuantizedConvolutionContext>(
         read(op_name, state),

@@ -6,6 +6,7 @@
 #include "kernels/bytes_product.h"
 #include "kernels/kernels.h"
 #include "packed/dead_operand.h"
+#include "packed/expect_tensor.h"
 #include "threads/parallel.h"
 #include "threads/thread_count.h"
 
@@ -20,25 +21,16 @@ constexpr int64_t quantized_version = 2;
 QuantizedSpec checked(QuantizedSpec spec, int64_t weight_rank, int64_t output_channels) {
   const char* name = spec.name;
   const at::Tensor& weight = spec.weight;
-  TORCH_CHECK(weight.defined() && weight.dim() == weight_rank && weight.scalar_type() == at::kChar &&
-                  is_plain_cpu(weight) && weight.numel() > 0 && has_all_its_memory(weight) &&
-                  weight.is_non_overlapping_and_dense(),
-              name, ": expected a dense, non-empty ", weight_rank, "-D int8 CPU weight, got ",
-              weight.defined() ? c10::str(weight.toString(), " ", weight.sizes()) : "none",
-              ". The model file is damaged: save it again.");
-  for (const auto& [role, vector] : {std::pair{"weight_scales", spec.weight_scales}, {"bias", spec.bias}}) {
-    if (role == std::string_view("bias") && !vector.defined()) continue;
-    TORCH_CHECK(vector.defined() && vector.dim() == 1 && vector.size(0) == output_channels &&
-                    vector.scalar_type() == at::kFloat && is_plain_cpu(vector) && has_all_its_memory(vector),
-                name, ": expected a float32 CPU ", role, " of ", output_channels, " elements, got ",
-                vector.defined() ? c10::str(vector.toString(), " ", vector.sizes()) : "none",
-                ". The model file is damaged: save it again.");
-  }
+  expect_tensor(name, "weight", weight, at::DimVector(weight_rank, any_size), at::kChar);
+  TORCH_CHECK(weight.is_non_overlapping_and_dense(), name, ": expected a dense weight, got strides ", weight.strides(),
+              " for ", weight.sizes(), damaged);
+  expect_tensor(name, "weight_scales", spec.weight_scales, output_channels);
+  expect_tensor_if_any(name, "bias", spec.bias, output_channels);
   spec.weight_scales = spec.weight_scales.contiguous();
   if (spec.bias.defined()) spec.bias = spec.bias.detach().contiguous();
   const size_t operands = operand_count(parse_post_ops(name, spec.post_ops));
   TORCH_CHECK(spec.operands.size() == operands, name, ": expected a scale and a zero point for each of ", operands,
-              " operands, got ", spec.operands.size(), ". The model file is damaged: save it again.");
+              " operands, got ", spec.operands.size(), damaged);
   return spec;
 }
 
@@ -448,14 +440,12 @@ QuantizedSpec QuantizedOp::read(const char* name, const State& state) {
               ". The model was written by a newer ipex: upgrade, or quantise it again.");
   const StateReader reader(name, state);
   const at::Tensor numbers = reader.tensor("affines");
-  TORCH_CHECK(numbers.defined() && is_plain_cpu(numbers) && numbers.scalar_type() == at::kDouble &&
-                  numbers.dim() == 1 && numbers.is_contiguous() && numbers.numel() >= 4,
-              name, ": expected a float64 vector 'affines', got ",
-              numbers.defined() ? c10::str(numbers.toString(), " ", numbers.sizes()) : "none",
-              ". The model file is damaged: save it again.");
+  expect_tensor(name, "affines", numbers, any_size, at::kDouble);
+  TORCH_CHECK(numbers.is_contiguous() && numbers.numel() >= 4, name, ": expected scales and zero points, got ",
+              text_of(numbers), damaged);
   const auto* first = numbers.const_data_ptr<double>();
   const OptionalAffines affines = affines_of(name, {first, first + numbers.numel()});
-  TORCH_CHECK(affines[0], name, ": expected a scale of the input, got 0. The model file is damaged: save it again.");
+  TORCH_CHECK(affines[0], name, ": expected a scale of the input, got 0", damaged);
   return {name,
           reader.tensor("weight"),
           reader.tensor("weight_scales"),

@@ -9,6 +9,7 @@
 #include "aot/checksum.h"
 #include "memory/weight_memory.h"
 #include "ops/product/pairs.h"
+#include "packed/expect_tensor.h"
 #include "threads/parallel.h"
 
 namespace ipex::runtime {
@@ -79,22 +80,14 @@ at::Tensor reordered(const at::Tensor& values, const std::vector<int64_t>& order
 void RecurrentSpec::check() const {
   const auto expect = [&](const at::Tensor& tensor, const char* role, size_t index, at::IntArrayRef sizes,
                           at::ScalarType dtype = at::kFloat) {
-    TORCH_CHECK(tensor.defined() && tensor.scalar_type() == dtype && has_plain_memory(tensor) &&
-                    tensor.sizes() == sizes && tensor.numel() > 0,
-                cell.name, ": expected a ", dtype == at::kFloat ? "float32" : "int8", " CPU ",
-                field(role, static_cast<int64_t>(index), directions()), " of ", sizes,
-                " without an empty dimension, got ",
-                tensor.defined() ? c10::str(tensor.toString(), " ", tensor.sizes()) : "none",
-                ". The model file is damaged: save it again.");
+    expect_tensor(cell.name, field(role, static_cast<int64_t>(index), directions()), tensor, sizes, dtype);
+    TORCH_CHECK(tensor.numel() > 0, cell.name, ": expected weights that are not empty, got ", text_of(tensor), damaged);
   };
   TORCH_CHECK(!weights.empty() && weights.size() % directions() == 0 && weights[0].input.defined() &&
                   weights[0].input.dim() == 2 && weights[0].hidden.defined() && weights[0].hidden.dim() == 2,
-              cell.name,
-              ": expected weight_ih_l0 and weight_hh_l0 with 2 dimensions, got none. The model file is "
-              "damaged: save it again.");
+              cell.name, ": expected weight_ih_l0 and weight_hh_l0 with 2 dimensions, got none", damaged);
   const bool is_projected = weights[0].projection.defined();
-  TORCH_CHECK(cell.has_cell_state || !is_projected, cell.name,
-              ": expected no weight_hr_l0, got one. The model file is damaged: save it again.");
+  TORCH_CHECK(cell.has_cell_state || !is_projected, cell.name, ": expected no weight_hr_l0, got one", damaged);
   const int64_t gate_rows = cell.gates() * units();
   const auto expect_weight = [&](const at::Tensor& weight, const char* role, size_t index, int64_t rows, int64_t depth,
                                  const at::Tensor& scales, const char* role_of_scales) {
@@ -119,9 +112,7 @@ void RecurrentSpec::check() const {
     }
     TORCH_CHECK(has_biases() == weights[i].input_bias.defined() && has_biases() == weights[i].hidden_bias.defined() &&
                     is_projected == weights[i].projection.defined(),
-                cell.name,
-                ": expected biases and projections everywhere or nowhere, got some. The model file is "
-                "damaged: save it again.");
+                cell.name, ": expected biases and projections everywhere or nowhere, got some", damaged);
   }
 }
 
@@ -218,7 +209,7 @@ RecurrentSpec load(const Cell& cell, const State& state) {
       if (tensors.contains(key)) tensor = tensors.at(key);
     });
     TORCH_CHECK(weights.input.defined(), cell.name, ": expected a ", field("weight_ih", i, spec.directions()),
-                ", got none. The model file is damaged: save it again.");
+                ", got none", damaged);
     spec.weights.push_back(std::move(weights));
   }
   spec.check();

@@ -62,14 +62,26 @@ BAD = [
     (lambda s: (8, *s[1:]), "expected a saved format of version 1 to 7, got 8"),
     (lambda s: (0, *s[1:]), "expected a saved format of version 1 to 7, got 0"),
     (lambda s: (*s[:3], ["relu", "warp"]), "expected a post-op that this version knows, got 'warp'"),
-    (lambda s: (s[0], {}, *s[2:]), "expected a non-empty 4-D CPU weight of float32, bfloat16 or float16, got none"),
-    (lambda s: (s[0], {"weight": torch.zeros(8, 2, 3)}, *s[2:]), "expected a non-empty 4-D CPU weight"),
+    (
+        lambda s: (s[0], {}, *s[2:]),
+        "expected weight to be a plain CPU tensor of float32, bfloat16 or float16 .any, any, any, any., got none",
+    ),
+    (
+        lambda s: (s[0], {"weight": torch.zeros(8, 2, 3)}, *s[2:]),
+        "expected weight to be a plain CPU tensor of float32, bfloat16 or float16 .any, any, any, any.",
+    ),
     (
         lambda s: (s[0], {"weight": torch.zeros(8, 2, 3, 3).double()}, *s[2:]),
-        "expected a non-empty 4-D CPU weight",
+        "expected weight to be a plain CPU tensor of float32, bfloat16 or float16 .any, any, any, any.",
     ),
-    (lambda s: (s[0], {**s[1], "bias": torch.zeros(7)}, *s[2:]), "expected a float32 CPU bias of 8 elements"),
-    (lambda s: (s[0], {**s[1], "bias": torch.zeros(8).half()}, *s[2:]), "expected a float32 CPU bias of 8 elements"),
+    (
+        lambda s: (s[0], {**s[1], "bias": torch.zeros(7)}, *s[2:]),
+        "expected bias to be a plain CPU tensor of float32 .8., got",
+    ),
+    (
+        lambda s: (s[0], {**s[1], "bias": torch.zeros(8).half()}, *s[2:]),
+        "expected bias to be a plain CPU tensor of float32 .8., got",
+    ),
     (lambda s: (*s[:2], {k: v for k, v in s[2].items() if k != "stride"}, s[3]), "expected a field 'stride', got none"),
     (lambda s: (*s[:2], {**s[2], "stride": [0, 1]}, s[3]), "expected 2 integers of at least 1 in 'stride'"),
     (lambda s: (*s[:2], {**s[2], "padding_end": [1]}, s[3]), "expected 2 integers of at least 0 in 'padding_end'"),

@@ -32,6 +32,7 @@ LINEAR = {
     "math_mode": None,
 }
 HUGE = 2**62
+WEIGHTS = "weight to be a plain CPU tensor of float32, bfloat16 or float16"
 OUT_OF_RANGE, WITHOUT_MEMORY = "between -2147483648 and 2147483647, got", "to have memory for its sizes"
 
 
@@ -63,12 +64,12 @@ BAD_CONVOLUTIONS = [
     ({"weight": torch.randn(4)}, "a weight of 3 to 5 dimensions, got \\[4\\]"),
     ({"weight": torch.tensor(1.0)}, "a weight of 3 to 5 dimensions, got \\[\\]"),
     ({"weight": torch.randn(1, 1, 1, 1, 1, 1)}, "a weight of 3 to 5 dimensions"),
-    ({"weight": torch.randn(0, 4, 3, 3)}, "a non-empty 4-D CPU weight"),
-    ({"weight": torch.empty(8, 4, 3, 3, device="meta")}, "a non-empty 4-D CPU weight"),
-    ({"weight": WEIGHT.to_sparse()}, "a non-empty 4-D CPU weight"),
+    ({"weight": torch.randn(0, 4, 3, 3)}, f"{WEIGHTS} .any, any, any, any., got"),
+    ({"weight": torch.empty(8, 4, 3, 3, device="meta")}, f"{WEIGHTS} .any, any, any, any., got"),
+    ({"weight": WEIGHT.to_sparse()}, f"{WEIGHTS} .any, any, any, any., got"),
     ({"weight": without_memory(8, 4, 3, 3)}, WITHOUT_MEMORY),
     ({"bias": without_memory(8)}, WITHOUT_MEMORY),
-    ({"bias": torch.randn(7)}, "a float32 CPU bias of 8 elements"),
+    ({"bias": torch.randn(7)}, "bias to be a plain CPU tensor of float32 .8., got"),
     ({"folded_scale": torch.randn(8)}, "folded_scale, folded_shift and bias together"),
     ({"post_ops": ["warp"]}, "a post-op that this version knows, got 'warp'"),
     ({"post_ops": ["leaky_relu("]}, "1 arguments for post-op 'leaky_relu'"),
@@ -90,13 +91,13 @@ def test_an_output_padding_that_aten_refuses_is_an_error_of_the_call():
 
 
 BAD_LINEARS = [
-    ({"weight": torch.randn(4)}, "a non-empty 2-D CPU weight"),
-    ({"weight": torch.tensor(1.0)}, "a non-empty 2-D CPU weight"),
-    ({"weight": torch.randn(2, 2, 2)}, "a non-empty 2-D CPU weight"),
-    ({"weight": torch.randn(0, 4)}, "a non-empty 2-D CPU weight"),
-    ({"weight": torch.randn(8, 4).double()}, "a non-empty 2-D CPU weight"),
+    ({"weight": torch.randn(4)}, f"{WEIGHTS} .any, any., got"),
+    ({"weight": torch.tensor(1.0)}, f"{WEIGHTS} .any, any., got"),
+    ({"weight": torch.randn(2, 2, 2)}, f"{WEIGHTS} .any, any., got"),
+    ({"weight": torch.randn(0, 4)}, f"{WEIGHTS} .any, any., got"),
+    ({"weight": torch.randn(8, 4).double()}, f"{WEIGHTS} .any, any., got"),
     ({"weight": without_memory(8, 4)}, WITHOUT_MEMORY),
-    ({"bias": torch.randn(1, 8)}, "a float32 CPU bias of 8 elements"),
+    ({"bias": torch.randn(1, 8)}, "bias to be a plain CPU tensor of float32 .8., got"),
     ({"folded_shift": torch.randn(8), "bias": torch.randn(8)}, "folded_scale, folded_shift and bias together"),
     ({"post_ops": [""]}, "a post-op that this version knows, got ''"),
     ({"math_mode": 1}, "math mode 0 \\(FP32\\) or 2 \\(BF32\\), got 1"),
@@ -125,9 +126,9 @@ BAD_RECURRENTS = [
     (lambda p: (p, True, HUGE), OUT_OF_RANGE),
     (lambda p: (p[:3], True, 1), "4 or 5 weights"),
     (lambda p: ([torch.tensor(1.0), *p[1:]], True, 1), "weight_ih_l0 and weight_hh_l0 with 2 dimensions"),
-    (lambda p: ([torch.randn(7, 5), *p[1:]], True, 1), "a float32 CPU weight_ih_l0"),
-    (lambda p: ([p[0], torch.randn(0, 5), *p[2:]], True, 1), "a float32 CPU weight_hh_l0"),
-    (lambda p: ([p[0].double(), *p[1:]], True, 1), "a float32 CPU weight_ih_l0"),
+    (lambda p: ([torch.randn(7, 5), *p[1:]], True, 1), "weight_ih_l0 to be a plain CPU tensor of float32"),
+    (lambda p: ([p[0], torch.randn(0, 5), *p[2:]], True, 1), "weight_hh_l0 to be a plain CPU tensor of float32"),
+    (lambda p: ([p[0].double(), *p[1:]], True, 1), "weight_ih_l0 to be a plain CPU tensor of float32"),
     (lambda p: ([without_memory(*p[0].shape), *p[1:]], True, 1), WITHOUT_MEMORY),
     (lambda p: ([*p[:3], without_memory(*p[3].shape)], True, 1), WITHOUT_MEMORY),
 ]

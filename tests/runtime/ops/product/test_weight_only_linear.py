@@ -256,18 +256,18 @@ def test_bfloat16_takes_the_largest_floats():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"codes": torch.zeros(29, 37, dtype=torch.uint8)}, "for 37 inputs"),
-        ({"codes": torch.zeros(28, 19, dtype=torch.uint8)}, "scales of \\[28, 3\\]"),
-        ({"scales": torch.zeros(29, 2)}, "scales of \\[29, 3\\]"),
-        ({"offsets": torch.zeros(29, 4)}, "offsets of \\[29, 3\\]"),
-        ({"group_size": [24]}, "scales of \\[29, 2\\]"),
+        ({"codes": torch.zeros(29, 37, dtype=torch.uint8)}, "uint8 \\[any, 19\\], got uint8 \\[29, 37\\]"),
+        ({"codes": torch.zeros(28, 19, dtype=torch.uint8)}, "scales to be a plain CPU tensor of float32 \\[28, 3\\]"),
+        ({"scales": torch.zeros(29, 2)}, "scales to be a plain CPU tensor of float32 \\[29, 3\\]"),
+        ({"offsets": torch.zeros(29, 4)}, "offsets to be a plain CPU tensor of float32 \\[29, 3\\]"),
+        ({"group_size": [24]}, "float32 \\[29, 2\\]"),
         ({"group_size": [20]}, "multiple of 8 or of all"),
-        ({"inputs": [39]}, "for 39 inputs"),
+        ({"inputs": [39]}, "uint8 \\[any, 20\\], got uint8 \\[29, 19\\]"),
         ({"codes": torch.zeros(29, 37)}, "weight of one of int8, int4"),
         ({"codes": torch.zeros(29, 37, dtype=torch.float8_e5m2)}, "no offsets beside a weight of float8_e5m2"),
-        ({"order": torch.arange(36)}, "each of 37 inputs once"),
+        ({"order": torch.arange(36)}, "int64 \\[37\\], got int64 \\[36\\]"),
         ({"order": torch.zeros(37, dtype=torch.int64)}, "each of 37 inputs once"),
-        ({"order": torch.arange(37.0)}, "each of 37 inputs once"),
+        ({"order": torch.arange(37.0)}, "int64 \\[37\\], got float32 \\[37\\]"),
     ],
 )
 def test_damaged_states(changes, message):

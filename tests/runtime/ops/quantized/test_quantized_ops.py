@@ -403,7 +403,7 @@ BAD = [
     (
         "floats",
         lambda w, s: OPS.quantized_linear_prepack(w.float(), s, None, [], [1.0, 0.0], [], []),
-        "int8 CPU weight",
+        "weight to be a plain CPU tensor of int8",
     ),
 ]
 

@@ -265,11 +265,11 @@ def test_what_a_file_holds(kind):
 @pytest.mark.parametrize(
     ("name", "tensor", "message"),
     [
-        ("weight_ih_l0", lambda t: t.float(), "expected a int8 CPU weight_ih_l0 of"),
-        ("weight_hh_l0", lambda t: t[:-1], "expected a int8 CPU weight_hh_l0 of"),
-        ("scales_ih_l0", lambda t: t[:-1], "expected a float32 CPU scales_ih_l0 of"),
-        ("scales_hh_l0", lambda t: t.double(), "expected a float32 CPU scales_hh_l0 of"),
-        ("scales_hh_l0", lambda t: None, "expected a float32 CPU scales_hh_l0 of .* got none"),
+        ("weight_ih_l0", lambda t: t.float(), "expected weight_ih_l0 to be a plain CPU tensor of int8"),
+        ("weight_hh_l0", lambda t: t[:-1], "expected weight_hh_l0 to be a plain CPU tensor of int8"),
+        ("scales_ih_l0", lambda t: t[:-1], "expected scales_ih_l0 to be a plain CPU tensor of float32"),
+        ("scales_hh_l0", lambda t: t.double(), "expected scales_hh_l0 to be a plain CPU tensor of float32"),
+        ("scales_hh_l0", lambda t: None, "expected scales_hh_l0 to be a plain CPU tensor of float32 .* got none"),
     ],
 )
 def test_damaged_states(kind, name, tensor, message):

@@ -345,15 +345,18 @@ BAD = [
     (lambda s: (8, *s[1:]), "expected a saved format of version 1 to 7, got 8"),
     (lambda s: (s[0], {}, *s[2:]), "expected a weight_ih_l0, got none"),
     (lambda s: (s[0], without(s[1], "weight_ih_l1_reverse"), *s[2:]), "expected a weight_ih_l1_reverse, got none"),
-    (lambda s: (s[0], without(s[1], "weight_hh_l1"), *s[2:]), "expected a float32 CPU weight_hh_l1 of"),
-    (lambda s: (s[0], without(s[1], "bias_hh_l0"), *s[2:]), "expected a float32 CPU bias_hh_l0 of"),
+    (
+        lambda s: (s[0], without(s[1], "weight_hh_l1"), *s[2:]),
+        "expected weight_hh_l1 to be a plain CPU tensor of float32",
+    ),
+    (lambda s: (s[0], without(s[1], "bias_hh_l0"), *s[2:]), "expected bias_hh_l0 to be a plain CPU tensor of float32"),
     (
         lambda s: (s[0], {**s[1], "weight_ih_l1": torch.zeros(1, 38)}, *s[2:]),
-        "expected a float32 CPU weight_ih_l1 of",
+        "expected weight_ih_l1 to be a plain CPU tensor of float32",
     ),
     (
         lambda s: (s[0], {**s[1], "weight_hh_l0": s[1]["weight_hh_l0"].double()}, *s[2:]),
-        "expected a float32 CPU weight_hh_l0",
+        "expected weight_hh_l0 to be a plain CPU tensor of float32",
     ),
     (lambda s: (*s[:2], {**s[2], "layers": [0]}, s[3]), "expected 1 integers of at least 1 in 'layers'"),
     (lambda s: (*s[:2], {**s[2], "layers": [3]}, s[3]), "expected a weight_ih_l2, got none"),
