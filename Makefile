@@ -52,8 +52,8 @@ coverage: $(VENV)/installed    ## what becomes of well-known models, and why: do
 fuzz: $(VENV)/installed        ## random models against eager: make fuzz CASES=100000 SEED=7
 	$(BIN)/python -W ignore tests/fuzz/run.py --cases $(CASES) --seed $(SEED) --jobs 2 --failures build/fuzz-failures
 
-fuzz-ops: $(VENV)/installed    ## every op with arguments that fit, nearly fit, and don't: make fuzz-ops CASES=100000 SEED=7
-	$(BIN)/python -W ignore tests/fuzz_ops/run.py --cases $(CASES) --seed $(SEED)
+fuzz-ops: $(VENV)/installed    ## every op with arguments that fit, nearly fit, and don't, at each level of instructions
+	$(BIN)/python tests/each_isa.py tests/fuzz_ops/run.py --cases $(CASES) --seed $(SEED)
 
 fuzz-files: $(VENV)/installed  ## saved models that are damaged: make fuzz-files CASES=100000 SEED=7
 	$(BIN)/python -W ignore tests/fuzz_files/run.py --cases $(CASES) --seed $(SEED)
