@@ -79,6 +79,11 @@ FAMILIES: dict[str, dict[str, Any]] = {
 
 # Why the step of others is not captured.
 LEFT = {
+    "Jamba": "it has layers of linear_attention",
+    "Mamba": "it has layers of linear_attention",
+}
+# What keeps attention from being one op, where it is the model's own in the graph.
+OWN_ATTENTION = {
     "Gemma2": "its attention has softcap",
     "GPTJ": "attend in a way of their own",
     "GPTNeo": "attend in a way of their own",
@@ -87,9 +92,7 @@ LEFT = {
     "Falcon": "attend in a way of their own",
     "Mpt": "attend in a way of their own",
     "DeepseekV2": "its cache keeps other numbers than its attention reads",
-    "Jamba": "it has layers of linear_attention",
-    "Mamba": "it has layers of linear_attention",
-    "XGLM": "its forward takes no logits_to_keep",
+    "XGLM": "attend in a way of their own",
 }
 _CLASSES = {"GPT2": ("GPT2Config", "GPT2LMHeadModel"), "Gemma3": ("Gemma3TextConfig", "Gemma3ForCausalLM")}
 

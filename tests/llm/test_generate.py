@@ -16,7 +16,7 @@ import ipex
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
 from ipex import llm  # noqa: E402
-from llm.families import FAMILIES, LEFT, VOCABULARY, make  # noqa: E402
+from llm.families import FAMILIES, LEFT, OWN_ATTENTION, VOCABULARY, make  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 CAPTURE = "capture of the step"
@@ -68,16 +68,21 @@ def test_greedy_and_beams_of_every_family(family):
     assert family in LEFT or ran_in_graph(optimized)
     (decision,) = [d for d in ipex.explain(optimized).decisions if d.pass_name == CAPTURE]
     assert decision.applied == (family not in LEFT)
+    if decision.applied:
+        graph = optimized.__dict__["_compiled_call_impl"]._captured.graph.inlined_graph
+        assert ("ipex::attend_cached" in str(graph)) == (family not in OWN_ATTENTION)
+        assert OWN_ATTENTION.get(family, "attention is one op") in decision.reason
 
 
-def test_long_texts_grow_the_cache():
-    model = make("Llama", max_position_embeddings=512)
+@pytest.mark.parametrize("family", ["Llama", "GPTJ", "Bloom"])
+def test_long_texts_grow_the_cache(family):
+    model = make(family, max_position_embeddings=512)
     optimized = captured(model)
     how = {"max_new_tokens": 300, "do_sample": False, **prompts()}
     assert torch.equal(optimized.generate(**how), model.generate(**how))
 
 
-@pytest.mark.parametrize("family", ["Mistral", "Gemma3"])
+@pytest.mark.parametrize("family", ["Mistral", "Gemma2", "Gemma3", "GPTNeo"])
 def test_windows_that_a_prompt_and_steps_outgrow(family):
     """Their windows are of 8 words."""
     model = make(family)
@@ -170,9 +175,10 @@ def test_calls_that_the_graph_does_not_stand_for_run_the_model():
     torch.testing.assert_close(after.logits, expected.logits, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.parametrize("family", ["Llama", "GPTJ", "Bloom"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_in_16_bits(dtype):
-    model = make("Llama")
+def test_in_16_bits(dtype, family):
+    model = make(family)
     optimized = llm.optimize(model, dtype=dtype, deployment_mode=False)
     assert next(model.parameters()).dtype is torch.float32
     x = words(2, 9)
@@ -184,7 +190,7 @@ def test_in_16_bits(dtype):
     assert ran_in_graph(optimized)
 
 
-@pytest.mark.parametrize("family", ["Llama", "Mixtral", "GPT2", "Gemma"])
+@pytest.mark.parametrize("family", ["Llama", "Mixtral", "GPT2", "Gemma", "Falcon", "XGLM"])
 def test_weights_are_let_go_of(family):
     model = make(family)
     optimized = llm.optimize(model)
@@ -221,8 +227,16 @@ def test_weights_of_few_bits(weights, most, dtype):
     assert ran_in_graph(optimized)
 
 
+class CutsAtThree(torch.nn.Linear):
+    """A trace keeps the count of the words it saw, three, as a number."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x[:, : int(x.shape[1])])
+
+
 def test_weights_stay_where_no_graph_would_pack_them():
     model = make("GPTJ")
+    model.lm_head = CutsAtThree(64, VOCABULARY)
     mapping = ipex.quantization.get_weight_only_quant_qconfig_mapping(
         weight_dtype=ipex.quantization.WoqWeightDtype.INT4
     )
@@ -231,6 +245,22 @@ def test_weights_stay_where_no_graph_would_pack_them():
     how = {"max_new_tokens": 8, "do_sample": False, **prompts()}
     assert torch.equal(optimized.generate(**how), model.generate(**how))
     assert "quantization_config" in {d.pass_name for d in ipex.explain(optimized).declined}
+
+
+def test_a_graph_that_computes_something_else_is_not_used():
+    """Python that asks for a length answers once, while it is traced."""
+    model = make("GPTJ")
+    attention = model.transformer.h[1].attn
+    own = attention._attn
+
+    def forgets(query: Any, key: Any, value: Any, mask: Any = None) -> Any:
+        return own(query, key, value if key.shape[2] < 20 else value * 0.5, mask)
+
+    attention._attn = forgets
+    with pytest.warns(UserWarning, match="with its own attention, its step computes other logits"):
+        optimized = llm.optimize(model)
+    how = {"max_new_tokens": 20, "do_sample": False, **prompts()}
+    assert torch.equal(optimized.generate(**how), model.generate(**how))
 
 
 def test_in_place_and_not():
@@ -266,8 +296,9 @@ def test_bad_arguments():
             llm.optimize(model, **wrong)
 
 
-def test_a_mask_that_does_not_fit_is_refused():
-    optimized = captured(make("Llama"))
+@pytest.mark.parametrize("family", ["Llama", "GPTJ"])
+def test_a_mask_that_does_not_fit_is_refused(family):
+    optimized = captured(make(family))
     with warnings.catch_warnings(), pytest.raises(RuntimeError, match=r"expected attended of \[batch, 6\]"):
         optimized(words(1, 6), attention_mask=torch.tensor([[0, 1, 1, 1]]))
 

@@ -85,7 +85,7 @@ class RoomyLayer(CacheLayerMixin):
 
     def wrote(self, words: int) -> None:
         """Count words that were written into the room."""
-        self.length += words
+        self.length = self.length + words  # in a trace a tensor, which layers share
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """Keep these too, and return all."""

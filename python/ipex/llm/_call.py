@@ -22,8 +22,6 @@ _UNUSED = {
     "use_cache": (None, True, False),
     "cache_position": None,  # any: it says what the cache says
 }
-_USED = ("input_ids", "attention_mask", "position_ids", "past_key_values", "cache", "logits_to_keep")
-
 
 _LET_GO = (
     "ipex.llm: expected the weights of the model, which ipex.llm.optimize let go of once they were packed. Pass "
@@ -45,6 +43,11 @@ def _refuse(*_: Any) -> None:
 class StepCall:
     """nn.Module.__call__ asks it first."""
 
+    words_name = "input_ids"
+    places_name = "position_ids"
+    arguments = 1  # that may have no name: the words
+    used: tuple[str, ...] = ("attention_mask", "past_key_values", "cache", "logits_to_keep")
+
     def __init__(self, model: Any, captured: Captured) -> None:
         self._model = weakref.ref(model)
         self._has_weights = True
@@ -60,10 +63,10 @@ class StepCall:
                 raise RuntimeError(f"{_LET_GO} The call is none for the graph: {reason}.")
             self.reasons.add(reason)
             return model._call_impl(*args, **kwargs)
-        words = args[0] if args else kwargs["input_ids"]
-        logits = self._step(cache, words, kwargs)
+        words = args[0] if args else kwargs[self.words_name]
+        found = self._step(cache, words, kwargs)
         keeps = kwargs.get("use_cache") is not False
-        return self._captured.output(logits=logits, past_key_values=cache if keeps else None)
+        return self._captured.output(**found, past_key_values=cache if keeps else None)
 
     def let_weights_go(self) -> None:
         """Free what the graph holds packed. Whoever needs the weights themselves is told."""
@@ -77,40 +80,47 @@ class StepCall:
         model.register_state_dict_pre_hook(_refuse)
         self._has_weights = False
 
-    def _cache(self, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[DynamicCache | None, str]:
+    def _cache(self, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, str]:
         """The cache of the call, or why it is none for the step."""
         if model.training or torch.is_grad_enabled():
             return None, "gradients are wanted"
-        if len(args) > 1 or (args and "input_ids" in kwargs):
+        if len(args) > self.arguments or (args and self.words_name in kwargs):
             return None, "arguments without names"
         for name, value in kwargs.items():
-            if name in _USED:
+            if name in (self.words_name, self.places_name, *self.used):
                 continue
             harmless = _UNUSED.get(name, (None,))
             if harmless is not None and not any(value is one for one in harmless):
                 return None, f"it has {name}"
-        words = args[0] if args else kwargs.get("input_ids")
+        words = args[0] if args else kwargs.get(self.words_name)
         if not isinstance(words, Tensor) or words.dim() != 2 or words.shape[1] == 0:
-            return None, "no input_ids of [batch, words]"
+            return None, f"no {self.words_name} of [batch, words]"
         mask = kwargs.get("attention_mask")
         if mask is not None and (not isinstance(mask, Tensor) or mask.dim() != 2):
             return None, "a mask that is not of [batch, words]"
-        places = kwargs.get("position_ids")
+        places = kwargs.get(self.places_name)
         if places is not None and (not isinstance(places, Tensor) or places.dim() != 2):
-            return None, "position_ids that are not of [batch, words]"
+            return None, f"{self.places_name} that are not of [batch, words]"
         if model._forward_hooks or model._forward_pre_hooks or torch._C._get_tracing_state() is not None:
             return None, "hooks, or a trace"
-        cache = kwargs.get("past_key_values", kwargs.get("cache"))
-        if cache is None:
-            cache = DynamicCache()
-        if not give_room(cache, self._captured.sliding):
-            return None, f"a cache of {type(cache).__name__}"
-        first: RoomyLayer = cache.layers[0]
+        cache, own, reason = self._own_cache(kwargs)
+        if reason:
+            return None, reason
+        if not give_room(own, self._captured.sliding):
+            return None, f"a cache of {type(own).__name__}"
+        first: RoomyLayer = own.layers[0]
         if first.is_initialized and first.keys is not None and first.keys.shape[0] != words.shape[0]:
             return None, "a cache of another batch"
         return cache, ""
 
-    def _step(self, cache: DynamicCache, words: Tensor, kwargs: dict[str, Any]) -> Tensor:
+    def _own_cache(self, kwargs: dict[str, Any]) -> tuple[Any, Any, str]:
+        """The cache of the call, and in it that of the words; or why it is none for the step."""
+        cache = kwargs.get("past_key_values", kwargs.get("cache"))
+        if cache is None:
+            cache = DynamicCache()
+        return cache, cache, ""
+
+    def _step(self, cache: Any, words: Tensor, kwargs: dict[str, Any]) -> dict[str, Any]:
         layers: list[RoomyLayer] = cache.layers
         batch, count = words.shape
         past = layers[0].length
@@ -119,20 +129,38 @@ class StepCall:
             if not layer.is_initialized:
                 layer.allocate(batch, sizes, self._captured.dtype)
             memory.append(layer.room(count))
-        attended, places = _attended(kwargs.get("attention_mask"), past + count), kwargs.get("position_ids")
-        if places is None:
-            places = torch.arange(past, past + count)
-        kept = kwargs.get("logits_to_keep", 0)
-        if not isinstance(kept, Tensor):
-            kept = torch.arange(count - kept if 0 < kept < count else 0, count)
-        places = places.expand(batch, count)
-        logits: Tensor = self._captured.graph(words, places, kept, torch.tensor(past), attended, *memory)
+        attended = kwargs.get("attention_mask")
+        if self._captured.reads_attended:
+            attended = all_attended(attended, batch, past + count)
+        else:
+            attended = _attended(attended, past + count)
+        places, kept = self._places_and_kept(words, past, kwargs)
+        logits = self._captured.graph(words, places, kept, torch.tensor(past), attended, *memory)
         for layer in layers:
             layer.wrote(count)
-        return logits
+        return {"logits": logits}
+
+    def _places_and_kept(self, words: Tensor, past: int, kwargs: dict[str, Any]) -> tuple[Tensor, Tensor]:
+        """Where the words stand, and of which the logits are wanted."""
+        count = words.shape[1]
+        places, kept = kwargs.get(self.places_name), kwargs.get("logits_to_keep", 0)
+        if places is None:
+            places = torch.arange(past, past + count)
+        if not isinstance(kept, Tensor):
+            kept = torch.arange(count - kept if 0 < kept < count else 0, count)
+        return places.expand(words.shape), kept
 
 
 def _attended(mask: Tensor | None, words: int) -> Tensor:
     if mask is None or bool(mask.all()):
         return _NOTHING
     return mask[:, -words:].bool()
+
+
+def all_attended(mask: Tensor | None, batch: int, words: int) -> Tensor:
+    """Return which of so many words count, of each text."""
+    if mask is None:
+        return torch.ones(batch, words, dtype=torch.bool)
+    if mask.shape[0] not in (1, batch) or mask.shape[1] < words:
+        raise RuntimeError(f"ipex.llm: expected attended of [batch, {words}], got {list(mask.shape)}.")
+    return mask[:, -words:].bool().expand(batch, words)

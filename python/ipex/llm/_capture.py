@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +16,14 @@ from .._script_module import cpp_module, wrapped
 from ._attention import NAME, CannotCapture, Step, register, running
 from ._cache import RoomyLayer
 
+_Result = TypeVar("_Result")
 # Rotary embeddings whose frequencies do not depend on the length of the text.
 _STEADY_ROTARY = ("default", "linear", "llama3", "yarn", "proportional")
 _USUAL_LAYERS = ("full_attention", "sliding_attention")
+# Words of the steps that are compared. A model's own Python may ask for lengths: those of the example are among them,
+# and powers of two are passed.
+_SHORT_STEPS = (4, 2, 1)
+LONG_STEPS = (1, 4, 3, 2, 1, 1, 8, 1, 13)
 _TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 6e-2}  # of the largest logit
 
 
@@ -30,6 +36,12 @@ class Captured:
     sizes: list[tuple[int, int, int]]  # of each layer: heads, numbers of a key, numbers of a value
     dtype: torch.dtype
     output: type
+    own_attention: str = ""  # why attention is not one op
+
+    @property
+    def reads_attended(self) -> bool:
+        """Whether the graph is told of each word that it counts, also where all do."""
+        return bool(self.own_attention)
 
 
 class _TracedLayer(RoomyLayer):
@@ -39,40 +51,111 @@ class _TracedLayer(RoomyLayer):
         return key_states, value_states
 
 
-class _Step(nn.Module):
+class PlainLayer(RoomyLayer):
+    """Keeps them by plain ops, and says lengths that are tensors of the graph."""
+
+    def __init__(self, is_sliding: bool, memory: Tensor, key_numbers: int, past: Any) -> None:
+        super().__init__(is_sliding)
+        self._memory, self._key_numbers, self.length = memory, key_numbers, past
+        self.is_initialized = True
+        self.updates = 0
+        self._both = super()._sides()  # once in the graph
+
+    def _sides(self) -> tuple[Tensor, Tensor]:
+        return self._both
+
+    def room(self, words: int) -> Tensor:
+        assert self._memory is not None
+        return self._memory  # the caller of the graph has seen to it
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        self.updates += 1
+        return super().update(key_states, value_states)
+
+
+class TracedStep(nn.Module):
     """What is traced. `memory` is that of each layer."""
 
-    def __init__(self, model: nn.Module, sliding: list[bool]) -> None:
+    def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
-        self.sliding = sliding
-        # Of the last call, for whoever traces it.
-        self.step: Step | None = None
-        self.output: type = tuple
+        self.takes_kept = "logits_to_keep" in arguments_of(model)
+        self.output: type = tuple  # of the last call, for whoever traces it
+
+    def check(self, model: Any) -> None:
+        """CannotCapture where the last call was not what a graph can stand for."""
+
+    def _run(self, kept: Tensor, **inputs: Any) -> Tensor:
+        if self.takes_kept:
+            inputs["logits_to_keep"] = kept
+        result = self.model(use_cache=True, **inputs)
+        self.output = type(result)
+        logits: Tensor = result.logits
+        return logits if self.takes_kept else logits[:, kept]
+
+
+class _AttendingStep(TracedStep):
+    """Its attention is one op, which keeps keys and values too."""
+
+    def __init__(self, model: nn.Module, sliding: list[bool], sizes: list[Any]) -> None:
+        super().__init__(model)
+        self._sliding = sliding
+        self._step: Step | None = None
 
     def forward(
         self, words: Tensor, places: Tensor, kept: Tensor, past: Tensor, attended: Tensor, *memory: Tensor
     ) -> Tensor:
-        cache = DynamicCache()
-        cache.layers = [_TracedLayer(sliding) for sliding in self.sliding]
-        self.step = Step(words, past, attended, memory)
-        with running(self.step):
-            result = self.model(
-                input_ids=words,
-                position_ids=places,
-                past_key_values=cache,
-                use_cache=True,
-                logits_to_keep=kept,
-            )
-        self.output = type(result)
-        logits: Tensor = result.logits
-        return logits
+        self._step = Step(words, past, attended, memory)
+        with running(self._step):
+            cache = cache_of([_TracedLayer(sliding) for sliding in self._sliding])
+            return self._run(kept, input_ids=words, position_ids=places, past_key_values=cache)
+
+    def check(self, model: Any) -> None:
+        assert self._step is not None
+        if sorted(self._step.layers) != list(range(len(self._sliding))):
+            raise CannotCapture("some of its layers attend in a way of their own")
+        window = getattr(model.config.get_text_config(decoder=True), "sliding_window", None)
+        if any(self._sliding) and set(self._step.masks) != {0, window} - ({0} if all(self._sliding) else set()):
+            raise CannotCapture("its layers see other words than its configuration says")
+
+
+class _PlainStep(TracedStep):
+    """Its attention and its masks are the model's own."""
+
+    def __init__(self, model: nn.Module, sliding: list[bool], sizes: list[Any]) -> None:
+        super().__init__(model)
+        self._sliding = sliding
+        self._key_numbers = [numbers for _, numbers, _ in sizes]
+        self._layers: list[PlainLayer] = []
+
+    def forward(
+        self, words: Tensor, places: Tensor, kept: Tensor, past: Tensor, attended: Tensor, *memory: Tensor
+    ) -> Tensor:
+        self._layers = [PlainLayer(*one, past) for one in zip(self._sliding, memory, self._key_numbers)]
+        cache, mask = cache_of(self._layers), attended.long()
+        return self._run(kept, input_ids=words, position_ids=places, past_key_values=cache, attention_mask=mask)
+
+    def check(self, model: Any) -> None:
+        if any(layer.updates != 1 for layer in self._layers):
+            raise CannotCapture("several of its layers share keys and values")
+
+
+def arguments_of(model: nn.Module) -> tuple[str, ...]:
+    """Return what the forward of a model takes by name."""
+    forward = type(model).forward
+    code = getattr(forward, "__wrapped__", forward).__code__
+    return tuple(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+
+
+def cache_of(layers: list[Any]) -> DynamicCache:
+    """Return a cache of these layers."""
+    cache = DynamicCache()
+    cache.layers = layers
+    return cache
 
 
 def layers_of(model: Any) -> list[bool]:
     """Return for each layer whether it slides. CannotCapture for what can be told before the model is run."""
-    if "logits_to_keep" not in getattr(type(model).forward, "__wrapped__", type(model).forward).__code__.co_varnames:
-        raise CannotCapture("its forward takes no logits_to_keep")
     config = model.config.get_text_config(decoder=True)
     if getattr(config, "is_encoder_decoder", False):
         raise CannotCapture("it has an encoder")
@@ -99,30 +182,54 @@ def _check_rotary(config: Any) -> None:
 
 def _sizes(model: Any, sliding: list[bool]) -> tuple[list[Any], torch.dtype]:
     """One word through the model as it is, to see what its cache holds."""
-    cache = DynamicCache()
-    cache.layers = [RoomyLayer(one) for one in sliding]
+    cache = cache_of([RoomyLayer(one) for one in sliding])
     model(input_ids=torch.zeros(1, 1, dtype=torch.long), past_key_values=cache, use_cache=True)
-    for number, layer in enumerate(cache.layers):
+    return sizes_of(cache.layers)
+
+
+def sizes_of(layers: list[RoomyLayer]) -> tuple[list[Any], torch.dtype]:
+    """Return the sizes of each layer, once words were kept, and the dtype of all."""
+    for number, layer in enumerate(layers):
         if not layer.is_initialized:
             raise CannotCapture(f"its layer {number} keeps no keys")
-    dtypes = {layer.dtype for layer in cache.layers}
+    dtypes = {layer.dtype for layer in layers}
     if len(dtypes) != 1:
         raise CannotCapture("its layers keep numbers of several dtypes")
-    return [layer.sizes for layer in cache.layers], dtypes.pop()
+    return [layer.sizes for layer in layers], dtypes.pop()
 
 
-def _memory(sizes: list[Any], batch: int, room: int, dtype: torch.dtype) -> list[Tensor]:
+def memory_of(sizes: list[Any], batch: int, room: int, dtype: torch.dtype) -> list[Tensor]:
+    """Return memory for each layer."""
     return [torch.zeros(batch, heads, room, key + value, dtype=dtype) for heads, key, value in sizes]
 
 
 def capture(model: Any, sliding: list[bool]) -> Captured:
     """Trace the step of a model with such layers, optimise it and compare it. CannotCapture says why not."""
     register()
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        sizes, dtype = tried(_sizes, model, sliding)
+        usual = model.config._attn_implementation
+        try:
+            model.set_attn_implementation(NAME)
+            try:
+                graph, output = tried(_trace, model, _AttendingStep, sliding, sizes, dtype)
+            finally:
+                model.set_attn_implementation(usual)
+            return tried(_compared, model, Captured(graph, sliding, sizes, dtype, output))
+        except CannotCapture as error:
+            reason = str(error)
+        try:
+            graph, output = tried(_trace, model, _PlainStep, sliding, sizes, dtype)
+            return tried(_compared, model, Captured(graph, sliding, sizes, dtype, output, reason))
+        except CannotCapture as error:
+            raise CannotCapture(f"{reason}; with its own attention, {error}") from error
+
+
+def tried(function: Callable[..., _Result], *args: Any) -> _Result:
+    """Return what a function of arguments returns. What goes wrong in it is a reason not to capture."""
     try:
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            sizes, dtype = _sizes(model, sliding)
-            return _traced(model, sliding, sizes, dtype)
+        return function(*args)
     except CannotCapture:
         raise
     except Exception as error:
@@ -130,62 +237,58 @@ def capture(model: Any, sliding: list[bool]) -> Captured:
         raise CannotCapture(f"tracing it fails: {type(error).__name__}: {text[0][:200]}") from error
 
 
-def _traced(model: Any, sliding: list[bool], sizes: list[Any], dtype: torch.dtype) -> Captured:
-    usual = model.config._attn_implementation
-    model.set_attn_implementation(NAME)
-    try:
-        step = _Step(model, sliding)
-        words = torch.randint(0, 50, (2, 3), generator=torch.Generator().manual_seed(1))
-        example = (
-            words,
-            torch.arange(2, 5).expand(2, 3),
-            torch.arange(3),
-            torch.tensor(2),
-            torch.ones(2, 5, dtype=torch.bool),
-            *_memory(sizes, 2, 9, dtype),
-        )
-        graph = torch.jit.trace(step, example, check_trace=False, strict=False)
-    finally:
-        model.set_attn_implementation(usual)
-    _check_layers(model, step.step, sliding)
-    optimized = wrapped(_C.jit_optimize(cpp_module(graph.eval(), "llm.optimize")))
-    captured = Captured(optimized, sliding, sizes, dtype, step.output)
-    _compare(model, captured)
-    return captured
+def _trace(model: Any, kind: type, sliding: list[bool], sizes: list[Any], dtype: torch.dtype) -> tuple[Any, type]:
+    step = kind(model, sliding, sizes)
+    example = (
+        torch.randint(0, 50, (2, 3), generator=torch.Generator().manual_seed(1)),
+        torch.arange(2, 5).expand(2, 3),
+        torch.arange(3),
+        torch.tensor(2),
+        torch.ones(2, 5, dtype=torch.bool),
+        *memory_of(sizes, 2, 9, dtype),
+    )
+    return traced(model, step, example), step.output
 
 
-def _check_layers(model: Any, step: Any, sliding: list[bool]) -> None:
-    if sorted(step.layers) != list(range(len(sliding))):
-        raise CannotCapture("some of its layers attend in a way of their own")
-    window = getattr(model.config.get_text_config(decoder=True), "sliding_window", None)
-    if any(sliding) and set(step.masks) != {0, window} - ({0} if all(sliding) else set()):
-        raise CannotCapture("its layers see other words than its configuration says")
+def traced(model: Any, step: TracedStep, example: tuple[Any, ...]) -> torch.jit.ScriptModule:
+    """Return the optimised graph of a step."""
+    graph = torch.jit.trace(step, example, check_trace=False, strict=False)
+    step.check(model)
+    return wrapped(_C.jit_optimize(cpp_module(graph.eval(), "llm.optimize")))
 
 
-def _compare(model: Any, captured: Captured) -> None:
-    """Seven words at once in the model, and in steps of four, two and one in the graph; padded and not."""
+def _compared(model: Any, captured: Captured) -> Captured:
+    """The same, once the model and steps of the graph have computed the same of a text, padded and not."""
+    counts = LONG_STEPS if captured.reads_attended else _SHORT_STEPS
+    total = sum(counts)
     vocabulary = model.config.get_text_config(decoder=True).vocab_size
-    words = torch.randint(0, vocabulary, (2, 7), generator=torch.Generator().manual_seed(2))
+    words = torch.randint(0, vocabulary, (2, total), generator=torch.Generator().manual_seed(2))
     for batch, padding in ((1, 0), (2, 2)):
-        counts = torch.ones(batch, 7, dtype=torch.long)
-        counts[0, :padding] = 0
-        places = (counts.cumsum(1) - 1).clamp(min=0)
+        read = torch.ones(batch, total, dtype=torch.bool)
+        read[0, :padding] = False
+        places = (read.long().cumsum(1) - 1).clamp(min=0)
         expected = model(
-            input_ids=words[:batch], attention_mask=counts, position_ids=places, use_cache=False
+            input_ids=words[:batch], attention_mask=read.long(), position_ids=places, use_cache=False
         ).logits.float()
-        memory = _memory(captured.sizes, batch, 11, captured.dtype)
+        memory = memory_of(captured.sizes, batch, total + 4, captured.dtype)
         found, past = [], 0
-        for count in (4, 2, 1):
+        for count in counts:
             here = slice(past, past + count)
-            attended = counts[:, : past + count].bool() if padding else torch.empty(0, dtype=torch.bool)
+            attended = read[:, : past + count]
+            if not padding and not captured.reads_attended:
+                attended = torch.empty(0, dtype=torch.bool)
             found.append(
                 captured.graph(
                     words[:batch, here], places[:, here], torch.arange(count), torch.tensor(past), attended, *memory
                 )
             )
             past += count
-        read = counts.bool()
-        difference = (torch.cat(found, 1).float() - expected)[read].abs().max().item()
-        largest = expected[read].abs().max().item()
-        if not difference <= _TOLERANCE[captured.dtype] * largest:
-            raise CannotCapture(f"its step computes other logits: they differ by {difference:.2g} of {largest:.2g}")
+        check_same(torch.cat(found, 1)[read].float(), expected[read], captured.dtype)
+    return captured
+
+
+def check_same(found: Tensor, expected: Tensor, dtype: torch.dtype) -> None:
+    """CannotCapture where a step computes other logits."""
+    difference, largest = (found - expected).abs().max().item(), expected.abs().max().item()
+    if not difference <= _TOLERANCE[dtype] * largest:
+        raise CannotCapture(f"its step computes other logits: they differ by {difference:.2g} of {largest:.2g}")

@@ -77,7 +77,8 @@ def optimize(
     has_text_alone = model.config.get_text_config(decoder=True) is model.config
     if deployment_mode and has_text_alone:  # what makes words of images is not in the graph
         call.let_weights_go()
-    notes.applied(_KNOB, type(model).__name__, "one graph for all lengths and batches")
+    attention = f"its own: {captured.own_attention}" if captured.own_attention else "one op"
+    notes.applied(_KNOB, type(model).__name__, f"one graph for all lengths and batches; attention is {attention}")
     model.__dict__["_compiled_call_impl"] = call  # nn.Module.__call__ asks this first
     model.__dict__[REPORT] = notes.report()
     return model
@@ -109,14 +110,19 @@ def _round(rounding: Rounding, config: WeightOnlyQuantConfig, notes: Notes) -> N
         notes.declined("quantization_config", name, "its inputs are no whole number of groups")
 
 
-def _without_capture(model: Any, reason: str, quantization: Any, notes: Notes) -> Any:
-    notes.declined(_KNOB, type(model).__name__, reason)
-    if quantization is not None:
-        notes.declined("quantization_config", type(model).__name__, "its step is not captured")
+def _as_modules(model: Any, notes: Notes) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         result = optimize_modules(model, inplace=True)
     own = result.__dict__[REPORT]
     result.__dict__[REPORT] = type(own)(tuple(notes.report()) + tuple(own))
+    return result
+
+
+def _without_capture(model: Any, reason: str, quantization: Any, notes: Notes) -> Any:
+    notes.declined(_KNOB, type(model).__name__, reason)
+    if quantization is not None:
+        notes.declined("quantization_config", type(model).__name__, "its step is not captured")
+    result = _as_modules(model, notes)
     warnings.warn(f"ipex.llm.optimize: the step of {type(model).__name__} is not captured: {reason}.", stacklevel=3)
     return result
