@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -142,9 +143,7 @@ class _PlainStep(TracedStep):
 
 def arguments_of(model: nn.Module) -> tuple[str, ...]:
     """Return what the forward of a model takes by name."""
-    forward = type(model).forward
-    code = getattr(forward, "__wrapped__", forward).__code__
-    return tuple(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+    return tuple(inspect.signature(type(model).forward).parameters)  # also where it is wrapped, twice
 
 
 def cache_of(layers: list[Any]) -> DynamicCache:

@@ -13,6 +13,7 @@ from .._optimize.front_door import REPORT
 from .._optimize.front_door import optimize as optimize_modules
 from .._optimize.notes import Notes
 from ..quantization import WeightOnlyQuantConfig, WoqWeightDtype
+from . import _encoder_decoder
 from ._attention import CannotCapture
 from ._call import StepCall
 from ._capture import capture, layers_of
@@ -64,6 +65,8 @@ def optimize(
     notes = Notes()
     model.to(dtype)
     rounding = Rounding(model)
+    if getattr(model.config, "is_encoder_decoder", False):
+        return _with_encoder(model, quantization_config, notes)
     try:
         sliding = layers_of(model)
         if quantization_config is not None:
@@ -108,6 +111,19 @@ def _round(rounding: Rounding, config: WeightOnlyQuantConfig, notes: Notes) -> N
     bits = 8 if config.weight_dtype is WoqWeightDtype.INT8 else 4
     for name in rounding.linears(bits, config.group_size, config.symmetric):
         notes.declined("quantization_config", name, "its inputs are no whole number of groups")
+
+
+def _with_encoder(model: Any, quantization: Any, notes: Notes) -> Any:
+    try:
+        captured = _encoder_decoder.capture(model)
+    except CannotCapture as error:
+        return _without_capture(model, str(error), quantization, notes)
+    if quantization is not None:
+        notes.declined("quantization_config", type(model).__name__, "it has an encoder")
+    notes.applied(_KNOB, type(model).__name__, "one graph for all lengths and batches, from the second word on")
+    result = _as_modules(model, notes)  # its encoder, and the first word
+    result.__dict__["_compiled_call_impl"] = _encoder_decoder.CrossStepCall(result, captured)
+    return result
 
 
 def _as_modules(model: Any, notes: Notes) -> Any:
