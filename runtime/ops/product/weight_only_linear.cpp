@@ -204,25 +204,40 @@ class PanelsOfCodes final : public PackedCodes {
     return memory;
   }
 
+  // The sum of each group of a row: of its digits where it has some, which is exact and takes no second pass.
+  void sum_groups(const float* row, const DigitMemory& digits, int64_t number, float* sums) const {
+    const float* scales = digits.scales.empty() ? nullptr : &digits.scales[number * groups_];
+    for (int64_t group = 0; group < groups_; ++group) {
+      double sum = 0;
+      if (scales && scales[0] != 0) {
+        const int32_t* of = &digits.sums[(number * groups_ + group) * digits_of_a_number];
+        sum = (of[2] * 65536. + of[1] * 256. + of[0]) * scales[group];
+      } else {
+        for (int64_t k = 0; k < group_size_; ++k) sum += row[group * group_size_ + k];
+      }
+      sums[group] = static_cast<float>(sum);
+    }
+  }
+
   void multiply_codes(const InputRows& rows, const ElementwiseSteps& steps, float* result) const {
     const bool copies = depth() != inputs_ || order_.defined();
-    const at::Tensor memory =
-        copies || offsets_.defined() ? scratch(sizeof(float) * rows.count * (depth() + groups_)) : at::Tensor();
-    auto* padded = memory.defined() ? static_cast<float*>(memory.data_ptr()) : nullptr;
-    float* sums = offsets_.defined() ? padded + rows.count * depth() : nullptr;
-    for (int64_t row = 0; memory.defined() && row < rows.count; ++row) {
+    const int64_t copied = copies ? rows.count * depth() : 0, summed = offsets_.defined() ? rows.count * groups_ : 0;
+    const at::Tensor memory = copied + summed > 0 ? scratch(sizeof(float) * (copied + summed)) : at::Tensor();
+    auto* room = memory.defined() ? static_cast<float*>(memory.data_ptr()) : nullptr;
+    float *padded = copies ? room : nullptr, *sums = summed > 0 ? room + copied : nullptr;
+    for (int64_t row = 0; padded && row < rows.count; ++row) {
       float* to = padded + row * depth();
       copy_row(rows.first + row * rows.stride, to);
       std::fill(to + inputs_, to + depth(), 0.f);
-      for (int64_t group = 0; sums && group < groups_; ++group) {
-        double sum = 0;
-        for (int64_t k = 0; k < group_size_; ++k) sum += to[group * group_size_ + k];
-        sums[row * groups_ + group] = static_cast<float>(sum);
-      }
     }
-    const DigitMemory digits = digits_of(padded ? padded : rows.first, padded ? depth() : rows.stride, rows.count);
-    const CodesProduct product{.rows = padded ? padded : rows.first,
-                               .row_stride = padded ? depth() : rows.stride,
+    const float* first = padded ? padded : rows.first;
+    const int64_t stride = padded ? depth() : rows.stride;
+    const DigitMemory digits = digits_of(first, stride, rows.count);
+    for (int64_t row = 0; sums && row < rows.count; ++row) {
+      sum_groups(first + row * stride, digits, row, sums + row * groups_);
+    }
+    const CodesProduct product{.rows = first,
+                               .row_stride = stride,
                                .row_count = rows.count,
                                .group_sums = sums,
                                .digits = digits.rows,
