@@ -3,7 +3,7 @@ import torch
 from torch import Tensor, nn
 
 import ipex
-from ir import convolution, convolution_graph
+from ir import CONTEXT, convolution, convolution_graph
 from support import assert_rewrites, assert_round_trip, assert_same, assert_unchanged, check_against_eager, kinds
 
 NAME = "fuse_gate"
@@ -47,6 +47,12 @@ def test_fires(product, operand):
 )
 def test_declines(lines, returns):
     assert_unchanged(NAME, graph(*lines, returns=returns), reason=None)
+
+
+def test_leaves_a_layer_that_is_packed_already():
+    given = ("%p : Tensor = aten::mul(%x, %g)", *project()[-2:])
+    text = graph(*given).replace("%other : Tensor", f"%pz : {CONTEXT}")
+    assert_unchanged(NAME, text, reason=None)
 
 
 class Block(nn.Module):

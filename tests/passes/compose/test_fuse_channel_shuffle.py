@@ -52,6 +52,15 @@ def test_declines(change, reason):
     assert_unchanged(NAME, ir(change), reason=reason)
 
 
+@pytest.mark.parametrize(("sizes", "fires"), [("[2, 4, 3, 5, 5]", 1), ("[2, 4, 1, 5, 5]", 0), ("[2, 1, 4, 5, 5]", 0)])
+def test_sizes_that_are_one_constant(sizes, fires):
+    text = ir(("prim::ListConstruct(%n, %two, %n, %n, %n)", f"prim::Constant[value={sizes}]()"))
+    if fires:
+        assert assert_rewrites(NAME, text).count("ipex::channel_shuffle") == fires
+    else:
+        assert_unchanged(NAME, text, reason="does not split")
+
+
 def test_declines_a_second_reader():
     assert_unchanged(NAME, ir(returns="%y, %t"), reason="another reader")
 

@@ -94,6 +94,11 @@ def test_declines_other_factors():
     assert_unchanged(NAME, einsum("bqd,bkd,bqk->b", factors="%a, %b, %a"), reason="not a product of two")
 
 
+@pytest.mark.parametrize("factors", ["%a", "%a, %b, %a"])
+def test_declines_factors_that_the_equation_has_not(factors):
+    assert_unchanged(NAME, einsum("bqd,bkd->bqk", factors=factors), reason="not a product of two")
+
+
 def test_declines_where_strides_are_seen():
     text = einsum("bqd,bkd->bqk", after=("%y : Tensor = aten::relu(%e)",))
     assert_unchanged(NAME, text, reason="the strides of a result depend on it")

@@ -130,6 +130,11 @@ def test_declines_what_may_be_overwritten():
     assert_unchanged(NAME, text, reason="something may be overwritten before it is read")
 
 
+def test_a_write_that_keeps_sizes_does_not_matter():
+    text = ir(sliced("b", "%x, %n1, %n0, %max, %n1"), "%w : Tensor = aten::relu_(%x)", CUT)
+    assert assert_rewrites(NAME, text).count("aten::slice") == 1
+
+
 class Cut(nn.Module):
     def forward(self, x):
         return x[:, :, ::2, 1:] * 2, x[:], x[:, :, :, 0], x[:, 0]
