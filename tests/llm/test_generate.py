@@ -289,7 +289,6 @@ def test_bad_arguments():
         ({"dtype": torch.int8}, "expected float32, bfloat16 or float16 in dtype, got torch.int8"),
         ({"device": "cuda"}, "expected device='cpu', got 'cuda'"),
         ({"quantization_config": 4}, "expected what ipex.quantization.get_weight_only_quant_qconfig_mapping returns"),
-        ({"low_precision_checkpoint": "x"}, "low_precision_checkpoint is not supported yet"),
         ({"qconfig_summary_file": "x"}, "qconfig_summary_file is not supported yet"),
     ):
         with pytest.raises((ValueError, TypeError), match=message):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 import ipex
 import packed_checkpoints as packed
 from ipex.quantization import WeightOnlyLinear, from_awq, from_gptq
+from safetensors_file import write_safetensors
 from support import assert_same, fallback_reasons, kinds, packed_post_ops
 
 DAMAGED = "expected {} for 0, got {}"
@@ -190,18 +190,6 @@ def test_what_is_shared_stays_shared():
     assert_same(loaded(x), words[x] @ own.weight().t() @ own.weight().t() @ words.t())
 
 
-def write_safetensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    names = {torch.int32: "I32", torch.float16: "F16", torch.float32: "F32"}
-    header, data = {"__metadata__": {"format": "pt"}}, b""
-    for name, tensor in tensors.items():
-        own = tensor.contiguous().numpy().tobytes()
-        offsets = [len(data), len(data) + len(own)]
-        header[name] = {"dtype": names[tensor.dtype], "shape": list(tensor.shape), "data_offsets": offsets}
-        data += own
-    text = json.dumps(header).encode()
-    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
-
-
 @pytest.mark.parametrize("configuration", ["quantize_config.json", "config.json"])
 def test_folders(configuration, tmp_path):
     model, own = Block(has_bias=False), packed.linear(192, 128, 4, 32, False, is_ordered=False)
@@ -215,6 +203,17 @@ def test_folders(configuration, tmp_path):
     assert_is(from_gptq(model, tmp_path), float_model(model, rest, wide=own, narrow=narrow), 128)
     with pytest.raises(ValueError, match="expected g_idx in order for wide, got another order. Say desc_act=True"):
         from_gptq(model, str(tmp_path), desc_act=False)
+
+
+def test_a_pair_says_what_arguments_do_not():
+    one = nn.Sequential(nn.Linear(128, 64, bias=False))
+    tensors = packed.gptq(OWN, "0", version=2)
+    said = {"quant_method": "gptq", "bits": 4, "group_size": 32, "sym": False, "checkpoint_format": "gptq_v2"}
+    assert_is(from_gptq(one, (tensors, said)), F_linear(OWN), 128)
+    with pytest.raises(ValueError, match="groups of 64 of 128 inputs"):
+        from_gptq(one, (tensors, said), group_size=64)
+    with pytest.raises(ValueError, match="expected 4 bits for 0, got 8"):
+        from_awq(one, (packed.awq(OWN, "0"), {"w_bit": 8}))
 
 
 def test_one_file(tmp_path):
@@ -302,6 +301,10 @@ def test_what_else_is_refused(tmp_path):
         from_awq(one, packed.awq(OWN, "0"), bits=8)
     with pytest.raises(ValueError, match=r"expected qweight of int32 \[128, any\] for 0, got torch.int32 \[16, 64\]"):
         from_awq(one, own)
+    with pytest.raises(ValueError, match=r"from_gptq: expected a checkpoint of gptq, got quant_method 'awq'"):
+        from_gptq(one, (own, {"quant_method": "awq"}))
+    with pytest.raises(TypeError, match=r"from_gptq: expected a pair of .*, got a tuple of dict, int"):
+        from_gptq(one, (own, 4))
     with pytest.raises(ValueError, match=r"expected a safetensors file, or a folder of them, got .*nowhere"):
         from_gptq(one, tmp_path / "nowhere")
     with pytest.raises(TypeError, match=r"expected a state_dict or a path in checkpoint, got int"):

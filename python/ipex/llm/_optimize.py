@@ -12,7 +12,8 @@ from torch import nn
 from .._optimize.front_door import REPORT
 from .._optimize.front_door import optimize as optimize_modules
 from .._optimize.notes import Notes
-from ..quantization import WeightOnlyQuantConfig, WoqWeightDtype
+from ..quantization import WeightOnlyLinear, WeightOnlyQuantConfig, WoqWeightDtype, from_awq, from_gptq
+from ..quantization._checkpoints import configuration_of
 from . import _encoder_decoder
 from ._attention import CannotCapture
 from ._call import StepCall
@@ -21,6 +22,7 @@ from ._codes import Rounding
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _KNOB = "capture of the step"
+_LOADERS = {"gptq": from_gptq, "awq": from_awq}  # by quant_method
 
 
 def optimize(
@@ -45,6 +47,9 @@ def optimize(
 
     `dtype` is that of weights and results. `quantization_config`, of
     `ipex.quantization.get_weight_only_quant_qconfig_mapping`, keeps the weights of linears in 8 or 4 bits.
+    `low_precision_checkpoint` is a checkpoint of GPTQ or AWQ, whose integers the kernels read as they are: a state_dict
+    (of GPTQ), a pair of one and `{"quant_method": "gptq"}` or "awq", with what else quantize_config.json says, or the
+    folder that has both. All weights come from it. `quantization_config` then rounds the layers that it has in floats.
     With `deployment_mode` the model's own weights are let go of once they are packed: nothing is held twice, and calls
     that need the model's own code raise. `inplace=True` changes the model itself.
 
@@ -52,7 +57,7 @@ def optimize(
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"ipex.llm.optimize: expected a model of transformers, got {type(model).__name__}.")
-    _check(dtype, device, quantization_config, qconfig_summary_file, low_precision_checkpoint)
+    _check(dtype, device, quantization_config, qconfig_summary_file)
     if model.training or optimizer is not None:
         warnings.warn(
             "ipex.llm.optimize: expected a model in eval mode and no optimizer. The model is returned as it is. Call "
@@ -60,9 +65,11 @@ def optimize(
             stacklevel=2,
         )
         return model if optimizer is None else (model, optimizer)
-    if not inplace:
-        model = copy.deepcopy(model)
     notes = Notes()
+    if low_precision_checkpoint is not None:
+        model = _with_checkpoint(model, low_precision_checkpoint, inplace, notes)
+    elif not inplace:
+        model = copy.deepcopy(model)
     model.to(dtype)
     rounding = Rounding(model)
     if getattr(model.config, "is_encoder_decoder", False):
@@ -87,7 +94,7 @@ def optimize(
     return model
 
 
-def _check(dtype: Any, device: Any, quantization: Any, summary: Any, checkpoint: Any) -> None:
+def _check(dtype: Any, device: Any, quantization: Any, summary: Any) -> None:
     if dtype not in _DTYPES:
         raise ValueError(f"ipex.llm.optimize: expected float32, bfloat16 or float16 in dtype, got {dtype}.")
     if str(device) != "cpu":
@@ -99,11 +106,23 @@ def _check(dtype: Any, device: Any, quantization: Any, summary: Any, checkpoint:
         )
     if summary is not None:
         raise ValueError("ipex.llm.optimize: qconfig_summary_file is not supported yet. Leave it out.")
-    if checkpoint is not None:
+
+
+def _with_checkpoint(model: Any, checkpoint: Any, inplace: bool, notes: Notes) -> Any:
+    method = configuration_of(checkpoint, "llm.optimize").get("quant_method", "gptq")
+    if method not in _LOADERS:
+        known = " or ".join(map(repr, _LOADERS))
         raise ValueError(
-            "ipex.llm.optimize: low_precision_checkpoint is not supported yet. Load the checkpoint with "
-            "ipex.quantization.from_gptq or from_awq, and give this the model."
+            f"ipex.llm.optimize: expected {known} in quant_method of low_precision_checkpoint, got {method!r}. Others "
+            "are not read: load the model in floats and give a quantization_config."
         )
+    loaded = _LOADERS[method](model, checkpoint, strict=False)
+    count = sum(isinstance(module, WeightOnlyLinear) for module in loaded.modules())
+    notes.applied("low_precision_checkpoint", type(model).__name__, f"{count} linears have its integers")
+    if not inplace:
+        return loaded
+    vars(model).update(vars(loaded))  # nothing of it was changed while the checkpoint could be refused
+    return model
 
 
 def _round(rounding: Rounding, config: WeightOnlyQuantConfig, notes: Notes) -> None:

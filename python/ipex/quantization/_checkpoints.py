@@ -35,7 +35,7 @@ _OF_A_LINEAR = ("qweight", "qzeros", "scales", "g_idx", "bias")
 
 def from_gptq(
     model: nn.Module,
-    checkpoint: Mapping[str, Tensor] | str | PathLike[str],
+    checkpoint: Mapping[str, Tensor] | str | PathLike[str] | tuple[Any, Mapping[str, Any]],
     *,
     bits: int | None = None,
     group_size: int | None = None,
@@ -46,16 +46,17 @@ def from_gptq(
 ) -> nn.Module:
     """Return a copy of `model` with the weights of a GPTQ checkpoint. `ipex.jit_optimize` makes it fast.
 
-    `checkpoint` is a state_dict, a safetensors file, or a folder of these. The linears that it has integers for become
-    `WeightOnlyLinear`, everything else is loaded as `load_state_dict` does it; `strict=False` ignores tensors that the
-    model has no place for. `model` need not have weights: build it under `torch.device("meta")`.
+    `checkpoint` is a state_dict, a safetensors file, a folder of these, or a pair of one of them and a dict of what is
+    known, as in `quantize_config.json`. The linears that it has integers for become `WeightOnlyLinear`, everything else
+    is loaded as `load_state_dict` does it; `strict=False` ignores tensors that the model has no place for.
+    `model` need not have weights: build it under `torch.device("meta")`.
 
     `bits` (2, 4 or 8), `group_size` (-1 for whole rows), `desc_act` (whether groups are of inputs in an order of their
     own) and `sym` (whether all zeros are in the middle) are in the tensors: what is given is checked.
     `checkpoint_format` is "gptq", the default, or "gptq_v2", which counts zeros from zero. What is not given comes from
-    the folder's configuration, if there is one.
+    the pair, and else from the folder's configuration, if there is one.
     """
-    tensors, configuration = _read(checkpoint, "from_gptq")
+    tensors, configuration = _read(checkpoint, "gptq")
     known = _Known(
         "from_gptq",
         bits if bits is not None else configuration.get("bits"),
@@ -74,7 +75,7 @@ def from_gptq(
 
 def from_awq(
     model: nn.Module,
-    checkpoint: Mapping[str, Tensor] | str | PathLike[str],
+    checkpoint: Mapping[str, Tensor] | str | PathLike[str] | tuple[Any, Mapping[str, Any]],
     *,
     bits: int | None = None,
     group_size: int | None = None,
@@ -84,7 +85,7 @@ def from_awq(
 
     Everything else is as in `ipex.quantization.from_gptq`.
     """
-    tensors, configuration = _read(checkpoint, "from_awq")
+    tensors, configuration = _read(checkpoint, "awq")
     version = str(configuration.get("version", "gemm")).lower()
     if version != "gemm":
         raise ValueError(f"ipex.quantization.from_awq: expected a checkpoint in the layout 'gemm', got {version!r}.")
@@ -296,23 +297,38 @@ def _loaded(model: nn.Module, tensors: dict[str, Tensor], strict: bool, caller: 
     return model
 
 
-def _read(
-    checkpoint: Mapping[str, Tensor] | str | PathLike[str], caller: str
-) -> tuple[Mapping[str, Tensor], dict[str, Any]]:
-    """Return the tensors, and what the folder says of them."""
+def configuration_of(checkpoint: Any, caller: str) -> dict[str, Any]:
+    """Return what is known of a checkpoint beside its tensors: what its folder says, and what the caller gives."""
+    if not isinstance(checkpoint, tuple):
+        return _configuration(Path(checkpoint)) if isinstance(checkpoint, (str, PathLike)) else {}
+    if len(checkpoint) != 2 or not isinstance(checkpoint[1], Mapping):
+        raise TypeError(
+            f"ipex.{caller}: expected a pair of a checkpoint and a dict, as {{'quant_method': 'gptq'}}, got a tuple of "
+            f"{', '.join(type(each).__name__ for each in checkpoint)}."
+        )
+    return {**configuration_of(checkpoint[0], caller), **checkpoint[1]}
+
+
+def _read(checkpoint: Any, method: str) -> tuple[Mapping[str, Tensor], dict[str, Any]]:
+    """Return the tensors, and what is known of them."""
+    caller = f"ipex.quantization.from_{method}"
+    configuration = configuration_of(checkpoint, f"quantization.from_{method}")
+    if (found := configuration.get("quant_method", method)) != method:
+        raise ValueError(f"{caller}: expected a checkpoint of {method}, got quant_method {found!r}.")
+    if isinstance(checkpoint, tuple):
+        checkpoint = checkpoint[0]
     if isinstance(checkpoint, Mapping):
-        return checkpoint, {}
+        return checkpoint, configuration
     if not isinstance(checkpoint, (str, PathLike)):
-        got = type(checkpoint).__name__
-        raise TypeError(f"ipex.quantization.{caller}: expected a state_dict or a path in checkpoint, got {got}.")
+        raise TypeError(f"{caller}: expected a state_dict or a path in checkpoint, got {type(checkpoint).__name__}.")
     path = Path(checkpoint)
     files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
     if not files or not path.exists():
-        raise ValueError(f"ipex.quantization.{caller}: expected a safetensors file, or a folder of them, got {path}.")
+        raise ValueError(f"{caller}: expected a safetensors file, or a folder of them, got {path}.")
     tensors: dict[str, Tensor] = {}
     for file in files:
-        tensors.update(read_safetensors(file, caller))
-    return tensors, _configuration(path)
+        tensors.update(read_safetensors(file, f"from_{method}"))
+    return tensors, configuration
 
 
 def _configuration(folder: Path) -> dict[str, Any]:
