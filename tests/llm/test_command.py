@@ -80,7 +80,9 @@ def test_the_names_of_ipex():
     theirs = pytest.importorskip("intel_extension_for_pytorch", reason="ipex.compat does not take effect")
     assert theirs.llm.optimize is llm.optimize
     assert theirs.quantization.WoqLowpMode.BF16 is ipex.quantization.WoqLowpMode.BF16
+    assert theirs.llm.modules.LinearSilu is llm.modules.LinearSilu
+    assert theirs.llm.functional.add_rms_norm is llm.functional.add_rms_norm
     with pytest.raises(AttributeError, match="docs/how_to/llm.md"):
-        theirs.llm.modules  # noqa: B018
+        theirs.llm.generation  # noqa: B018
     with pytest.raises(AttributeError, match="take a Recipe in place of a qconfig"):
         theirs.quantization.prepare  # noqa: B018

@@ -42,10 +42,10 @@ class _Module(types.ModuleType):
 
 
 def _submodule(name: str, *covered: str) -> types.ModuleType:
-    """Return IPEX's module of this name, with the names that are covered."""
+    """Return IPEX's module of this name, with the names that are covered: without any, all that ours offers."""
     module, ours = _Module(f"{NAME}.{name}"), importlib.import_module(f"ipex.{name}")
     module.__path__ = []
-    for each in covered:
+    for each in covered or ours.__all__:
         setattr(module, each, getattr(ours, each))
     return module
 
@@ -53,6 +53,8 @@ def _submodule(name: str, *covered: str) -> types.ModuleType:
 # Made when they are first asked for: ipex.llm imports transformers.
 SUBMODULES = {
     f"{NAME}.llm": lambda: _submodule("llm", "optimize"),
+    f"{NAME}.llm.functional": lambda: _submodule("llm.functional"),
+    f"{NAME}.llm.modules": lambda: _submodule("llm.modules"),
     f"{NAME}.quantization": lambda: _submodule(
         "quantization",
         "WoqActQuantMode",

@@ -15,7 +15,7 @@ REPLACEMENTS = {
     "cpu.launch": "Pin cores with taskset or numactl, and set OMP_NUM_THREADS.",
     "cpu": "Use ipex.isa for what the CPU has, and taskset or numactl to pin cores.",
     "fast_bert": "Call ipex.optimize(model), or ipex.jit_optimize(model, example_inputs): attention is fused there.",
-    "llm": "Call ipex.llm.optimize(model): docs/how_to/llm.md. Write other parts in plain PyTorch: graphs are fused.",
+    "llm": "Call ipex.llm.optimize(model), or build of ipex.llm.modules and ipex.llm.functional: docs/how_to/llm.md.",
     "nn": "Use the modules of torch.nn; ipex.optimize packs them.",
     "optim": "Use the optimizers of torch.optim, and pass them to ipex.optimize.",
     "quantization": "Use ipex.quantization: prepare and convert take a Recipe in place of a qconfig.",
