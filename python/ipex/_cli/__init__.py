@@ -2,7 +2,7 @@
 
 A command is a file of this folder. Its docstring says what it does. It has `add_arguments(parser)` and `run(options)`,
 which returns the exit code, or `main(arguments)` where it parses them itself. A new command is such a file, and its
-name below.
+name below; one of two words, `llm serve`, is the file llm_serve.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from types import ModuleType
 from .. import _C, __version__, cmake_prefix_path
 from .env import isa_lines
 
-COMMANDS = ("optimize", "aot", "explain", "profile", "verify", "bench", "llm", "run", "env")
+COMMANDS = ("optimize", "aot", "explain", "profile", "verify", "bench", "llm", "llm serve", "run", "env")
 
 OK, DIFFERS, MISUSED = 0, 1, 2
 EXIT_CODES = (
@@ -28,8 +28,9 @@ EXIT_CODES = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the arguments ask for, and return the exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    if arguments[:1] and arguments[0] in COMMANDS:
-        return _run(arguments[0], arguments[1:])
+    for words in (2, 1):
+        if " ".join(arguments[:words]) in COMMANDS:
+            return _run(" ".join(arguments[:words]), arguments[words:])
     options = _parser().parse_args(arguments)
     if options.cmake_dir:
         print(cmake_prefix_path)
@@ -104,4 +105,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _module(name: str) -> ModuleType:
-    return importlib.import_module(f".{name}", __name__)
+    return importlib.import_module(f".{name.replace(' ', '_')}", __name__)

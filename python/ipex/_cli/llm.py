@@ -11,17 +11,36 @@ from typing import Any
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
-    parser.add_argument("model", help="a GGUF file, or a folder that save_pretrained wrote")
+    add_model(parser)
     parser.add_argument("--prompt", help="what to go on with; without, each line of the input is one of a chat")
     parser.add_argument("--tokens", type=int, default=200, help="at most so many new ones (%(default)s)")
+    parser.add_argument("--sample", action="store_true", help="draw tokens by their probability")
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """Take a model, and what becomes of it."""
+    parser.add_argument("model", help="a GGUF file, or a folder that save_pretrained wrote")
     parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
     parser.add_argument("--weights", choices=("int8", "int4"), help="round the weights of a folder's model")
     parser.add_argument("--threads", type=int, help="by default torch's")
-    parser.add_argument("--sample", action="store_true", help="draw tokens by their probability")
 
 
 def run(options: argparse.Namespace) -> int:
     """Generate until the input ends."""
+    model, tokenizer = the_model(options)
+    if options.prompt is not None:
+        _answer(model, tokenizer, tokenizer(options.prompt, return_tensors="pt"), options)
+        return 0
+    said: list[dict[str, str]] = []
+    for line in sys.stdin:
+        said.append({"role": "user", "content": line.strip()})
+        words = tokenizer.apply_chat_template(said, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+        said.append({"role": "assistant", "content": _answer(model, tokenizer, words, options)})
+    return 0
+
+
+def the_model(options: argparse.Namespace) -> tuple[Any, Any]:
+    """Return the optimised model, and its tokenizer."""
     try:
         import transformers
     except ImportError:
@@ -32,17 +51,9 @@ def run(options: argparse.Namespace) -> int:
         torch.set_num_threads(options.threads)
     transformers.logging.set_verbosity_error()
     start = time.perf_counter()
-    model, tokenizer = _load(options)
+    loaded = _load(options)
     print(f"ready in {time.perf_counter() - start:.1f} s", file=sys.stderr)
-    if options.prompt is not None:
-        _answer(model, tokenizer, tokenizer(options.prompt, return_tensors="pt"), options)
-        return 0
-    said: list[dict[str, str]] = []
-    for line in sys.stdin:
-        said.append({"role": "user", "content": line.strip()})
-        words = tokenizer.apply_chat_template(said, add_generation_prompt=True, return_tensors="pt", return_dict=True)
-        said.append({"role": "assistant", "content": _answer(model, tokenizer, words, options)})
-    return 0
+    return loaded
 
 
 def _load(options: argparse.Namespace) -> tuple[Any, Any]:
@@ -58,7 +69,16 @@ def _load(options: argparse.Namespace) -> tuple[Any, Any]:
     if path.is_file():
         if options.weights:
             raise ValueError("ipex llm: expected no --weights with a GGUF file: it has its own.")
-        tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+        beside = (path.parent / "tokenizer.json").is_file()
+        try:
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                path.parent, **({} if beside else {"gguf_file": path.name})
+            )
+        except ImportError:
+            raise ValueError(
+                "ipex llm: expected a tokenizer.json beside the file, or the package gguf, which reads the file's own. "
+                "Install it: pip install gguf"
+            ) from None
         return llm.optimize(llm.from_gguf(path, dtype=dtype), dtype=dtype, inplace=True), tokenizer
     model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=dtype).eval()
     mapping = None

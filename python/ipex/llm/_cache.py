@@ -58,6 +58,20 @@ class RoomyLayer(CacheLayerMixin):
         self.length = 0
         self.is_initialized = True
 
+    @classmethod
+    def of_texts(cls, texts: list[tuple[RoomyLayer, int, int]]) -> RoomyLayer:
+        """Return a layer of several texts, which end together: of each, a layer, its row there, and how many words."""
+        given = texts[0][0]
+        result, longest = cls(given.is_sliding), max(words for _, _, words in texts)
+        result.allocate(len(texts), given.sizes, given.dtype)
+        result.room(longest)
+        result.length = longest
+        for number, (layer, row, words) in enumerate(texts):
+            for side, old in zip(result._sides(), layer._sides()):
+                side[number, :, : longest - words] = 0  # nobody attends to them, but 0 * NaN is NaN
+                side[number, :, longest - words : longest] = old[row, :, layer.length - words : layer.length]
+        return result
+
     @property
     def sizes(self) -> tuple[int, int, int]:
         """Heads, numbers of a key and numbers of a value, as `allocate` takes them."""
