@@ -3,7 +3,8 @@
     python benchmarks/llm_serve.py MODEL --clients 8 --requests 3 --together 1 8
 
 starts a server for each number of requests that it may answer together, loads them in turn, and prints all tokens a
-second, and the time to the first token of a request, median and 99th percentile. `--url` loads a server that runs already.
+second, and the time to the first token of a request, median and 99th percentile. `--url` loads a server that runs
+already.
 """
 
 from __future__ import annotations
