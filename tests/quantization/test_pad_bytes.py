@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import ipex
-from support import assert_round_trip, contexts, converted, kinds, same_padding
+from support import assert_round_trip, assert_unchanged, graph_ir, contexts, converted, kinds, same_padding
 
 OPS = torch.ops.ipex
 
@@ -67,6 +67,15 @@ def test_declines(options, reason):
     with torch.no_grad():
         expected = model(x)
         assert (module(x) - expected).norm() / expected.norm() < 0.05
+
+
+def test_padding_of_floats_is_none_of_its_business():
+    lines = ("%w : int[] = prim::Constant[value=[0, 1]]()", "%none : NoneType = prim::Constant()")
+    pad = "%p : Tensor = aten::constant_pad_nd(%x, %w, %zero)"
+    zero = "%zero : int = prim::Constant[value=0]()"
+    assert_unchanged(
+        "pad_bytes", graph_ir("%x : Tensor", *lines, zero, pad, "%y : Tensor = aten::relu(%p)", returns="%y"), None
+    )
 
 
 @pytest.mark.parametrize("zero_point", [0, 121])

@@ -108,6 +108,12 @@ def test_computed_padding_fires():
     assert result.count("ipex::convolution_run") == result.count("aten::constant_pad_nd") == 0
 
 
+def test_computed_padding_of_what_is_no_layer_stays():
+    pad = "%y : Tensor = aten::constant_pad_nd(%x, %v, %zero)"
+    ir = graph_ir("%x : Tensor, %v : int[], %zero : int", pad, "%z : Tensor = aten::relu(%y)", returns="%z")
+    assert_unchanged(COMPUTED, ir, reason=None)
+
+
 @pytest.mark.parametrize(
     ("ir", "reason"),
     [

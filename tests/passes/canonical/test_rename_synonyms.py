@@ -96,8 +96,9 @@ def test_one_number_may_stand_for_all_dimensions():
     assert assert_rewrites(NAME, ir).count("aten::conv2d") == 1
 
 
-def test_leaves_a_convolution_of_any_rank():
-    assert_unchanged(NAME, convolution("[1, 1, 1, 1]", 0), reason=None)
+@pytest.mark.parametrize("numbers", ["[1, 1, 1, 1]", "annotate(List[int], [])"])
+def test_leaves_a_convolution_of_any_rank(numbers):
+    assert_unchanged(NAME, convolution(numbers, 0), reason=None)
 
 
 class Computed(nn.Module):

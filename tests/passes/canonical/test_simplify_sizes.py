@@ -45,6 +45,12 @@ def test_fires_for_a_ceiling():
     assert result.count("aten::ceil") == result.count("aten::Int") == 0
 
 
+@pytest.mark.parametrize("divisor", ["%t", "%other", "%half"])
+def test_leaves_a_ceiling_whose_divisor_is_not_known(divisor):
+    lines = (f"%a : Tensor = aten::div(%t, {divisor})", "%q : Tensor = aten::ceil(%a)")
+    assert_unchanged(NAME, ir(*lines).replace("%x : Tensor", "%x : Tensor, %other : Tensor", 1), reason=None)
+
+
 def test_fires_for_a_lower_bound():
     lines = ("%none : NoneType = prim::Constant()", "%q : Tensor = aten::clamp(%t, %two, %none)")
     assert assert_rewrites(NAME, ir(*lines)).count("prim::max") == 1

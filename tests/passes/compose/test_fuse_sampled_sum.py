@@ -45,6 +45,7 @@ READ = "it sums no samples, or others read them"
         ((*SAMPLES[:7], SAMPLES[7].replace("%zero, %align", "%back1, %align"), SAMPLES[8], *JOINED, *SUM), "%y", READ),
         ((*SAMPLES, JOINED[0].replace("%back1", "%back2"), *SUM), "%y", "it does not join rows"),
         ((*SAMPLES, STACKED[0].replace("%back2", "%back1"), STACKED[1], *SUM), "%y", "it does not stack rows"),
+        ((*SAMPLES[:3], SAMPLES[3].replace("-1", "-2"), *SAMPLES[4:], *JOINED, *SUM), "%y", "over the last dimension"),
         ((*SAMPLES, *JOINED, SUM[0], SUM[1].replace("%false", "%align")), "%y", "it keeps the dimension"),
         ((*SAMPLES, *JOINED, SUM[0], SUM[1].replace("%none", "%zero")), "%y", "it sums in another dtype"),
     ],

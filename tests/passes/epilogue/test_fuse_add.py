@@ -42,10 +42,11 @@ def test_waits_for_the_residual():
     assert graph.index("aten::neg") < graph.index("ipex::convolution_run")
 
 
-def test_alpha_is_kept():
+@pytest.mark.parametrize(("op", "post_op"), [("add", "add_scaled(2)"), ("add_", "add_scaled_(2)")])
+def test_alpha_is_kept(op, post_op):
     two = "%two : int = prim::Constant[value=2]()"
-    ir = graph_ir("%x : Tensor, %o : Tensor", *PACKED, two, "%z : Tensor = aten::add(%y, %o, %two)", returns="%z")
-    assert 'value=["add_scaled(2)"]' in assert_rewrites("fuse_add", ir).graph
+    ir = graph_ir("%x : Tensor, %o : Tensor", *PACKED, two, f"%z : Tensor = aten::{op}(%y, %o, %two)", returns="%z")
+    assert f'value=["{post_op}"]' in assert_rewrites("fuse_add", ir).graph
 
 
 def test_declines_alpha_on_the_result_itself():

@@ -36,11 +36,17 @@ def test_fires(call, post_op):
         ("aten::rsub(%y, %half, %two)", "alpha is not 1"),
         ("aten::mul(%y, %n)", None),
         ("aten::div(%scalar, %y)", None),
+        ("aten::add(%t, %y, %one)", None),
+        ("aten::sub(%t, %y, %one)", None),
+        ("aten::mul(%t, %y)", None),
+        ("aten::mul(%y, %t)", None),
     ],
 )
 def test_declines(call, reason):
     two = "%two : int = prim::Constant[value=2]()"
-    ir = graph_ir("%x : Tensor, %n : float", *PACKED, HALF, SCALAR, two, f"%z : Tensor = {call}", returns="%z")
+    ir = graph_ir(
+        "%x : Tensor, %t : Tensor, %n : float", *PACKED, HALF, SCALAR, two, f"%z : Tensor = {call}", returns="%z"
+    )
     assert_unchanged("fuse_number", ir, reason=reason)
 
 

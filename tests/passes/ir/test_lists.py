@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import ipex
-from support import FP32_TOLERANCE, assert_same, kinds
+from support import FP32_TOLERANCE, assert_rewrites, assert_same, graph_ir, kinds
 
 
 class ViewOfSetSize(nn.Module):
@@ -267,6 +267,16 @@ def test_a_list_that_changes_is_read_when_it_is_used(model, disabled):
         expected = scripted(copy.deepcopy(x))
         for _ in range(3):
             assert_same(optimized(copy.deepcopy(x)), expected, FP32_TOLERANCE)
+
+
+def test_the_report_names_lists_that_have_elements():
+    """One that is made empty grows where its elements are made: no pass could have read them."""
+    lines = ("%full : Tensor[] = prim::ListConstruct(%x)", "%empty : Tensor[] = prim::ListConstruct()")
+    for name, count in (("full", 1), ("empty", 0)):
+        grows = (f"%grown : Tensor[] = aten::append(%{name}, %x)", f"%y : Tensor = aten::cat(%{name}, %zero)")
+        text = graph_ir("%x : Tensor", "%zero : int = prim::Constant[value=0]()", *lines, *grows, returns="%y")
+        result = assert_rewrites("hold_changing_lists", text)
+        assert [d.reason for d in result.report] == ["the list changes after it is made"] * count
 
 
 class LinearOfView(nn.Module):

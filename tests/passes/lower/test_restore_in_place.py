@@ -2,6 +2,7 @@ import torch
 from torch import Tensor, nn
 
 import ipex
+from ipex import _C
 from support import assert_round_trip, assert_unchanged, check_against_eager, graph_ir, kinds
 
 NAME = "restore_in_place"
@@ -36,6 +37,21 @@ def test_leaves_what_a_packed_op_has_taken():
 def test_leaves_a_relu_that_was_none_in_place():
     ir = graph_ir("%x : Tensor", "%y : Tensor = aten::neg(%x)", "%z : Tensor = aten::relu(%y)", returns="%z")
     assert_unchanged(NAME, ir, reason=None)
+
+
+def test_leaves_what_a_loop_would_write_again():
+    ir = """graph(%x : Tensor, %n : int):
+  %yes : bool = prim::Constant[value=1]()
+  %y : Tensor = aten::neg(%x)
+  %z : Tensor = prim::Loop(%n, %yes, %x)
+    block0(%i : int, %before : Tensor):
+      %s : Tensor = aten::silu[was_in_place="aten::silu_"](%y)
+      -> (%yes, %s)
+  return (%z)
+"""
+    graph, changed, _ = _C.run_pass(NAME, ir)
+    assert not changed
+    assert graph.count("aten::silu(%y)") == 1
 
 
 def test_gradients_then_inference_mode():

@@ -55,6 +55,11 @@ def test_a_wrong_order_is_refused(first, second, reason):
     assert reason in _C.reason_against_order(swapped(first, second))
 
 
+def test_an_order_of_unknown_passes_is_refused():
+    with pytest.raises(RuntimeError, match="expected names of passes, got 'no_such_pass'"):
+        _C.reason_against_order(["simplify_sizes", "no_such_pass"])
+
+
 def test_one_of_two_that_establish_an_invariant_is_not_enough():
     names = [name for name in _C.pass_names() if name != "prepack_convolution"]
     late = [*names, "prepack_convolution"]

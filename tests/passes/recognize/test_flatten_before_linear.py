@@ -30,7 +30,7 @@ def test_fires():
     assert result.count("aten::reshape_as") == 0
 
 
-@pytest.mark.parametrize(("first", "last"), [(1, 2), (0, 2)])
+@pytest.mark.parametrize(("first", "last"), [(1, 2), (0, 2), (1, 1)])
 def test_declines_other_dimensions(first, last):
     assert_unchanged(NAME, ir(first, last), reason="it does not flatten the first two dimensions")
 

@@ -46,6 +46,18 @@ def test_heads_that_talk_are_mixed_as_they_lie(tmp_path, heads, others, by, bias
     assert_round_trip(optimized, tmp_path, x)
 
 
+def test_leaves_a_vector():
+    orders = ("%a : int[] = prim::Constant[value=[0, 2, 3, 1]]()", "%c : int[] = prim::Constant[value=[0, 3, 1, 2]]()")
+    weight = "%w : Float(8, strides=[1], requires_grad=0, device=cpu) = prim::Constant[value=<Tensor>]()"
+    lines = (
+        "%none : NoneType = prim::Constant()",
+        "%p : Tensor = aten::permute(%x, %a)",
+        "%l : Tensor = aten::linear(%p, %w, %none)",
+        "%y : Tensor = aten::permute(%l, %c)",
+    )
+    assert_unchanged(NAME, graph_ir("%x : Tensor", *orders, weight, *lines, returns="%y"), "not a small constant one")
+
+
 def test_gradients_reach_the_input():
     model, x = TalkingHeads(4, 4, nn.Linear).eval(), torch.randn(1, 6, 32)
     ours, eager = x.clone().requires_grad_(), x.clone().requires_grad_()
