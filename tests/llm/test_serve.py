@@ -359,9 +359,30 @@ def test_requests_have_a_size_and_a_length(models):
         status, found = ask(server, "/v1/completions", "x" * 101)
         assert status == 413
         assert "expected at most 100 bytes, got 101" in found["error"]["message"]
-        with socket.create_connection(server.server_address[:2], timeout=10) as raw:
-            raw.sendall(b"POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
-            assert raw.recv(100).startswith(b"HTTP/1.1 411 ")
+
+
+HIDDEN = b"GET /health HTTP/1.1\r\n\r\n"  # in a body, where somebody else may see a request
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        ("POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked", 411),
+        ("POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 5", 411),
+        ("POST /v1/completions HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 24", 411),
+        ("POST /v1/completions HTTP/1.1\r\nContent-Length: \u00b2", 411),
+        ("GET /health HTTP/1.1\r\nContent-Length: 24", 200),
+        ("GET /health HTTP/1.1\r\nTransfer-Encoding: chunked", 200),
+    ],
+)
+def test_nothing_in_a_body_is_taken_for_a_request(models, head, status):
+    with serving(models[1]) as server, socket.create_connection(server.server_address[:2], timeout=10) as raw:
+        raw.sendall(head.encode("latin1") + b"\r\n\r\n" + HIDDEN)
+        answer = b""
+        while part := raw.recv(1000):
+            answer += part
+        assert answer.startswith(b"HTTP/1.1 %d " % status)
+        assert answer.count(b"HTTP/1.1") == 1
 
 
 def test_slow_clients_are_let_go(models):

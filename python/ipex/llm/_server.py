@@ -157,6 +157,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.expects_a_request(self.connection, False)
+        if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
+            self.close_connection = True  # a body that nobody reads would be taken for the next request
         if self.path == "/health":
             return self._write({"status": "ok"})
         own = {"id": self.server.name, "object": "model", "created": self.server.began, "owned_by": "ipex"}
@@ -187,10 +189,11 @@ class _Handler(BaseHTTPRequestHandler):
             text.leave()
 
     def _body(self) -> Any:
-        size = self.headers.get("Content-Length", "")
-        if not size.isdecimal():
-            self.close_connection = True
-            raise BadRequest("expected a Content-Length.", status=411)
+        sizes = self.headers.get_all("Content-Length", [])
+        size = sizes[0] if len(sizes) == 1 and "Transfer-Encoding" not in self.headers else ""
+        if not (size.isascii() and size.isdecimal()):
+            self.close_connection = True  # where such a request ends, proxies see in other ways
+            raise BadRequest("expected one Content-Length, and no Transfer-Encoding.", status=411)
         if int(size) > self.server.limits.request_bytes:
             self.close_connection = True
             raise BadRequest(f"expected at most {self.server.limits.request_bytes} bytes, got {size}.", status=413)
