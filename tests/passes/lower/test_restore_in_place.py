@@ -51,7 +51,7 @@ def test_leaves_what_a_loop_would_write_again():
 """
     graph, changed, _ = _C.run_pass(NAME, ir)
     assert not changed
-    assert graph.count("aten::silu(%y)") == 1
+    assert graph.count("aten::silu(") == 1
 
 
 def test_gradients_then_inference_mode():
