@@ -6,6 +6,7 @@
 Each backend has a process of its own, in which the model is ready, and computes in its turn alone. The backends:
 
     ipex              ipex.llm.optimize(ipex.llm.from_gguf(FILE)): the file's own integers
+    ipex-rows8        the same with WoqLowpMode.INT8, which rounds what linears are given to 8 bits; ipex-rows16: to 16
     ipex-float32      the same numbers in float32; ipex-bfloat16, and ipex-int8 and ipex-int4, which round them again
     transformers      the same model in float32, as it is
     llama.cpp         llama-cpp-python
@@ -29,6 +30,8 @@ from ipex.bench.process import Process, WorkerFailed
 LIMIT_SECONDS = 600
 BACKENDS = (
     "ipex",
+    "ipex-rows16",
+    "ipex-rows8",
     "ipex-bfloat16",
     "ipex-int8",
     "ipex-int4",

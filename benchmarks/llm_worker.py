@@ -114,6 +114,10 @@ def _ready(backend: str, path: str, threads: int) -> Tokens:
 
     torch.set_num_threads(threads)
     model = llm.from_gguf(path)
+    if backend.startswith("ipex-rows"):
+        mode = ipex.quantization.WoqLowpMode({"16": 2, "8": 3}[backend.removeprefix("ipex-rows")])
+        mapping = ipex.quantization.get_weight_only_quant_qconfig_mapping(lowp_mode=mode)
+        return _of_transformers(llm.optimize(model, inplace=True, quantization_config=mapping))
     if backend == "ipex":
         return _of_transformers(llm.optimize(model, inplace=True))
     model = _plain(model)

@@ -45,13 +45,18 @@ struct CodesMatrix {
   int64_t depth() const { return groups * group_size; }
 };
 
-// Rows of numbers in a fixed point of 24 bits, as three digits of -128 to 127: instructions for bytes multiply them by
-// codes, and the sums are exact. A number is scale * (65536 * digit 2 + 256 * digit 1 + digit 0).
-constexpr int digits_of_a_number = 3;
+// Rows of numbers in a fixed point of 8, 16 or 24 bits, as digits of -128 to 127: instructions for bytes multiply them by
+// codes, and the sums are exact. A number is scale * (65536 * digit 2 + 256 * digit 1 + digit 0). With three digits it is
+// as near as a float. Some rows at a time are multiplied together, a block of them: as many as registers have sums for.
+constexpr int most_digits = 3;
+constexpr int64_t rows_of_a_digit_block(int digits) { return 6 / digits; }
 struct DigitRows {
-  const int8_t* digits;  // [row][digit][depth]; for int4, of eight neighbours those with even numbers come first
-  const int32_t* sums;   // of a group's, [row][group][digit]
-  const float* scales;   // [row][group]; the first is 0 for rows that have no digits, which are multiplied as floats
+  int count;  // of a number
+  // [block][depth / 4][row of the block][digit][4]; for int4, of eight neighbours those with even numbers come first.
+  int8_t* digits;
+  // What sums of products begin at, as kernels take codes from 0 up: [row][group][digit].
+  int32_t* starts;
+  float* scales;  // [row][group]; the first is 0 for rows that have no digits, which are multiplied as floats
 };
 
 struct CodesProduct {
@@ -69,8 +74,10 @@ struct CodesProduct {
 struct CodesProductKernels {
   int64_t panel_columns;
   int64_t int8_in_word;
-  // Makes digits of a row for this matrix. It has none where its numbers are not finite, or too small. Null without VNNI.
-  void (*to_digits)(const float* row, const CodesMatrix&, int8_t* digits, int32_t* sums, float* scales);
+  // Makes digits of row `number` for this matrix. It has none where its numbers are not finite, or too small: the first of
+  // its scales is 0 then. Writes the sums of its groups too, unless they are null. Null without VNNI.
+  void (*to_digits)(const float* row, const CodesMatrix&, int64_t number, int64_t row_count, const DigitRows& to,
+                    float* group_sums);
   // What is computed for a row does not depend on the others.
   void (*multiply)(const CodesProduct&, int64_t first_panel, int64_t last_panel);
   // Groups of a panel as floats, [depth][panel_columns].

@@ -227,6 +227,30 @@ def test_weights_of_few_bits(weights, most, dtype):
     assert ran_in_graph(optimized)
 
 
+@pytest.mark.parametrize(("mode", "most"), [("NONE", 1e-5), ("BF16", 1e-3), ("FP16", 1e-3), ("INT8", 0.05)])
+def test_inputs_of_few_bits(mode, most):
+    """Those of linears, which the graph rounds, and the model as it is does not."""
+    quantization = ipex.quantization
+    model = make("Llama", hidden_size=256, intermediate_size=512)
+    how = {"weight_dtype": quantization.WoqWeightDtype.INT8, "group_size": 32}
+    exact, optimized = (
+        llm.optimize(
+            model,
+            quantization_config=quantization.get_weight_only_quant_qconfig_mapping(
+                lowp_mode=quantization.WoqLowpMode[each], **how
+            ),
+        )
+        for each in ("NONE", mode)
+    )
+    x = words(2, 9)
+    expected = exact(x).logits
+    difference = (optimized(x).logits - expected).norm() / expected.norm()
+    assert difference < most
+    has_digits = ipex.isa.has_avx512_vnni() or ipex.isa.has_avx2_vnni()
+    assert difference > most / 1000 or mode == "NONE" or not has_digits
+    assert ran_in_graph(optimized)
+
+
 class CutsAtThree(torch.nn.Linear):
     """A trace keeps the count of the words it saw, three, as a number."""
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import ipex
-from support import assert_round_trip, assert_unchanged, graph_ir, contexts, converted, kinds, same_padding
+from support import assert_round_trip, assert_unchanged, contexts, converted, graph_ir, kinds, same_padding
 
 OPS = torch.ops.ipex
 

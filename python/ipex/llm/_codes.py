@@ -151,6 +151,12 @@ class Rounding:
         if of_table is not None:
             self._put(model.set_input_embeddings, table, EmbeddingOfCodes(of_table, table.weight.dtype).eval())
 
+    def rows(self, bits: int) -> None:
+        """Let kernels round what linears of codes are given, those that the model had before too."""
+        for module in self._model.modules():
+            if isinstance(module, WeightOnlyLinear):
+                module.row_bits = bits
+
     def _put(self, put: Callable[[nn.Module], Any], old: nn.Module, new: nn.Module) -> None:
         put(new)
         self._undo.append(lambda: put(old))

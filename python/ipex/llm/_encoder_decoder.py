@@ -162,7 +162,7 @@ def _compare(model: Any, captured: Captured, text: _Text) -> None:
         found.append(captured.graph(*text.arguments(layers[0].length, count)))
         for layer in layers:
             layer.wrote(count)
-    check_same(torch.cat(found, 1).float(), expected.float(), captured.dtype)
+    check_same(model, torch.cat(found, 1).float(), expected.float(), captured.dtype)
 
 
 class CrossStepCall(StepCall):

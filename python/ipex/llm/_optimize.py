@@ -130,6 +130,7 @@ def _round(rounding: Rounding, config: WeightOnlyQuantConfig, notes: Notes) -> N
     bits = 8 if config.weight_dtype is WoqWeightDtype.INT8 else 4
     for name in rounding.linears(bits, config.group_size, config.symmetric):
         notes.declined("quantization_config", name, "its inputs are no whole number of groups")
+    rounding.rows(config.row_bits)
 
 
 def _with_encoder(model: Any, quantization: Any, notes: Notes) -> Any:

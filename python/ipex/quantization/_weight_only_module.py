@@ -14,6 +14,9 @@ class WeightOnlyLinear(nn.Module):
     `ipex.quantization.from_gptq` and `from_awq` put these where a model has `nn.Linear`. `ipex.jit_optimize` packs the
     integers and runs kernels on them; as it is, a call computes the weight in floats first. The weight is
     `(codes - offsets) * scales`; code k of a row meets input `order[k]`. It is not trained.
+
+    `row_bits` is 24 where packed kernels take inputs as they are. With 16 or 8 they round the inputs of each group to
+    so many bits, which is faster.
     """
 
     codes: Tensor
@@ -21,6 +24,7 @@ class WeightOnlyLinear(nn.Module):
     offsets: Tensor | None
     order: Tensor | None
     bias: Tensor | None
+    row_bits: int = 24
 
     def __init__(
         self,
@@ -45,16 +49,16 @@ class WeightOnlyLinear(nn.Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """Compute with the numbers that the codes stand for, in the input's dtype."""
-        result: Tensor = torch.ops.ipex.weight_only_linear(
-            input, self.codes, self.scales, self.offsets, self.order, self.bias, self.in_features, self.group_size
-        )
+        own = (self.codes, self.scales, self.offsets, self.order, self.bias, self.in_features, self.group_size)
+        result: Tensor = torch.ops.ipex.weight_only_linear(input, *own, self.row_bits)
         return result
 
     def extra_repr(self) -> str:
         """Say what it is made of."""
+        rows = "" if self.row_bits == 24 else f", row_bits={self.row_bits}"
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}, "
-            f"bits={self.bits}, group_size={self.group_size}"
+            f"bits={self.bits}, group_size={self.group_size}{rows}"
         )
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:

@@ -16,7 +16,8 @@ class WoqWeightDtype(Enum):
 
 
 class WoqLowpMode(IntEnum):
-    """In which IPEX computed with such weights. Here the inputs and sums of a kernel are float32 in every mode."""
+    """To how many bits a kernel may round its inputs: as floats are, 16, or 8. They are integers with a scale for each
+    group of inputs, and sums are exact, so that FP16 and BF16 lose less than these formats would."""
 
     NONE = 0
     FP16 = 1
@@ -25,7 +26,7 @@ class WoqLowpMode(IntEnum):
 
 
 class WoqActQuantMode(IntEnum):
-    """How IPEX rounded inputs under WoqLowpMode.INT8. Inputs are not rounded here."""
+    """How IPEX rounded inputs under WoqLowpMode.INT8. Here it is PER_BATCH_IC_BLOCK_SYM in every mode."""
 
     NONE = -1
     PER_TENSOR = 0
@@ -55,6 +56,11 @@ class WeightOnlyQuantConfig:
     group_size: int = 0
     symmetric: bool = True
 
+    @property
+    def row_bits(self) -> int:
+        """`ipex.quantization.WeightOnlyLinear` says what they are."""
+        return {WoqLowpMode.NONE: 24, WoqLowpMode.INT8: 8}.get(self.lowp_mode, 16)
+
 
 def get_weight_only_quant_qconfig_mapping(
     *,
@@ -67,8 +73,8 @@ def get_weight_only_quant_qconfig_mapping(
     """Return a `quantization_config` for `ipex.llm.optimize`.
 
     `group_size` inputs share a scale: -1 for whole rows, in INT4 without a number of your own 32. Codes of INT4 are
-    asymmetric unless you say otherwise, those of INT8 symmetric. `lowp_mode` and `act_quant_mode` are accepted: kernels
-    here take inputs as they are, and add up in float32, at the same speed.
+    asymmetric unless you say otherwise, those of INT8 symmetric. `act_quant_mode` is accepted: inputs that `lowp_mode`
+    rounds have a scale for each word and group.
     """
     where = "ipex.quantization.get_weight_only_quant_qconfig_mapping"
     dtype, mode = WoqWeightDtype(weight_dtype), WoqLowpMode(lowp_mode)

@@ -18,10 +18,12 @@ bool is_order(const at::Tensor& order, int64_t inputs) {
 }
 
 LowBitSpec checked(LowBitSpec spec) {
-  const auto& [name, codes, scales, offsets, bias, order, post_ops, inputs, group_size, follows_input] = spec;
+  const auto& [name, codes, scales, offsets, bias, order, post_ops, inputs, group_size, follows_input, row_bits] = spec;
   TORCH_CHECK(inputs > 0 && group_size > 0 && group_size <= inputs && (group_size % 8 == 0 || group_size == inputs),
               name, ": expected inputs, and groups of a multiple of 8 or of all of them, got ", inputs,
               " in groups of ", group_size, damaged);
+  TORCH_CHECK(row_bits == 8 || row_bits == 16 || row_bits == 24, name, ": expected row_bits of 8, 16 or 24, got ",
+              row_bits, damaged);
   const LowBitFormat* format = codes.defined() ? low_bit_format(codes.scalar_type()) : nullptr;
   TORCH_CHECK(format, name, ": expected a weight of one of ", low_bit_format_names(), " (two numbers in a uint8), got ",
               text_of(codes), damaged);
@@ -106,7 +108,8 @@ LowBitSpec low_bit_spec(const char* name, const State& state) {
           std::get<3>(state),
           reader.integers("inputs", 1, 1)[0],
           reader.integers("group_size", 1, 1)[0],
-          std::get<2>(state).contains("follows_input")};
+          std::get<2>(state).contains("follows_input"),
+          std::get<2>(state).contains("row_bits") ? reader.integers("row_bits", 1, 1)[0] : 24};
 }
 
 LowBitSpec quantized(const char* name, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
@@ -184,6 +187,7 @@ State LowBitLinear::state() const {
   integers.insert("inputs", std::vector<int64_t>{spec_.inputs});
   integers.insert("group_size", std::vector<int64_t>{spec_.group_size});
   if (spec_.follows_input) integers.insert("follows_input", std::vector<int64_t>{1});
+  if (spec_.row_bits != 24) integers.insert("row_bits", std::vector<int64_t>{spec_.row_bits});
   // Older readers would not ask for an order or the input's dtype, nor know floats.
   const int64_t version = spec_.order.defined() || spec_.follows_input || !format_.is_integer() ? 5 : 1;
   return {version, tensors, integers, post_op_texts()};

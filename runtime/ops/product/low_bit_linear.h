@@ -35,6 +35,8 @@ struct LowBitSpec {
   int64_t group_size;  // inputs that share a scale
   // Whether inputs of bfloat16 and float16 are taken as well, and give results of their dtype.
   bool follows_input = false;
+  // How near the kernels of integers take the rows: to 8 or 16 bits of the largest number of a group, or as floats are.
+  int64_t row_bits = 24;
 
   int64_t outputs() const { return codes.size(0); }
   const LowBitFormat& format() const { return *low_bit_format(codes.scalar_type()); }

@@ -8,10 +8,11 @@
 //
 // Of weights that somebody else has quantised (LowBitSpec has these tensors):
 //
-//   ipex::weight_only_linear_prepack.codes(codes, scales, offsets, order, bias, post_ops, inputs, group_size)
-//   ipex::weight_only_linear(input, codes, scales, offsets, order, bias, group_size) -> Tensor
+//   ipex::weight_only_linear_prepack.codes(codes, scales, offsets, order, bias, post_ops, inputs, group_size, row_bits)
+//   ipex::weight_only_linear(input, codes, scales, offsets, order, bias, inputs, group_size, row_bits) -> Tensor
 //
 // The latter is what a model says before it is optimised. It computes with the numbers that the codes stand for, in aten.
+// Where `row_bits` is 8 or 16 the run op may round the rows to so many bits, in groups as the weight has them.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
@@ -72,6 +73,7 @@ class PanelsOfCodes final : public PackedCodes {
         format_(format),
         word_(word_here(format.codes)),
         order_(spec.order),
+        digits_(static_cast<int>(spec.row_bits / 8)),
         has_row_scales_(spec.groups() == 1),
         has_short_offsets_(are_short(spec.offsets)),
         panel_columns_(kernels().codes_product.panel_columns),
@@ -104,7 +106,8 @@ class PanelsOfCodes final : public PackedCodes {
   }
 
   void multiply(const InputRows& rows, const ElementwiseSteps& steps, float* result) const {
-    const bool are_few = rows.count <= most_rows_of_codes(format_.codes) && !gains_by_tiles(rows.count);
+    const bool are_few =
+        !gains_by_tiles(rows.count) && (rows.count <= most_rows_of_codes(format_.codes) || have_digits(rows.count));
     are_few ? multiply_codes(rows, steps, result) : multiply_many(rows, steps, result);
   }
 
@@ -178,74 +181,74 @@ class PanelsOfCodes final : public PackedCodes {
     for (int64_t k = 0; k < inputs_; ++k) to[k] = from[order[k]];
   }
 
-  struct DigitMemory {
-    std::vector<int8_t> digits;
-    std::vector<int32_t> sums;
-    std::vector<float> scales;
-    DigitRows rows;
-  };
-
-  // None where the kernels have none for this format.
-  DigitMemory digits_of(const float* rows, int64_t stride, int64_t count) const {
-    const auto to_digits = kernels().codes_product.to_digits;
-    // One pass over the weight has no more.
-    constexpr int64_t most_rows_of_digits = 2;
+  // Whether the kernels multiply these rows as digits. With many rows floats are as fast as three digits.
+  bool have_digits(int64_t rows) const {
+    constexpr int64_t most_rows_of_three_digits = 64;
     const bool is_integer = format_.codes == CodeFormat::int8 || format_.codes == CodeFormat::int4;
-    if (!to_digits || !is_integer || count > most_rows_of_digits) return {};
-    DigitMemory memory{std::vector<int8_t>(count * digits_of_a_number * depth()),
-                       std::vector<int32_t>(count * digits_of_a_number * groups_),
-                       std::vector<float>(count * groups_),
-                       {}};
-    for (int64_t row = 0; row < count; ++row) {
-      to_digits(rows + row * stride, matrix(), memory.digits.data() + row * digits_of_a_number * depth(),
-                memory.sums.data() + row * digits_of_a_number * groups_, memory.scales.data() + row * groups_);
-    }
-    memory.rows = {memory.digits.data(), memory.sums.data(), memory.scales.data()};
-    return memory;
+    return is_integer && kernels().codes_product.to_digits &&
+           (digits_ < most_digits || rows <= most_rows_of_three_digits);
   }
 
-  // The sum of each group of a row: of its digits where it has some, which is exact and takes no second pass.
-  void sum_groups(const float* row, const DigitMemory& digits, int64_t number, float* sums) const {
-    const float* scales = digits.scales.empty() ? nullptr : &digits.scales[number * groups_];
-    for (int64_t group = 0; group < groups_; ++group) {
-      double sum = 0;
-      if (scales && scales[0] != 0) {
-        const int32_t* of = &digits.sums[(number * groups_ + group) * digits_of_a_number];
-        sum = (of[2] * 65536. + of[1] * 256. + of[0]) * scales[group];
-      } else {
-        for (int64_t k = 0; k < group_size_; ++k) sum += row[group * group_size_ + k];
-      }
-      sums[group] = static_cast<float>(sum);
+  // What is made of the rows before they are multiplied. Null for what isn't needed.
+  struct PreparedRows {
+    float *padded, *group_sums;
+    DigitRows digits;
+  };
+
+  PreparedRows room_for(int64_t rows, at::Tensor& memory) const {
+    const int digits = have_digits(rows) ? digits_ : 0;
+    const bool copies = depth() != inputs_ || order_.defined();
+    const int64_t copied = copies ? rows * depth() : 0, summed = offsets_.defined() ? rows * groups_ : 0,
+                  scales = digits > 0 ? rows * groups_ : 0, starts = rows * groups_ * digits,
+                  bytes = static_cast<int64_t>(sizeof(float)) * (copied + summed + scales + starts) +
+                          rows * depth() * digits;
+    if (bytes == 0) return {};
+    memory = scratch(bytes);
+    auto* const room = static_cast<float*>(memory.data_ptr());
+    auto* const first_start = reinterpret_cast<int32_t*>(room + copied + summed + scales);
+    return {copies ? room : nullptr,
+            summed > 0 ? room + copied : nullptr,
+            {digits, reinterpret_cast<int8_t*>(first_start + starts), first_start, room + copied + summed}};
+  }
+
+  void prepare(const float* from, int64_t row, int64_t rows, const PreparedRows& to) const {
+    if (to.padded) {
+      float* const padded = to.padded + row * depth();
+      copy_row(from, padded);
+      std::fill(padded + inputs_, padded + depth(), 0.f);
+      from = padded;
+    }
+    float* const sums = to.group_sums ? to.group_sums + row * groups_ : nullptr;
+    if (to.digits.count > 0) {
+      kernels().codes_product.to_digits(from, matrix(), row, rows, to.digits, sums);
+      if (to.digits.scales[row * groups_] != 0) return;
+    }
+    for (int64_t group = 0; sums && group < groups_; ++group) {
+      sums[group] =
+          static_cast<float>(std::accumulate(from + group * group_size_, from + (group + 1) * group_size_, 0.));
     }
   }
 
   void multiply_codes(const InputRows& rows, const ElementwiseSteps& steps, float* result) const {
-    const bool copies = depth() != inputs_ || order_.defined();
-    const int64_t copied = copies ? rows.count * depth() : 0, summed = offsets_.defined() ? rows.count * groups_ : 0;
-    const at::Tensor memory = copied + summed > 0 ? scratch(sizeof(float) * (copied + summed)) : at::Tensor();
-    auto* room = memory.defined() ? static_cast<float*>(memory.data_ptr()) : nullptr;
-    float *padded = copies ? room : nullptr, *sums = summed > 0 ? room + copied : nullptr;
-    for (int64_t row = 0; padded && row < rows.count; ++row) {
-      float* to = padded + row * depth();
-      copy_row(rows.first + row * rows.stride, to);
-      std::fill(to + inputs_, to + depth(), 0.f);
-    }
-    const float* first = padded ? padded : rows.first;
-    const int64_t stride = padded ? depth() : rows.stride;
-    const DigitMemory digits = digits_of(first, stride, rows.count);
-    for (int64_t row = 0; sums && row < rows.count; ++row) {
-      sum_groups(first + row * stride, digits, row, sums + row * groups_);
-    }
-    const CodesProduct product{.rows = first,
-                               .row_stride = stride,
+    at::Tensor memory;
+    const PreparedRows prepared = room_for(rows.count, memory);
+    constexpr int64_t numbers_worth_waking = 1 << 15;
+    parallel_for(rows.count, grain_of(rows.count, rows.count * depth(), numbers_worth_waking),
+                 [&](int64_t first, int64_t last) {
+                   for (int64_t row = first; row < last; ++row) {
+                     prepare(rows.first + row * rows.stride, row, rows.count, prepared);
+                   }
+                 });
+    const CodesProduct product{.rows = prepared.padded ? prepared.padded : rows.first,
+                               .row_stride = prepared.padded ? depth() : rows.stride,
                                .row_count = rows.count,
-                               .group_sums = sums,
-                               .digits = digits.rows,
+                               .group_sums = prepared.group_sums,
+                               .digits = prepared.digits,
                                .matrix = matrix(),
                                .steps = steps,
                                .result = result};
     constexpr int64_t elements_worth_waking = 1 << 15;
-    const int64_t grain = grain_of(panels_, panels_ * depth() * panel_columns_, elements_worth_waking);
+    const int64_t grain = grain_of(panels_, rows.count * panels_ * depth() * panel_columns_, elements_worth_waking);
     const auto multiply = kernels().codes_product.multiply;
     parallel_for(panels_, grain, [&](int64_t first, int64_t last) { multiply(product, first, last); });
   }
@@ -329,6 +332,7 @@ class PanelsOfCodes final : public PackedCodes {
   const LowBitFormat& format_;
   const CodeWord word_;
   const at::Tensor order_;
+  const int digits_;
   const bool has_row_scales_, has_short_offsets_;
   const int64_t panel_columns_, panels_;
   int64_t group_size_, groups_;
@@ -350,7 +354,9 @@ class WeightOnlyLinearContext final : public LowBitLinear {
   void multiply(const InputRows& rows, const ElementwiseSteps& steps, float* result) const override {
     static_cast<const PanelsOfCodes&>(packed()).multiply(rows, steps, result);
   }
-  const char* rows_are() const override { return "float32"; }
+  const char* rows_are() const override {
+    return spec().row_bits == 8 ? "8 bits" : spec().row_bits == 16 ? "16 bits" : "float32";
+  }
 };
 
 c10::intrusive_ptr<WeightOnlyLinearContext> weight_only_linear_prepack(const at::Tensor& weight,
@@ -374,11 +380,11 @@ c10::intrusive_ptr<WeightOnlyLinearContext> prepack_codes(const at::Tensor& code
                                                           const std::optional<at::Tensor>& order,
                                                           const std::optional<at::Tensor>& bias,
                                                           std::vector<std::string> post_ops, int64_t inputs,
-                                                          int64_t group_size) {
+                                                          int64_t group_size, int64_t row_bits) {
   const auto or_none = [](const std::optional<at::Tensor>& tensor) { return tensor.value_or(at::Tensor()); };
   auto context = c10::make_intrusive<WeightOnlyLinearContext>(
       LowBitSpec{op_name, codes, scales, or_none(offsets), or_none(bias), or_none(order), std::move(post_ops), inputs,
-                 group_size, /*follows_input=*/true});
+                 group_size, /*follows_input=*/true, row_bits});
   context->ensure_packed();
   return context;
 }
@@ -386,7 +392,8 @@ c10::intrusive_ptr<WeightOnlyLinearContext> prepack_codes(const at::Tensor& code
 // As the packed op computes it, where the user runs the model as it is.
 at::Tensor weight_only_linear(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
                               const std::optional<at::Tensor>& offsets, const std::optional<at::Tensor>& order,
-                              const std::optional<at::Tensor>& bias, int64_t inputs, int64_t group_size) {
+                              const std::optional<at::Tensor>& bias, int64_t inputs, int64_t group_size,
+                              int64_t /*row_bits*/) {
   const LowBitFormat* format = low_bit_format(codes.scalar_type());
   TORCH_CHECK(format && codes.dim() == 2 && inputs > 0 && group_size > 0 && codes.size(1) == format->row_length(inputs),
               "ipex::weight_only_linear: expected a weight of one of ", low_bit_format_names(), " for ", inputs,
@@ -403,11 +410,12 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
          weight_only_linear_prepack);
   define(m,
          "weight_only_linear_prepack.codes(Tensor codes, Tensor scales, Tensor? offsets, Tensor? order, Tensor? bias, "
-         "str[] post_ops, int inputs, int group_size) -> __torch__.torch.classes.ipex.WeightOnlyLinearContext",
+         "str[] post_ops, int inputs, int group_size, int row_bits=24) -> "
+         "__torch__.torch.classes.ipex.WeightOnlyLinearContext",
          prepack_codes);
   define(m,
          "weight_only_linear(Tensor input, Tensor codes, Tensor scales, Tensor? offsets, Tensor? order, Tensor? bias, "
-         "int inputs, int group_size) -> Tensor",
+         "int inputs, int group_size, int row_bits=24) -> Tensor",
          weight_only_linear);
   define(m,
          "weight_only_linear_run(Tensor input, __torch__.torch.classes.ipex.WeightOnlyLinearContext context, "

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from ...quantization import WeightOnlyLinear
 
+_PACKED = ("codes", "scales", "offsets", "order", "bias", "row_bits")
+
 
 class PackedWeightOnlyLinear(WeightOnlyLinear):
     """The module's own class becomes this one. `codes` are unpacked for whoever asks for them."""
@@ -18,7 +20,7 @@ class PackedWeightOnlyLinear(WeightOnlyLinear):
         return super().__getattr__(name) if packed is None else _codes_in(packed)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name not in ("codes", "scales", "offsets", "order", "bias") or "_ipex_context" not in self.__dict__:
+        if name not in _PACKED or "_ipex_context" not in self.__dict__:
             return super().__setattr__(name, value)
         self._unpack()
         super().__setattr__(name, value)
@@ -38,7 +40,8 @@ class PackedWeightOnlyLinear(WeightOnlyLinear):
         tensors = [own[name] for name in ("codes", "scales", "offsets", "order", "bias")]
         if any(tensor is not None and tensor.device.type != "cpu" for tensor in tensors):
             return
-        packed = torch.ops.ipex.weight_only_linear_prepack.codes(*tensors, [], self.in_features, self.group_size)
+        prepack = torch.ops.ipex.weight_only_linear_prepack.codes
+        packed = prepack(*tensors, [], self.in_features, self.group_size, self.row_bits)
         self.__dict__["_ipex_context"] = packed
         del own["codes"]
 
