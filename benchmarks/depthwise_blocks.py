@@ -4,7 +4,7 @@ Prints Markdown:
 
     python benchmarks/depthwise_blocks.py --threads 1 --batch 8
 
-The figures of docs/decisions/0018-depthwise-blocks-in-one-pass.md come from here.
+The figures of docs/decisions/convolutions.md come from here.
 """
 
 from __future__ import annotations

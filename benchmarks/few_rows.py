@@ -4,8 +4,7 @@ Prints Markdown:
 
     OMP_NUM_THREADS=1 python benchmarks/few_rows.py
 
-The figures of docs/decisions/0008-bf16-weights-for-few-rows.md and 0010-few-rows-on-a-kernel-of-our-own.md come from
-here.
+The figures of docs/decisions/reduced_precision.md and products.md come from here.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 python benchmarks/recurrent_layers.py
 
-The figures of docs/decisions/0009-bf16-weights-in-recurrent-layers.md come from here.
+The figures of docs/decisions/reduced_precision.md come from here.
 """
 
 from __future__ import annotations

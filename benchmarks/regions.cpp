@@ -5,7 +5,7 @@
 //
 // With -DWITH_TBB and -ltbb oneTBB is another way. Prints the speed-up over one thread: the median of 300 regions, and their mean, which
 // regions that wait for a core make small. Run it again with as many busy processes beside it as there are cores.
-// docs/decisions/0109-a-pool-of-our-own.md
+// docs/decisions/threads.md
 #include <omp.h>
 #include <unistd.h>
 

@@ -5,7 +5,7 @@ With --models: the largest error of whole models instead, relative to the larges
 
     OMP_NUM_THREADS=1 python benchmarks/winograd.py [--models]
 
-The figures of docs/decisions/0012-winograd-convolutions.md come from here.
+The figures of docs/decisions/convolutions.md come from here.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 // libtorch's C++ interface changes from one minor version to the next. With another one our registrations would end in a
 // missing symbol, or write into objects of another layout. There is nobody to report to: it happens while the loader runs
 // constructors. So this does what the loader does about a missing symbol: it says so, and ends the process.
-// docs/decisions/0030-another-torch-is-refused.md
+// docs/decisions/build.md
 #include <torch/version.h>
 
 #include <cstdint>

@@ -30,7 +30,7 @@ endmacro()
 
 # Activations keep NaN, as eager does: minps and maxps return their second operand when either is NaN, and upstream puts
 # the constant second; a comparison with NaN is false, and upstream takes that for "in range". And exp overflows to
-# infinity: upstream stops at the largest float. docs/decisions/0001-activations-keep-nan-and-infinity.md
+# infinity: upstream stops at the largest float. docs/decisions/norms_and_elementwise.md
 change(cpu/x64/injectors/jit_uni_eltwise_injector.cpp)
 replace_once("case eltwise_relu: n_vmms = (alpha != 0.f); break;" "case eltwise_relu: n_vmms = 1; break;")
 replace_once("relu_zero_ns_compute_vector_fwd(
@@ -139,7 +139,7 @@ remove_lines("CPU_INSTANCE[A-Z0-9_]*\\((jit|ref|acl)[^\n]*")
 done_changing()
 
 # A convolution whose weights are packed already blocks its output channels as they are, instead of preferring another
-# blocking for this shape and then refusing the weights. docs/decisions/0002-one-packed-weight-for-every-shape.md
+# blocking for this shape and then refusing the weights. docs/decisions/products.md
 change(cpu/x64/jit_brgemm_conv_utils.cpp)
 replace_once("status_t pick_tags(jit_brgemm_conv_conf_t &jcp, memory_desc_t &src_md,"
   "static bool weights_fit(const memory_desc_t &weights_md, const jit_brgemm_conv_conf_t &jcp, int oc_block) {

@@ -2,8 +2,7 @@
 //
 // TorchScript's AliasDb is not enough: some ops may return their input though their schema says nothing of it (type_as,
 // einsum, atleast_2d, sum_to_size, ..), and a write to such a result is a write to the input. So a pass trusts AliasDb
-// only about values that are fresh. docs/decisions/0005-what-alias-analysis-does-not-see.md,
-// docs/decisions/0020-ops-without-a-row.md
+// only about values that are fresh. docs/decisions/passes.md
 #pragma once
 
 #include <unordered_set>

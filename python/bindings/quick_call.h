@@ -7,7 +7,7 @@
 
 namespace ipex::python {
 
-// Defines `QuickCall(module)`: calls an optimised ScriptModule from Python. See docs/decisions/0019-calls-from-python.md.
+// Defines `QuickCall(module)`: calls an optimised ScriptModule from Python. See docs/decisions/modules.md.
 void define_quick_call(pybind11::module_& m);
 
 // Defines `LayerCall(module, op, bound, dtype, parameters)`: calls a module of one packed op. See layer_call.cpp.

@@ -9,7 +9,7 @@ namespace ipex::runtime {
 // How a weight and its gradient are stored.
 //
 //   floats      the weight and its gradient are float32
-//   split       the weight is a bfloat16, `master` its lower 16 bits (docs/decisions/0023-split-weights.md), gradient bfloat16
+//   split       the weight is a bfloat16, `master` its lower 16 bits (docs/decisions/modules.md), gradient bfloat16
 //   bfloat16    the weight is `master`, in float32; `weight` is a rounded copy, gradient bfloat16
 //   float16     the same in float16
 enum class WeightFormat { floats, split, bfloat16, float16 };

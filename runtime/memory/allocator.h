@@ -8,7 +8,7 @@
 //   - smaller results are segments of their own, which the thread that frees one keeps for its next;
 //   - weights, and the scratch memory that a thread keeps, are segments of their own and go back to the system when freed.
 //     Weights that are not small lie side by side, so that they can have huge pages.
-// docs/decisions/0017-results-lie-in-regions.md, docs/decisions/0027-one-allocator.md, docs/decisions/0073-huge-pages-for-weights.md
+// docs/decisions/memory.md
 #pragma once
 
 #include <ipex/memory.h>

@@ -17,7 +17,7 @@ dnnl::memory::desc operand_desc(Spread spread, const dnnl::memory::desc& dst, in
 }
 
 bool is_exact(const PostOp& post_op) {
-  // An unpatched oneDNN loses NaN: see docs/decisions/0001-activations-keep-nan-and-infinity.md.
+  // An unpatched oneDNN loses NaN: see docs/decisions/norms_and_elementwise.md.
   const auto is_arithmetic = [](const Step& s) {
     return s.takes_operand() || s.algorithm == dnnl::algorithm::eltwise_linear;
   };

@@ -3,7 +3,7 @@
 // Each thread begins with its own share of the blocks, the same from region to region, so that it finds in its cache what it
 // wrote there; then it takes what others have left. Who opens a region takes part, and waits only for blocks that somebody has
 // begun: a thread that is slow, has no core or has not woken up holds nobody up. Idle threads look out for a while, then
-// sleep. docs/decisions/0109-a-pool-of-our-own.md
+// sleep. docs/decisions/threads.md
 #pragma once
 
 #include <atomic>

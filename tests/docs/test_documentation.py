@@ -1,4 +1,4 @@
-"""The documentation: its examples run, pages that come from the code are current, and links lead somewhere."""
+"""The documentation: its examples run, and pages that come from the code are current."""
 
 from __future__ import annotations
 
@@ -93,17 +93,10 @@ def test_a_page_from_comments_and_docstrings_has_all_names(name):
     assert heads(text) == heads(generator().PAGES[name]()), "run `python docs/generate.py`"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_to_files(page):
-    for target in re.findall(r"\]\(([^)#\s]+)", re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)):
-        if not target.startswith(("http:", "https:")):
-            assert (page.parent / target).exists(), target
-
-
 def test_the_site_has_every_page():
     text = (ROOT / "mkdocs.yml").read_text()
     listed = set(re.findall(r": ([\w/]+\.md)$", text, re.MULTILINE))
-    there = {str(p.relative_to(ROOT / "docs")) for p in (ROOT / "docs").rglob("*.md") if p.parent.name != "decisions"}
+    there = {str(p.relative_to(ROOT / "docs")) for p in (ROOT / "docs").rglob("*.md") if p.parent.name != "archive"}
     assert listed == there
 
 

@@ -42,7 +42,7 @@ TORCHSCRIPT_BUGS = (
     r"input must have \d dimensions|\(got \dD input\)",  # it takes a convolution's result for a batch, and drops tests
 )
 
-# Images without a batch whose rows are as many as their channels: docs/decisions/0050-sums-of-convolutions.md
+# Images without a batch whose rows are as many as their channels: docs/decisions/convolutions.md
 REFUSED_ON_PURPOSE = "Give it a batch."
 
 # Eager's max_pool3d of an image without a batch, which lies as a 4-d channels-last one: elsewhere it lies otherwise.
@@ -57,7 +57,7 @@ FREEZES_OWN = ("result requires_grad", "result dtype", "gradient", "raises", "do
 LOST_WRITE = re.compile(r"_foreach_\w+_\(")
 
 # While it compiles a script, it also drops writes to what the results of these lie in: they may be their input
-# (docs/decisions/0005-what-alias-analysis-does-not-see.md).
+# (docs/decisions/passes.md).
 HIDDEN_ALIAS = re.compile(r"\b(atleast_[123]d|dequantize|dropout|einsum|sum_to_size|type_as)\b")
 WRITE = re.compile(r"\w_\(|[-+*/]= ")
 

@@ -72,7 +72,7 @@ def difference(actual: Outcome, expected: Outcome, noise: Noise) -> tuple[str, s
             if getattr(a, what) != getattr(e, what):
                 return f"{kind} {what}", f"{name}: {what} {getattr(a, what)}, eager {getattr(e, what)}"
         # The stride of a dimension of length 1 leads nowhere, and aten's ops disagree about it among themselves:
-        # docs/decisions/0007-strides-that-lead-nowhere.md
+        # docs/decisions/layout.md
         longer = [i for i, length in enumerate(e.shape) if length > 1]
         differ = kind != "gradient" and e.numel() and any(a.stride(i) != e.stride(i) for i in longer)
         if differ and not noise.layout_is_open():

@@ -135,7 +135,7 @@ def branches(p: Program, v: Value) -> Value | None:
     keeps = p.choose.chance(70) and channels > 0
     out, stride = (channels, 1) if keeps else (groups * p.choose.pick((1, 2, 4)), p.choose.pick((1, 2)))
     has_norms = batched and p.choose.chance(70)
-    # Without infinities, which may meet in eager's sum and not in ours: docs/decisions/0050-sums-of-convolutions.md.
+    # Without infinities, which may meet in eager's sum and not in ours: docs/decisions/convolutions.md.
     v = p.let(f"{v.name}.clamp(-1e4, 1e4)", v.shape)
 
     def convolved() -> str:

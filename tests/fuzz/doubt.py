@@ -132,7 +132,7 @@ def by_cancellation(seed: int, given: torch.dtype | None = None) -> Shake:
 
 def by_tiles(seed: int) -> Shake:
     """A convolution of 3x3 windows is off by roundings of what lies in its tile: Winograd's way sums 4x4 results as one
-    (docs/decisions/0012-winograd-convolutions.md), and what is small beside a large neighbour has its roundings, times
+    (docs/decisions/convolutions.md), and what is small beside a large neighbour has its roundings, times
     what the transforms multiply them by: 48 times its eps was seen, and compare.FACTOR is 8."""
     generator = torch.Generator().manual_seed(seed)
     farthest, roundings = 3, 8
@@ -197,7 +197,7 @@ def with_short_range(given: torch.dtype | None = None, eps: float | None = None)
 
 def where_infinities_meet(winner: int) -> Shake:
     """A sum with a convolution's result, where infinities of both signs meet, is one of them: convolutions of one image
-    that are added up are one, whose weight has one sign (docs/decisions/0050-sums-of-convolutions.md)."""
+    that are added up are one, whose weight has one sign (docs/decisions/convolutions.md)."""
     convolved: dict[int, Tensor] = {}  # by storage; a result that is kept leaves its storage to no other
 
     def shake(func: Any, args: tuple[Any, ...], result: Tensor) -> None:
@@ -261,7 +261,7 @@ def _without_ellipsis(equation: str, factors: list[Tensor]) -> str:
 
 @contextlib.contextmanager
 def ambiguous_layouts(found: list[str]) -> Iterator[None]:
-    """Notes what leaves the layout of later results open (docs/decisions/0007-strides-that-lead-nowhere.md): a tensor
+    """Notes what leaves the layout of later results open (docs/decisions/layout.md): a tensor
     that is contiguous and channels-last at once, and a 3-d convolution of a channels-last image."""
 
     def look(func: Any, args: tuple[Any, ...], result: Tensor) -> None:

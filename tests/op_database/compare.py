@@ -71,7 +71,7 @@ def difference(actual: Outcome, expected: Outcome, narrow: Narrow | None = None,
             if getattr(a, what) != getattr(e, what):
                 return f"{name}: {what} {getattr(a, what)} for {getattr(e, what)}"
         if e.layout == torch.strided and e.numel():
-            # docs/decisions/0007-strides-that-lead-nowhere.md
+            # docs/decisions/layout.md
             longer = [i for i, length in enumerate(e.shape) if length > 1]
             if any(a.stride(i) != e.stride(i) for i in longer):
                 return f"{name}: strides {a.stride()} for {e.stride()}, shape {tuple(e.shape)}"

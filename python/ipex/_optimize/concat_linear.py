@@ -1,7 +1,7 @@
 """concat_linear: linears on one input, as query, key and value.
 
 They stay apart. One product of three weights below one another is no faster on these kernels than three products, and
-its results have to be cut apart: docs/decisions/0006-linears-on-one-input-stay-apart.md has the times. The report names
+its results have to be cut apart: docs/decisions/products.md has the times. The report names
 the groups.
 """
 

@@ -6,7 +6,7 @@
 //
 // It is the same as ipex::convolution_run with each layer in turn. The image in the middle has several times the channels
 // of the others; where it is larger than the caches, the layers are computed together, some rows at a time, and it is never
-// written to memory. See docs/decisions/0018-depthwise-blocks-in-one-pass.md.
+// written to memory. See docs/decisions/convolutions.md.
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
 #include <torch/library.h>

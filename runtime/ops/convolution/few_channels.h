@@ -1,5 +1,5 @@
 // Convolutions of images of few channels, as a network's first one is: see kernels/few_channels.h, and
-// docs/decisions/0091-the-first-convolution.md for where it is taken and why.
+// docs/decisions/convolutions.md for where it is taken and why.
 #pragma once
 
 #include <ATen/core/Tensor.h>

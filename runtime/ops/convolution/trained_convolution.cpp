@@ -1,4 +1,4 @@
-// A convolution of 3x3 windows whose weight changes from step to step, as in training: docs/decisions/0034.
+// A convolution of 3x3 windows whose weight changes from step to step, as in training: docs/decisions/modules.md.
 //
 //   ipex::trained_convolution(image, weight, bias, padding) -> Tensor       as at::conv2d, windows one pixel apart
 //   ipex::has_trained_convolution(channels, results) -> bool                whether there are enough channels

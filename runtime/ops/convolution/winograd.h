@@ -1,4 +1,4 @@
-// Convolutions by Winograd's way: see kernels/winograd.h, and docs/decisions/0012-winograd-convolutions.md for where it
+// Convolutions by Winograd's way: see kernels/winograd.h, and docs/decisions/convolutions.md for where it
 // is taken and why.
 #pragma once
 

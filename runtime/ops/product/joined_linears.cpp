@@ -5,7 +5,7 @@
 //
 // It is the same as ipex::linear_run with each layer, bit for bit. Where every layer runs on a kernel of our own, all are one
 // parallel region, so that threads meet once instead of once for each, and share what there is more evenly. See
-// docs/decisions/0062-linears-of-one-input.md.
+// docs/decisions/products.md.
 #include <ATen/record_function.h>
 #include <torch/library.h>
 

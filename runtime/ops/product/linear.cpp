@@ -5,10 +5,9 @@
 //   ipex::embedding(indices, context) -> Tensor    as aten::embedding of the plain weight
 //
 // Accepts an input of any rank whose last dimension is the weight's; computes on it flattened to two dimensions. Rows of
-// float32 are multiplied by kernels of our own, which read the packed weight: see
-// docs/decisions/0010-few-rows-on-a-kernel-of-our-own.md and 0015-products-on-a-kernel-of-our-own.md. In math mode BF32
-// they multiply by a copy of a large weight in bfloat16, made at the first such call, where that is faster: see
-// docs/decisions/0008-bf16-weights-for-few-rows.md and 0022-products-of-bfloat16-pairs.md.
+// float32 are multiplied by kernels of our own, which read the packed weight: see docs/decisions/products.md. In math mode
+// BF32 they multiply by a copy of a large weight in bfloat16, made at the first such call, where that is faster: see
+// docs/decisions/reduced_precision.md.
 #include "ops/product/linear.h"
 
 #include <ATen/ATen.h>

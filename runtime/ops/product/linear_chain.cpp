@@ -5,7 +5,7 @@
 //
 // It is the same as ipex::linear_run with each layer in turn, bit for bit. Where there are few rows, every layer would run on
 // a kernel of our own, and what lies between two of them is small, that is computed at once: the call is checked once, and
-// what lies between is no tensor. See docs/decisions/0014-small-linears-in-one-call.md.
+// what lies between is no tensor. See docs/decisions/products.md.
 #include <ATen/record_function.h>
 #include <torch/library.h>
 

@@ -10,7 +10,7 @@
 //
 // In math mode BF32, products that wait for memory read their weight in bfloat16; states and sums stay float32. With AMX,
 // oneDNN computes large input projections, for all sequences and directions before any step of theirs. See
-// docs/decisions/0009-bf16-weights-in-recurrent-layers.md.
+// docs/decisions/reduced_precision.md.
 #include "ops/recurrent/recurrent.h"
 
 #include <ATen/ATen.h>

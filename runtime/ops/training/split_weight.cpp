@@ -1,4 +1,4 @@
-// A float32 in two halves: docs/decisions/0023-split-weights.md
+// A float32 in two halves: docs/decisions/modules.md
 //
 //   ipex::split_weight(x) -> (top, bottom)       the nearest bfloat16, and the lower 16 bits as int16
 //   ipex::join_weight(top, bottom) -> x          every bit of it; NaN comes back as the NaN

@@ -220,7 +220,7 @@ def test_accuracy(seed):
     assert primitive_count(optimized) == 0
     expected = nn.functional.conv2d(x.double(), model.weight.double(), model.bias.double(), padding=1)
     error = (actual - expected).pow(2).mean().sqrt()
-    # Sums of products round by 3e-7 to 6e-7, as the CPU has it: docs/decisions/0012-winograd-convolutions.md.
+    # Sums of products round by 3e-7 to 6e-7, as the CPU has it: docs/decisions/convolutions.md.
     assert error < 1.5e-6 * expected.pow(2).mean().sqrt()
 
 
