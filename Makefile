@@ -83,12 +83,12 @@ asan: $(VENV)/installed        ## passes and ops on libraries that are built wit
 op-database: $(VENV)/installed ## each op of PyTorch's own op database between packed ops, against eager
 	$(BIN)/python -W ignore tests/op_database/run.py --jobs 2 --failures build/op-database-failures.txt
 
-bench: $(VENV)/installed       ## well-known models in ipex and its peers: benchmarks/results; make bench BENCH="--threads 4"
+bench: $(VENV)/installed       ## well-known models in ipex and its peers: build/bench; make bench BENCH="--threads 4"
 	@grep -v '^#' benchmarks/requirements-peers.txt | while read -r peer; do \
 		$(BIN)/pip install --quiet "$$peer" || echo "make bench: no $$peer, goes on without" >&2; done
-	$(BIN)/python -m ipex bench --models all --json benchmarks/results/bench.json \
-		--markdown benchmarks/results/bench.md --chart benchmarks/results/bench.svg \
-		--log benchmarks/results/bench.log $(BENCH)
+	$(BIN)/python -m ipex bench --models all --json build/bench/bench.json \
+		--markdown build/bench/bench.md --chart build/bench/bench.svg \
+		--log build/bench/bench.log $(BENCH)
 
 zoo: $(VENV)/installed build/zoo-packages  ## real models against eager and frozen TorchScript: make zoo ZOO="--sample 40"
 	PYTHONPATH=build/zoo-packages $(BIN)/python -m benchmarks.zoo $(ZOO)
@@ -99,6 +99,7 @@ build/zoo-packages: benchmarks/zoo/requirements.txt $(VENV)/tools
 
 docs: $(VENV)/docs             ## the documentation as a site, in build/docs
 	$(BIN)/python docs/generate.py
+	$(BIN)/python benchmarks/results/page.py
 	$(BIN)/mkdocs build --quiet
 	@echo "make docs: build/docs/index.html"
 

@@ -1,8 +1,8 @@
 """The step of parameters on an NVIDIA GPU, by kernels of our own: one launch for all parameters of a format.
 
 torch has no fused step for masters, Adagrad, Lamb and Lars. Where triton is not installed, torch's ops over lists of
-tensors take these. For 16-bit weights of SGD and Adam they are a little faster on an H200 (benchmarks/RESULTS.md), but
-hold all gradients in float32, and split weights too, which these kernels never do.
+tensors take these. For 16-bit weights of SGD and Adam they are a little faster on an H200 (docs/measurements/h200.md),
+but hold all gradients in float32, and split weights too, which these kernels never do.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ namespace {
 constexpr const char* op_name = "ipex::weight_only_linear_run";
 
 // With more, making floats of a panel once is as fast. As measured: the longer a format takes to become floats, the sooner
-// (benchmarks/RESULTS.md, "Rows of codes").
+// (docs/decisions/weight_formats.md).
 int64_t most_rows_of_codes(CodeFormat format) {
   switch (format) {
     case CodeFormat::int4:
