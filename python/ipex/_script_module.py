@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ._load_extension import _C
+from ._torch_internals import wrap_cpp_module
 
 
 def cpp_module(module: torch.nn.Module, caller: str) -> Any:
@@ -24,7 +25,7 @@ def cpp_module(module: torch.nn.Module, caller: str) -> Any:
 
 def wrapped(cpp: Any) -> torch.jit.ScriptModule:
     """Return a ScriptModule of a C++ module, with a short way from Python into its forward."""
-    module: torch.jit.ScriptModule = torch.jit._recursive.wrap_cpp_module(cpp)
+    module = wrap_cpp_module(cpp)
     if cpp._has_method("forward"):
         module.__dict__["_compiled_call_impl"] = _C.QuickCall(module)  # nn.Module.__call__ asks this first
     return module

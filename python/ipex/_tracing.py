@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten
+
+from ._torch_internals import TracerWarning, tree_flatten
 
 # How far sums in another order may lie apart, relative to the largest element.
 _TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2**-6, torch.float16: 2**-9}
@@ -20,10 +21,10 @@ def trace_for_all_values(module: torch.nn.Module, inputs: tuple[Any, ...]) -> An
     """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        warnings.filterwarnings("ignore", category=torch.jit._trace.TracerWarning, module=r"torch\.(?!jit)")
+        warnings.filterwarnings("ignore", category=TracerWarning, module=r"torch\.(?!jit)")
         traced = torch.jit.trace(module, inputs, check_trace=False)
     for warning in caught:
-        if issubclass(warning.category, torch.jit._trace.TracerWarning):
+        if issubclass(warning.category, TracerWarning):
             first_sentence = str(warning.message).split(". ")[0]
             raise ValueError(f"the trace would hold for these inputs alone: {first_sentence}")
     return traced

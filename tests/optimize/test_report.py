@@ -31,6 +31,12 @@ def test_every_layer_has_a_reason():
     assert "applied   weights_prepack: head: packed" in str(report)
 
 
+def test_a_folded_batch_norm_says_which_module_does_it_now():
+    report = ipex.explain(ipex.optimize(trained(Classifier())))
+    assert ("stem.1", "stem.0") in {(d.node, d.into) for d in report.applied if d.into}
+    assert {d.pass_name for d in report.applied if d.into} == {"conv_bn_folding"}
+
+
 def test_it_goes_with_copies():
     optimized = ipex.optimize(trained(Classifier()))
     for twin in (copy.deepcopy(optimized), pickle.loads(pickle.dumps(optimized))):

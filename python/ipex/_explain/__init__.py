@@ -1,5 +1,6 @@
 """What became of a model: `ipex.explain`."""
 
-from .report import Decision, Report, explain
+from .decision import Decision
+from .report import Report, explain
 
 __all__ = ["Decision", "Report", "explain"]

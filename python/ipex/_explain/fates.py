@@ -7,13 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
 
 from .._load_extension import _C
+from .decision import Decision, named_in
 from .graphs import FinalNode, OriginalNode
-
-if TYPE_CHECKING:
-    from .report import Decision
 
 # What a node of the original graph became, and what a table calls it.
 FATES = {
@@ -63,12 +60,6 @@ def fates(
         for source in node.inputs:
             readers[node.method, source].add(fate.final)
     return tuple(found[node.method, node.name] for node in original)
-
-
-def named_in(text: str) -> str:
-    """Return the name in "aten::relu in layer1.0.relu (%input.5)"."""
-    name = re.search(r"\(%([^()]+)\)$", text)
-    return name[1] if name else ""
 
 
 def fate_of_final(node: FinalNode) -> str:

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
-
 from .._load_extension import _C
+from .._torch_internals import TensorType
 from .packed import PackedOp, packed_ops
 
 # What only hands values on.
@@ -133,7 +132,7 @@ def _add_sources(value: Any, sources: list[str], attributes: list[str]) -> None:
 
 def _holds_tensors(value: Any) -> bool:
     kind = value.type()
-    return "Tensor" in kind.str() or isinstance(kind, torch._C.TensorType)
+    return "Tensor" in kind.str() or isinstance(kind, TensorType)
 
 
 def _eager_layout(node: Any) -> bool | None:

@@ -9,22 +9,27 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from .fates import fate_of_final
+from .fates import Fate, fate_of_final
 from .graphs import FinalNode, OriginalNode
 from .layering import positions
-from .report import Report
 
 Timed = Mapping[int, Mapping[str, Any]]  # by the number of a final node: us, share, shape, kernel
 
 
-def page(report: Report, title: str, timed: Timed | None = None, verdict: Sequence[str] | None = None) -> str:
+def page(
+    fates: Sequence[Fate],
+    final: Sequence[FinalNode],
+    title: str,
+    verdict: Sequence[str],
+    timed: Timed | None = None,
+) -> str:
     """Return the page. `timed` is what a profile adds."""
-    if not report.final:
+    if not final:
         raise ValueError(
             "ipex.explain: expected the report of a ScriptModule for a page, got that of an nn.Module, which has no "
             "graph. Print it, or take ipex.jit_optimize."
         )
-    data = page_data(report, title, timed or {}, verdict or report.verdict)
+    data = page_data(fates, final, title, verdict, timed or {})
     # "</script>" in a name would end the script.
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     template = (Path(__file__).parent / "page.html").read_text(encoding="utf-8")
@@ -33,11 +38,13 @@ def page(report: Report, title: str, timed: Timed | None = None, verdict: Sequen
     )
 
 
-def page_data(report: Report, title: str, timed: Timed, verdict: Sequence[str]) -> dict[str, Any]:
+def page_data(
+    fates: Sequence[Fate], final: Sequence[FinalNode], title: str, verdict: Sequence[str], timed: Timed
+) -> dict[str, Any]:
     """Return what the page shows."""
     twins: dict[int, list[int]] = defaultdict(list)
     before = []
-    for number, fate in enumerate(report.fates):
+    for number, fate in enumerate(fates):
         node = fate.node
         shown = {"kind": node.kind, "name": node.name, "module": node.module, "file": node.file, "line": node.line}
         shown |= {"fate": _colour(fate.became), "reason": fate.reason}
@@ -55,13 +62,13 @@ def page_data(report: Report, title: str, timed: Timed, verdict: Sequence[str]) 
             **_packed(node),
             **timed.get(number, {}),
         }
-        for number, node in enumerate(report.final)
+        for number, node in enumerate(final)
     ]
     return {
         "title": title,
         "verdict": list(verdict),
-        "before": _placed(before, _edges(report.original)),
-        "after": _placed(after, _edges(report.final)),
+        "before": _placed(before, _edges([fate.node for fate in fates])),
+        "after": _placed(after, _edges(final)),
     }
 
 

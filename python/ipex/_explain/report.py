@@ -14,26 +14,14 @@ import torch
 
 from .._load_extension import _C
 from .._script_module import cpp_module
+from . import page, text
+from .decision import Decision
 from .fates import Fate, fates
 from .graphs import FinalNode, OriginalNode, final_nodes, original_nodes
 from .verdict import verdict
 
 if TYPE_CHECKING:
     from ..quantization import Prepared
-
-
-@dataclass(frozen=True)
-class Decision:
-    """What one pass did with one node of a model."""
-
-    pass_name: str
-    node: str
-    applied: bool
-    reason: str
-    method: str = "forward"
-
-    def __str__(self) -> str:
-        return f"{'applied ' if self.applied else 'declined'}  {self.pass_name}: {self.node}: {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -72,15 +60,13 @@ class Report:
         return iter(self.decisions)
 
     def __str__(self) -> str:
-        from .text import of_modules, of_report
-
-        return of_report(self) if self.final else of_modules(self)
+        if not self.final:
+            return "\n".join(map(str, self.decisions))
+        return text.of_graph(self.verdict, self.fates, self.final)
 
     def details(self) -> str:
         """Return a line per op of the original model: what became of it, why, and where it stands in the source."""
-        from .text import details
-
-        return details(self)
+        return text.details(self.fates)
 
     def to_json(self) -> str:
         """Return all of it as JSON."""
@@ -100,12 +86,10 @@ class Report:
 
     def to_html(self, path: str | Path | None = None, title: str = "What became of the model") -> str:
         """Return one page, which needs nothing else, with the graph before and after. Write it to `path`, if given."""
-        from .page import page
-
-        text = page(self, title)
+        made = page.page(self.fates, self.final, title, self.verdict)
         if path is not None:
-            Path(path).write_text(text, encoding="utf-8")
-        return text
+            Path(path).write_text(made, encoding="utf-8")
+        return made
 
 
 def explain(module: torch.nn.Module | Prepared) -> Report:

@@ -6,35 +6,28 @@ import sys
 import textwrap
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .fates import FATES, Fate
-
-if TYPE_CHECKING:
-    from .report import Report
+from .graphs import FinalNode
 
 Row = tuple[str, ...]
 
 
-def of_report(report: Report) -> str:
+def of_graph(verdict: Iterable[str], fates: Sequence[Fate], final: Iterable[FinalNode]) -> str:
     """Return the verdict and two tables: the ops of the original in groups, and the packed ops in groups."""
-    parts = ["\n".join(textwrap.fill(line, 118) for line in report.verdict)]
-    if report.original:
-        parts.append(table(("ops", "op", "became", "how", "first of them"), _groups(report.fates)))
-    packed = _packed(report)
+    parts = ["\n".join(textwrap.fill(line, 118) for line in verdict)]
+    if fates:
+        parts.append(table(("ops", "op", "became", "how", "first of them"), _groups(fates)))
+    packed = _packed(final)
     if packed:
         parts.append(table(("ops", "packed op", "post-ops", "dtype", "math mode", "layout", "MB of weights"), packed))
     return "\n\n".join(parts)
 
 
-def of_modules(report: Report) -> str:
-    """Return a line per decision."""
-    return "\n".join(map(str, report.decisions))
-
-
-def details(report: Report) -> str:
+def details(fates: Iterable[Fate]) -> str:
     """Return a line per op of the original."""
-    rows = [(f.node.kind, f.node.place or f.node.name, FATES[f.became], f.reason) for f in report.fates]
+    rows = [(f.node.kind, f.node.place or f.node.name, FATES[f.became], f.reason) for f in fates]
     return table(("op", "where", "became", "why"), rows)
 
 
@@ -84,9 +77,9 @@ def _groups(all_fates: Iterable[Fate]) -> list[Row]:
     ]
 
 
-def _packed(report: Report) -> list[Row]:
+def _packed(final: Iterable[FinalNode]) -> list[Row]:
     groups: dict[Row, list[int]] = defaultdict(list)
-    for node in report.final:
+    for node in final:
         layout = "channels-last" if node.eager_layout is False else "as in eager"
         for layer in node.layers:
             key = (layer.op, layer.post_ops or "none", layer.dtype, layer.math_mode, layout)

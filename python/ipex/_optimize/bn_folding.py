@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .._torch_internals import overlaps_itself
 from .data_flow import DataFlow
 from .notes import Notes
 from .packed.layer import PackedLayer
@@ -113,7 +114,7 @@ def fold_all(
                 notes.declined(knob, norm_name, reason)
             else:
                 Pair(layer, norm).install(_common_ancestor(model, layer_name, norm_name))
-                notes.applied(knob, norm_name, f"folded into {layer_name}")
+                notes.applied(knob, norm_name, f"folded into {layer_name}", into=layer_name)
 
 
 def why_not(layer: nn.Module, norm: Any, users: dict[int, int]) -> str | None:
@@ -132,7 +133,7 @@ def why_not(layer: nn.Module, norm: Any, users: dict[int, int]) -> str | None:
         return "a parameter is shared with another module"
     if len({t.device for t in tensors}) > 1 or len({t.dtype for t in tensors}) > 1:
         return "the layer and it are of several dtypes or devices"
-    if any(t.is_inference() or torch._debug_has_internal_overlap(t) == 1 for t in tensors):
+    if any(t.is_inference() or overlaps_itself(t) for t in tensors):
         return "a parameter can't be written to"
     if any(t.is_meta for t in tensors):
         return "its parameters have no values yet"

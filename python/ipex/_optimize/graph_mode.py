@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from .._jit_optimize import jit_optimize
+from .._torch_internals import is_tracing
 from .._tracing import difference, trace_for_all_values
 from .notes import Notes
 from .sample_input import arguments_of
@@ -67,7 +68,7 @@ def _version(tensor: Tensor) -> int:
 
 
 def _is_being_captured() -> bool:
-    return torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
+    return torch.compiler.is_compiling() or is_tracing()
 
 
 def _kind(value: Any) -> Any:

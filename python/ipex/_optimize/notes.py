@@ -16,9 +16,9 @@ class Notes:
         self._decisions: list[Decision] = []
         self._failures: list[tuple[str, str]] = []
 
-    def applied(self, knob: str, what: str, reason: str) -> None:
-        """Note that a knob changed something."""
-        self._decisions.append(Decision(knob, what, True, reason))
+    def applied(self, knob: str, what: str, reason: str, into: str = "") -> None:
+        """Note that a knob changed something. `into` is the module that does it now."""
+        self._decisions.append(Decision(knob, what, True, reason, into=into))
 
     def declined(self, knob: str, what: str, reason: str) -> None:
         """Note that a knob left something as it was."""

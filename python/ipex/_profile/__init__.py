@@ -1,5 +1,6 @@
 """Where the time of an optimised model goes: `ipex.profile`."""
 
-from .profile import OpTime, Profile, profile
+from .op_time import OpTime
+from .profile import Profile, profile
 
 __all__ = ["OpTime", "Profile", "profile"]

@@ -13,36 +13,18 @@ import torch
 from .._explain import Report, explain
 from .._explain.fates import fate_of_final
 from .._explain.graphs import FinalNode
+from .._explain.page import page
 from .._explain.text import table
 from .._inputs import arguments, call, copied, in_order
 from .._load_extension import _C
 from .events import Measured, measure
 from .machine import Machine
 from .machine import measure as measure_machine
+from .op_time import OpTime
+from .roofline import svg
 from .work import bytes_moved, operations
 
 WARM_UP = 3  # TorchScript compiles again after the first calls
-
-
-@dataclass(frozen=True)
-class OpTime:
-    """One op of the optimised graph in one call.
-
-    `share_of_limit` is the time that this machine needs at least for the op's products and bytes, divided by the time
-    that it took. It is more than 1 where what the op reads lies in the caches.
-    """
-
-    number: int
-    op: str
-    module: str
-    microseconds: float
-    shapes: tuple[tuple[int, ...], ...]
-    result: tuple[int, ...] | None
-    operations: float | None
-    bytes: float | None
-    share_of_limit: float | None
-    kernel: str
-    became: str
 
 
 @dataclass(frozen=True)
@@ -109,8 +91,6 @@ class Profile:
 
     def to_html(self, path: str | Path | None = None, title: str = "Where the time goes") -> str:
         """Return the page of the report, coloured by time. Write it to `path`, if given."""
-        from .._explain.page import page
-
         timed = {
             op.number: {
                 "us": round(op.microseconds, 1),
@@ -120,16 +100,14 @@ class Profile:
             }
             for op in self.ops
         }
-        text = page(self.report, title, timed, self.verdict)
+        text = page(self.report.fates, self.report.final, title, self.verdict, timed)
         if path is not None:
             Path(path).write_text(text, encoding="utf-8")
         return text
 
     def to_svg(self, path: str | Path | None = None) -> str:
         """Return a roofline plot: what each op reaches, below what the machine can do. Write it to `path`, if given."""
-        from .roofline import svg
-
-        text = svg(self)
+        text = svg(self.machine, self.ops)
         if path is not None:
             Path(path).write_text(text, encoding="utf-8")
         return text

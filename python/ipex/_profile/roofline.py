@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from html import escape
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .profile import Profile
+from .machine import Machine
+from .op_time import OpTime
 
 WIDTH, HEIGHT, LEFT, TOP = 720, 420, 70, 40
 COLOURS = {"packed": "#1971c2", "kernel": "#0b7285", "left": "#e8590c", "layout": "#9c36b5"}
 NAMES = {"packed": "packed ops", "kernel": "kernels of ipex", "left": "aten", "layout": "layout conversions"}
 
 
-def svg(profile: Profile) -> str:
+def svg(machine: Machine, ops: Iterable[OpTime]) -> str:
     """Return the plot. Both scales are logarithmic; the area of a dot is the op's time."""
-    machine = profile.machine
-    points = [op for op in profile.ops if op.operations and op.bytes and op.microseconds]
+    points = [op for op in ops if op.operations and op.bytes and op.microseconds]
     rates = [op.operations / op.microseconds * 1e6 for op in points if op.operations]
     densities = [op.operations / op.bytes for op in points if op.operations and op.bytes]
     ridge = machine.operations_per_second / machine.bytes_per_second

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten_with_path
+
+from .._torch_internals import tree_flatten_with_path
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ def first_in_modules(
 ) -> Parting | None:
     """Return the first submodule whose result differs. None where there is none, or they have other names."""
     # What a batch_norm was folded into gives the batch_norm's results.
-    folded = {d.reason.rpartition(" ")[2] for d in report.applied if d.pass_name.endswith("bn_folding")}
+    folded = {d.into for d in report.applied if d.into}
     expected = _results(original, inputs)
     actual = dict(_results(optimized, inputs))
     for name, value in expected:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
+from .._torch_internals import is_tracing
 from ._cache import RoomyLayer, give_room
 from ._capture import Captured
 
@@ -101,7 +102,7 @@ class StepCall:
         places = kwargs.get(self.places_name)
         if places is not None and (not isinstance(places, Tensor) or places.dim() != 2):
             return None, f"{self.places_name} that are not of [batch, words]"
-        if model._forward_hooks or model._forward_pre_hooks or torch._C._get_tracing_state() is not None:
+        if model._forward_hooks or model._forward_pre_hooks or is_tracing():
             return None, "hooks, or a trace"
         cache, own, reason = self._own_cache(kwargs)
         if reason:

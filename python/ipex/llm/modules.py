@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .._torch_internals import grouped_mm
 from . import functional
 from .functional import at_positions, not_offered, silu_mul, turned
 
@@ -326,9 +327,9 @@ class GatedMLPMOE(nn.Module):
         # The tokens of an expert lie one behind the other, and it begins where the one before it ends.
         order = chosen.flatten().argsort(stable=True)
         ends = torch.bincount(chosen.flatten(), minlength=experts).cumsum(0).to(torch.int32)
-        inner = torch._grouped_mm(tokens[order // top_k], self.W13.transpose(1, 2), offs=ends)
+        inner = grouped_mm(tokens[order // top_k], self.W13.transpose(1, 2), ends)
         gate, up = inner.chunk(2, dim=-1)
-        found = torch._grouped_mm(silu_mul(gate, up), self.W2.transpose(1, 2), offs=ends)
+        found = grouped_mm(silu_mul(gate, up), self.W2.transpose(1, 2), ends)
         weighted = found * weights.flatten()[order].unsqueeze(1).to(found.dtype)
         by_token = torch.zeros_like(weighted).index_copy(0, order, weighted)
         return by_token.view(tokens.shape[0], top_k, tokens.shape[1]).sum(dim=1)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import torch
-from torch.utils._foreach_utils import _get_fused_kernels_supported_devices
+
+from .._torch_internals import devices_of_fused_steps
 
 FUSED_BY_TORCH = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
 
@@ -12,7 +13,7 @@ def fuse_by_torch(optimizer: torch.optim.Optimizer) -> bool:
     """Turn torch's fused step on where it has one for all parameters. Return whether it is on."""
     groups = optimizer.param_groups
     parameters = [p for group in groups for p in group["params"]]
-    devices = set(_get_fused_kernels_supported_devices()) - {"cpu"}
+    devices = set(devices_of_fused_steps()) - {"cpu"}
     if type(optimizer) not in FUSED_BY_TORCH or not parameters:
         return False
     if not all(p.device.type in devices and p.is_floating_point() for p in parameters):

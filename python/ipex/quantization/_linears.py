@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 
-from .._explain import explain
+from .._explain.decision import module_in
 from .._jit_optimize import script_module
 from .._load_extension import _C
 from .._script_module import cpp_module, wrapped
 from ._recipe import module_paths
 
-_LEFT = "it is one of the layers to leave in float"
+# What looks at each layer that may be quantised. Of those in `float_layers` it takes none.
+_QUANTISING = ("quantize_linears", "quantize_recurrent", "quantize_embeddings")
 
 
 @dataclass(frozen=True)
@@ -41,12 +42,12 @@ def quantized(
     caller = f"quantization.{caller}"
     script = script_module(module, example_inputs, caller)
     linears = (recipe.format, recipe.rounds_inputs, recipe.group_size, recipe.symmetric, recipe.embeddings, names)
-    result = wrapped(_C.jit_optimize(cpp_module(script, caller), quantized_linears=linears))
-    left = [decision.node for decision in explain(result) if decision.reason == _LEFT]
+    result = _C.jit_optimize(cpp_module(script, caller), quantized_linears=linears)
+    left = [module_in(node) for name, node, applied, *_ in _C.explain(result) if name in _QUANTISING and not applied]
     for name in names:
-        if not any(f" in {name} " in node or f" in {name}." in node for node in left):
+        if not any(f"{path}.".startswith(f"{name}.") for path in left):
             raise ValueError(
                 f"ipex.{caller}: expected paths of modules with {layers} in float_layers, got {name!r}, of which the "
                 "trace has none. Take paths that model.named_modules() gives, of a model that is traced, not scripted."
             )
-    return result
+    return wrapped(result)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..._torch_internals import memory_format_of
 from .layer import OneInput
 from .linear import hidden_bias
 
@@ -36,7 +37,7 @@ class PackedConvolution(OneInput):
     def prepack(self, values: Mapping[str, Tensor]) -> Any:
         weight = values["weight"]
         is_image = weight.dim() == 4
-        layout = torch._prims_common.suggest_memory_format(weight) if is_image else torch.contiguous_format
+        layout = memory_format_of(weight) if is_image else torch.contiguous_format
         self.__dict__["_ipex_channels_last"] = layout == torch.channels_last
         return torch.ops.ipex.convolution_prepack(
             values["weight"],

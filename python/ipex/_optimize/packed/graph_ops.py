@@ -10,7 +10,8 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch._library import fake_class_registry
+
+from ..._torch_internals import fake_class_registry, memory_format_of
 
 _CLASS = "__torch__.torch.classes.ipex."
 _library = torch.library.Library("ipex", "FRAGMENT")
@@ -88,7 +89,7 @@ def _convolution_fake(
         return result
     # As aten: channels-last where the weight is, or the input.
     batched = input if input.dim() == 4 else input.unsqueeze(0)
-    if channels_last or torch._prims_common.suggest_memory_format(batched) == torch.channels_last:
+    if channels_last or memory_format_of(batched) == torch.channels_last:
         as_image = result if result.dim() == 4 else result.unsqueeze(0)
         return as_image.contiguous(memory_format=torch.channels_last).view_as(result)
     return result

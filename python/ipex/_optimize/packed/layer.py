@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..._load_extension import _C
+from ..._torch_internals import graph_break, held_by_trace, is_in_functorch, is_tracing
 from .source import PackedParameter, forget, source_of
 
 
@@ -127,8 +128,7 @@ class PackedLayer(nn.Module):
 
     def _is_packed_now(self) -> bool:
         """Whether the context holds what the parameters say, and nobody wants their gradients."""
-        is_in_functorch = torch._C._functorch.peek_interpreter_stack() is not None  # which knows aten's ops, not ours
-        if self.__dict__.get("_ipex_context") is None or is_in_functorch:
+        if self.__dict__.get("_ipex_context") is None or is_in_functorch():
             return False
         own = self.__dict__["_parameters"]
         for name in self.parameters_to_pack():
@@ -193,7 +193,7 @@ class PackedLayer(nn.Module):
 
     @property
     def _parameters(self) -> dict[str, nn.Parameter | None]:  # type: ignore[override]
-        being_traced = torch.jit._trace._trace_module_map
+        being_traced = held_by_trace()
         if being_traced is None:
             return self.__dict__["_parameters"]  # type: ignore[no-any-return]
         plain = self._as_plain()
@@ -223,7 +223,7 @@ class PackedLayer(nn.Module):
     def __reduce_ex__(self, protocol: Any) -> Any:
         own = self.__getstate__()  # type: ignore[no-untyped-call]
         state = {**own, "_parameters": self._as_plain(), "_ipex_context": None}
-        return _unpickled, (type(self).plain_class,), state
+        return _unpickled, (type(self).__bases__[0], type(self).plain_class), state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
@@ -234,10 +234,8 @@ class PackedLayer(nn.Module):
         return self.as_plain_module()
 
 
-def _unpickled(plain_class: type[nn.Module]) -> Any:
-    from .families import family_of
-
-    packed = packed_class(family_of(plain_class), plain_class)
+def _unpickled(family: type[PackedLayer], plain_class: type[nn.Module]) -> Any:
+    packed = packed_class(family, plain_class)
     return packed.__new__(packed)
 
 
@@ -286,9 +284,9 @@ class OneInput(PackedLayer):
         if torch.compiler.is_compiling():
             if self.is_packed_in_graph(input):
                 return self.run(input)
-            torch._dynamo.graph_break()
+            graph_break()
         self._settle()
-        if torch._C._get_tracing_state() is not None or not isinstance(input, Tensor) or not self._is_packed_now():
+        if is_tracing() or not isinstance(input, Tensor) or not self._is_packed_now():
             return self.forward_of_class(input)  # type: ignore[no-any-return]
         return self.run(input)
 

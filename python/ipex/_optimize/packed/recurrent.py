@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..._torch_internals import graph_break, is_tracing
 from .layer import PackedLayer
 from .source import PackedParameter
 
@@ -54,7 +55,7 @@ class PackedRecurrent(PackedLayer):
         if torch.compiler.is_compiling():
             if self._takes_in_graph(input):
                 return self._run(input, hx)
-            torch._dynamo.graph_break()
+            graph_break()
         self._settle()
         if not self._takes(input, hx):
             return self.forward_of_class(input, hx)
@@ -64,7 +65,7 @@ class PackedRecurrent(PackedLayer):
         is_plain = isinstance(input, Tensor) and input.dim() in (2, 3) and not isinstance(input, PackedParameter)
         return (
             is_plain
-            and torch._C._get_tracing_state() is None
+            and not is_tracing()
             and self._is_packed_now()
             and not (self.training and self.dropout > 0)
             and not torch.is_autocast_enabled("cpu")

@@ -7,15 +7,24 @@ shape, strides and dtype, and gets the values from the packed op when somebody w
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
 from torch.utils.weak import WeakTensorKeyDictionary
 
-if TYPE_CHECKING:
-    from .layer import PackedLayer
+from ..._torch_internals import tree_map, uses_of_storage, without_torch_function
+
+
+class Owner(Protocol):
+    """A packed layer, as its parameters see it."""
+
+    def repack(self, changed: Mapping[str, nn.Parameter]) -> None:
+        """Pack with some parameters changed."""
+
+    def leave_the_short_way(self) -> None:
+        """Let the next call look at everything first."""
 
 
 # What ordinary parameters were packed to, while they exist: tied parameters stay tied.
@@ -27,12 +36,12 @@ class Source:
 
     def __init__(self, plain: nn.Parameter) -> None:
         self.parameter = PackedParameter(self, plain)
-        self._owners: list[tuple[weakref.ref[PackedLayer], str]] = []
+        self._owners: list[tuple[weakref.ref[Owner], str]] = []
         self._held: tuple[Any, str] | None = None
         self._plain: weakref.ref[nn.Parameter] | None = None
         self._lent: Tensor | None = None
 
-    def add(self, layer: PackedLayer, name: str) -> None:
+    def add(self, layer: Owner, name: str) -> None:
         """Say that this layer packs the parameter, under this name."""
         self._owners.append((weakref.ref(layer), name))
 
@@ -47,7 +56,7 @@ class Source:
         values: Tensor = context.__getstate__()[0][1][name]
         return values.reshape(self.parameter.shape)  # the kernels of 1-d convolutions are those of 2-d ones
 
-    def discard(self, layer: PackedLayer, name: str) -> None:
+    def discard(self, layer: Owner, name: str) -> None:
         """Say that it no longer does."""
         self._owners = [o for o in self._owners if o[0]() is not None and (o[0]() is not layer or o[1] != name)]
 
@@ -97,7 +106,7 @@ class Source:
         if not torch.equal(lent.view(bits), self._packed_values().view(bits)):
             self.write(lent)
         storage = lent.untyped_storage()
-        is_alone = torch._C._storage_Use_Count(storage._cdata) <= _own_uses
+        is_alone = uses_of_storage(storage) <= _own_uses
         if not is_alone:
             self._lent = lent
         return is_alone
@@ -136,7 +145,7 @@ class PackedParameter(Tensor):
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         # Not disabled: torch's fast paths that read weights at once, as of transformers, must not be taken.
-        with torch._C.DisableTorchFunctionSubclass():
+        with without_torch_function():
             return function(*args, **(kwargs or {}))
 
     @classmethod
@@ -201,7 +210,7 @@ def source_of(parameter: Tensor) -> Source:
     return source
 
 
-def forget(parameter: Tensor | None, layer: PackedLayer, name: str) -> None:
+def forget(parameter: Tensor | None, layer: Owner, name: str) -> None:
     """Say that this layer holds an ordinary parameter now."""
     source = None if parameter is None else _sources.get(parameter)
     if source is not None:

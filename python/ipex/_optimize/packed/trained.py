@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
+from ..._torch_internals import is_in_functorch, is_tracing
+
 
 class TrainedConv2d(nn.Conv2d):
     """A convolution that can be trained faster than torch's."""
@@ -62,8 +64,8 @@ def _is_plain(input: Tensor, weight: Tensor) -> bool:
         and type(input) in (Tensor, nn.Parameter)
         and type(weight) in (Tensor, nn.Parameter)
         and not torch.is_autocast_enabled("cpu")
-        and torch._C._get_tracing_state() is None
-        and torch._C._functorch.peek_interpreter_stack() is None
+        and not is_tracing()
+        and not is_in_functorch()
         and forward_ad._current_level < 0
     )
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..._torch_internals import is_tracing, tracing_paused
 from ...quantization import WeightOnlyLinear
 
 _PACKED = ("codes", "scales", "offsets", "order", "bias", "row_bits")
@@ -29,7 +30,7 @@ class PackedWeightOnlyLinear(WeightOnlyLinear):
     def forward(self, input: Tensor) -> Tensor:
         """Multiply by the integers. A trace holds them as they were."""
         packed = self.__dict__.get("_ipex_context")
-        if packed is None or torch._C._get_tracing_state() is not None or torch.compiler.is_compiling():
+        if packed is None or is_tracing() or torch.compiler.is_compiling():
             return super().forward(input)
         result: Tensor = torch.ops.ipex.weight_only_linear_run(input, packed, [], True)
         return result
@@ -85,14 +86,9 @@ class PackedWeightOnlyLinear(WeightOnlyLinear):
 
 
 def _codes_in(packed: Any) -> Tensor:
-    # To a trace they are a constant, however they are unpacked.
-    trace = torch._C._get_tracing_state()
-    torch._C._set_tracing_state(None)  # type: ignore[attr-defined]
-    try:
+    with tracing_paused():  # to a trace they are a constant, however they are unpacked
         codes: Tensor = packed.__getstate__()[0][1]["codes"]
-        return codes
-    finally:
-        torch._C._set_tracing_state(trace)  # type: ignore[attr-defined]
+    return codes
 
 
 def _empty() -> PackedWeightOnlyLinear:

@@ -17,13 +17,10 @@ class Inductor(Backend):
 
     def prepare(self, job: Job) -> Call:
         """Compile for these shapes."""
-        import torch._inductor.config as config
-
-        config.freezing = True
         model = job.build()
         if isinstance(model, torch.jit.ScriptModule):
             raise NotApplicable("needs a Python model")
-        compiled = torch.compile(model, dynamic=False)
+        compiled = torch.compile(model, dynamic=False, options={"freezing": True})
         with self.context():
             compiled(*job.inputs)
         return lambda: compiled(*job.inputs)

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..._torch_internals import scaled_mm
+
 # cuBLAS wants a product's depth and its columns as multiples of it.
 _MULTIPLE = 16
 _KERNEL_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -50,7 +52,7 @@ def _by_kernel(a: Tensor, b: Tensor, a_inverse: Tensor, b_inverse: Tensor, dtype
     columns = b.shape[0]
     a, b = _padded(a, 0, -a.shape[1] % _MULTIPLE), _padded(b, -columns % _MULTIPLE, -b.shape[1] % _MULTIPLE)
     kernel_dtype = dtype if dtype in _KERNEL_DTYPES else torch.float32
-    result: Tensor = torch._scaled_mm(a, b.t(), scale_a=a_inverse, scale_b=b_inverse, out_dtype=kernel_dtype)
+    result = scaled_mm(a, b.t(), scale_a=a_inverse, scale_b=b_inverse, out_dtype=kernel_dtype)
     return result[:, :columns]
 
 
