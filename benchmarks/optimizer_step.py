@@ -23,7 +23,8 @@ import torch
 from torch import Tensor, nn
 
 from in_turn import CLOCKS, Clock, times_in_turn
-from ipex.optim import Lamb, Lars, _prepare
+from ipex.optim import Lamb, Lars
+from ipex.optim.prepare import prepare
 
 SMALL_TENSORS = 4096
 SECONDS_PER_CASE = 2.0
@@ -125,7 +126,7 @@ def measure(
     weights = with_gradients(elements, tensors)
     ours = make(weights.parameters())
     dtype = torch.bfloat16 if split else torch.float32
-    assert _prepare(weights, ours, dtype, True, True) == []
+    assert prepare(weights, ours, dtype, True, True) == []
     set_gradients(weights)
 
     found = times_in_turn(seconds, [*steps.values(), ours.step], clock)

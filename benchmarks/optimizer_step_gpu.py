@@ -18,7 +18,7 @@ from unittest import mock
 import torch
 
 from in_turn import times_in_turn
-from ipex.optim import _prepare, by_triton, prepare
+from ipex.optim import by_triton, prepare
 from optimizer_step import OPTIMIZERS, OURS, SMALL_TENSORS, Weights, bytes_moved, fastest, set_gradients, with_gradients
 
 Call = Callable[[], object]
@@ -56,7 +56,7 @@ def own_step(name: str, form: str, elements: int, tensors: int, by_lists: bool) 
     kernels = (lambda _: False) if by_lists else by_triton.has_kernels
     own = mock.patch.object(prepare, "fuse_by_torch", return_value=False)
     with own, mock.patch.object(by_triton, "has_kernels", kernels):
-        assert _prepare(weights, optimizer, dtype, split, True) == []
+        assert prepare.prepare(weights, optimizer, dtype, split, True) == []
         set_gradients(weights)
         optimizer.step()  # chooses
     return optimizer.step

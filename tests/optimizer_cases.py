@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ipex.optim import Lamb, Lars, _prepare
+from ipex.optim import Lamb, Lars
+from ipex.optim.prepare import prepare
 
 # For weights after 300 steps, relative to the largest of the parameter.
 # A step of ours rounds each intermediate result once, as torch's does, though not always the same ones: a product and a
@@ -58,7 +59,7 @@ def prepared(
 ) -> torch.optim.Optimizer:
     """Return the optimizer of this model, prepared with it."""
     optimizer = make(model.parameters())
-    assert _prepare(model, optimizer, dtype, split, fuse) == []
+    assert prepare(model, optimizer, dtype, split, fuse) == []
     return optimizer
 
 

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ipex.optim import _prepare
+from ipex.optim.prepare import prepare
 
 STEPS = 8
 
@@ -46,7 +46,7 @@ def train(kind: str, rank: int, world: int, rounds_start: bool = False) -> dict[
 
         fully_shard(own, mesh=init_device_mesh("cpu", (world,)))
     optimizer = torch.optim.SGD(own.parameters(), lr=0.2, momentum=0.9, weight_decay=1e-3)
-    assert _prepare(own, optimizer, torch.bfloat16 if low else torch.float32, True, True) == []
+    assert prepare(own, optimizer, torch.bfloat16 if low else torch.float32, True, True) == []
     if rounds_start:
         round_start(own)
     called = DistributedDataParallel(own) if world > 1 and kind != "fsdp" else own

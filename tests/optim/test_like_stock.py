@@ -12,7 +12,8 @@ from torch import nn
 from torch.optim import lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from ipex.optim import Lamb, Lars, _prepare
+from ipex.optim import Lamb, Lars
+from ipex.optim.prepare import prepare
 from optimizer_cases import CASES, PLAIN, TOLERANCE, largest_difference, layers, prepared, set_gradients
 
 
@@ -40,7 +41,7 @@ def test_it_says_what_it_is(name):
     optimizer = CASES[name](model.parameters())
     stock = type(optimizer)
     shown = repr(optimizer)
-    assert _prepare(model, optimizer, torch.float32, True, True) == []
+    assert prepare(model, optimizer, torch.float32, True, True) == []
     assert optimizer.fused is True
     assert isinstance(optimizer, stock)
     assert repr(optimizer) == shown
@@ -61,7 +62,7 @@ def test_the_original_step_is_torchs(name):
 def test_nothing_is_asked_for_and_nothing_is_done():
     model = layers(3, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    assert _prepare(model, optimizer, torch.float32, True, False) == []
+    assert prepare(model, optimizer, torch.float32, True, False) == []
     assert type(optimizer) is torch.optim.SGD
 
 
@@ -85,7 +86,7 @@ def test_what_is_not_covered_keeps_its_step_and_its_weights(make, reason):
     model = layers(3, 4)
     optimizer = make(model.parameters())
     before = type(optimizer)
-    (said,) = _prepare(model, optimizer, torch.bfloat16, True, True)
+    (said,) = prepare(model, optimizer, torch.bfloat16, True, True)
     assert reason in said
     assert "stay float32" in said
     assert type(optimizer) is before
@@ -96,7 +97,7 @@ def test_a_replaced_step_is_kept():
     model = layers(3, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     optimizer.step = lambda: "mine"
-    (said,) = _prepare(model, optimizer, None, True, True)
+    (said,) = prepare(model, optimizer, None, True, True)
     assert "somebody replaced its step" in said
     assert optimizer.step() == "mine"
 
@@ -104,7 +105,7 @@ def test_a_replaced_step_is_kept():
 def test_parameters_that_stay_are_named():
     model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2).double())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    reasons = _prepare(model, optimizer, torch.bfloat16, True, True)
+    reasons = prepare(model, optimizer, torch.bfloat16, True, True)
     assert len(reasons) == 2
     assert reasons[0].startswith("1.weight stays as it is")
     assert "float64" in reasons[0]
@@ -112,7 +113,7 @@ def test_parameters_that_stay_are_named():
 
 def test_preparing_twice():
     first, stock, second, ours = pair()
-    assert _prepare(second, ours, None, True, True) == []
+    assert prepare(second, ours, None, True, True) == []
     step_both(first, stock, second, ours)
     assert_near(first, second)
 
@@ -121,7 +122,7 @@ def test_after_some_steps_of_stock():
     first, stock, second, _ = pair()
     other = CASES["adamw"](second.parameters())
     step_both(first, stock, second, other)
-    assert _prepare(second, other, None, True, True) == []
+    assert prepare(second, other, None, True, True) == []
     step_both(first, stock, second, other)
     assert_near(first, second)
 
@@ -131,7 +132,7 @@ def test_hooks_run_around_the_step():
     optimizer = torch.optim.Adam(model.parameters())
     calls = []
     optimizer.register_step_pre_hook(lambda *_: calls.append("before"))
-    assert _prepare(model, optimizer, None, True, True) == []
+    assert prepare(model, optimizer, None, True, True) == []
     optimizer.register_step_post_hook(lambda *_: calls.append("after"))
     everywhere = register_optimizer_step_pre_hook(lambda *_: calls.append("everywhere"))
     set_gradients([model])
@@ -166,7 +167,7 @@ def test_schedulers(early):
         return lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=20)
 
     theirs, mine = schedulers(stock), schedulers(ours) if early else None
-    assert _prepare(second, ours, None, True, True) == []
+    assert prepare(second, ours, None, True, True) == []
     mine = mine or schedulers(ours)
     for _ in range(19):
         step_both(first, stock, second, ours, 1)
@@ -191,7 +192,7 @@ def test_a_grad_scaler(stock_is_fused):
     second = copy.deepcopy(first)
     stock = torch.optim.Adam(first.parameters(), lr=1e-2)
     ours = torch.optim.Adam(second.parameters(), lr=1e-2, fused=stock_is_fused)
-    assert _prepare(second, ours, None, True, True) == []
+    assert prepare(second, ours, None, True, True) == []
     scalers = [torch.amp.GradScaler("cpu", init_scale=1024.0) for _ in range(2)]
     for i in range(6):
         x = torch.randn(4, 13)
@@ -265,7 +266,7 @@ def test_groups_with_their_own_options_and_later_ones():
         return torch.optim.SGD(groups, lr=0.01, maximize=True)
 
     stock, ours = make(first), make(second)
-    assert _prepare(second, ours, None, True, True) == []
+    assert prepare(second, ours, None, True, True) == []
     step_both(first, stock, second, ours)
     for model, optimizer in ((first, stock), (second, ours)):
         optimizer.add_param_group({"params": model[3].parameters(), "lr": 0.5, "nesterov": True, "momentum": 0.9})
@@ -278,8 +279,8 @@ def test_a_later_group_has_masters_too():
     second = copy.deepcopy(first)
     models = (first, second)
     ours = [torch.optim.AdamW(m[0].parameters(), lr=1e-2) for m in models]
-    assert _prepare(first, ours[0], None, True, True) == []
-    assert _prepare(second, ours[1], torch.bfloat16, True, True) == []
+    assert prepare(first, ours[0], None, True, True) == []
+    assert prepare(second, ours[1], torch.bfloat16, True, True) == []
     for model, optimizer in zip(models, ours):
         optimizer.add_param_group({"params": model[3].parameters()})
     for _ in range(3):

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from ipex.optim import _prepare
 from ipex.optim.masters import lower, master_of, weight_of
+from ipex.optim.prepare import prepare
 from optimizer_cases import (
     CASES,
     PLAIN,
@@ -87,7 +87,7 @@ def test_halves_are_read_and_written_as_torch_does():
     layer = nn.Linear(2**16, 1, bias=False)
     layer.weight = weight
     optimizer = torch.optim.SGD(layer.parameters(), lr=1.0)
-    assert _prepare(layer, optimizer, torch.float16, False, True) == []
+    assert prepare(layer, optimizer, torch.float16, False, True) == []
     weight.grad = every[None].clone()
     optimizer.step()
     expected = -every.float()
@@ -101,7 +101,7 @@ def test_halves_are_read_and_written_as_torch_does():
         layer = nn.Linear(len(x), 1, bias=False)
         layer.weight = nn.Parameter(x[None].clone())
         optimizer = torch.optim.SGD(layer.parameters(), lr=1.0)
-        assert _prepare(layer, optimizer, dtype, False, True) == []
+        assert prepare(layer, optimizer, dtype, False, True) == []
         layer.weight.grad = torch.zeros_like(layer.weight)
         optimizer.step()
         assert torch.equal(layer.weight[0].isnan(), x.isnan())

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import warnings
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import torch
 from torch import nn
 
 from .._jit_optimize import jit_optimize
-from ..optim import _prepare
+from ..optim.prepare import prepare as prepare_optimizer
 from .auto_kernel_selection import select_kernels
 from .channels_last import is_auto_channels_last_enabled, to_channels_last
 from .concat_linear import concat_linears
@@ -28,9 +28,49 @@ from .sample_input import arguments_of, shapes_seen, warm_up
 from .weights_prepack import prepack_weights
 from .weights_prepack_in_training import end_training, prepack_for_training
 
+Model = TypeVar("Model", bound=nn.Module)
+Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
 REPORT = "_ipex_report"  # the attribute of an optimised module that `explain` reads
 
 
+@overload
+def optimize(
+    model: Model,
+    dtype: torch.dtype | None = ...,
+    optimizer: None = ...,
+    level: str = ...,
+    inplace: bool = ...,
+    conv_bn_folding: bool | None = ...,
+    linear_bn_folding: bool | None = ...,
+    weights_prepack: bool | None = ...,
+    replace_dropout_with_identity: bool | None = ...,
+    optimize_lstm: bool | None = ...,
+    split_master_weight_for_bf16: bool | None = ...,
+    fuse_update_step: bool | None = ...,
+    auto_kernel_selection: bool | None = ...,
+    sample_input: Any = ...,
+    graph_mode: bool | None = ...,
+    concat_linear: bool | None = ...,
+) -> Model: ...
+@overload
+def optimize(
+    model: Model,
+    dtype: torch.dtype | None = ...,
+    optimizer: Optimizer = ...,
+    level: str = ...,
+    inplace: bool = ...,
+    conv_bn_folding: bool | None = ...,
+    linear_bn_folding: bool | None = ...,
+    weights_prepack: bool | None = ...,
+    replace_dropout_with_identity: bool | None = ...,
+    optimize_lstm: bool | None = ...,
+    split_master_weight_for_bf16: bool | None = ...,
+    fuse_update_step: bool | None = ...,
+    auto_kernel_selection: bool | None = ...,
+    sample_input: Any = ...,
+    graph_mode: bool | None = ...,
+    concat_linear: bool | None = ...,
+) -> tuple[Model, Optimizer]: ...
 def optimize(
     model: nn.Module,
     dtype: torch.dtype | None = None,
@@ -48,7 +88,7 @@ def optimize(
     sample_input: Any = None,
     graph_mode: bool | None = None,
     concat_linear: bool | None = None,
-) -> Any:
+) -> nn.Module | tuple[nn.Module, torch.optim.Optimizer]:
     """Return the model, faster: the same class, names and results. With an optimizer, return both.
 
     In eval mode: batch_norm is folded into the layer before it, dropout is left out, and convolutions, linears, LSTM
@@ -97,7 +137,9 @@ def optimize(
         return _script_module(model, knobs, dtype, level, inplace, explicit)
     notes = Notes()
     if is_training:
-        result: Any = _for_training(model, optimizer, dtype, inplace, knobs, notes)
+        result: nn.Module | tuple[nn.Module, torch.optim.Optimizer] = _for_training(
+            model, optimizer, dtype, inplace, knobs, notes
+        )
     else:
         result = model if inplace else copy.deepcopy(model)
         _for_inference(result, dtype, sample_input, knobs, notes, explicit)
@@ -182,7 +224,7 @@ def _for_training(
 ) -> tuple[nn.Module, Any]:
     if not inplace:
         model, optimizer = copy.deepcopy((model, optimizer))  # in one go: the optimizer holds the model's parameters
-    reasons = _prepare(model, optimizer, dtype, knobs.split_master_weight_for_bf16, knobs.fuse_update_step)
+    reasons = prepare_optimizer(model, optimizer, dtype, knobs.split_master_weight_for_bf16, knobs.fuse_update_step)
     for reason in reasons:
         notes.declined("optimizer", "the optimizer", reason)
     if knobs.weights_prepack:

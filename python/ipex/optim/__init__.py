@@ -2,6 +2,9 @@
 
 from .lamb import Lamb
 from .lars import Lars
-from .prepare import prepare as _prepare
 
-__all__ = ["Lamb", "Lars", "_prepare"]
+__all__ = ["Lamb", "Lars"]
+
+
+def __dir__() -> list[str]:
+    return __all__
