@@ -4,8 +4,6 @@ VENV ?= .venv
 TORCH ?= torch==2.13.0
 # For tests of whole models. It does not require torch, so it leaves the one above alone; it does require Python 3.11.
 TRANSFORMERS ?= transformers==5.23.0; python_version >= '3.11'
-# It requires Python 3.10.
-MYPY := mypy==2.4.1; python_version >= '3.10'
 BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # pytest's own settings are in pyproject.toml; add to them with `make test PYTEST="-k linear"`.
@@ -146,7 +144,7 @@ $(VENV)/tools:
 		$(BIN)/cmake -G Ninja -S cmake/onednn/ahead -B build/onednn-ahead & \
 	$(BIN)/pip install --quiet "$(TORCH)" && \
 	$(BIN)/pip install --quiet "scikit-build-core>=0.11" "pytest>=8" "hypothesis>=6" numpy expecttest scikit-learn rich \
-		"$(TRANSFORMERS)" ruff==0.17.5 "$(MYPY)" clang-format==18.1.8 && \
+		"$(TRANSFORMERS)" ruff==0.17.5 mypy==2.4.1 clang-format==18.1.8 && \
 	{ echo "make: 2 of 3, oneDNN, if it is not in the cache"; wait; }
 	touch $@
 

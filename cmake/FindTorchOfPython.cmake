@@ -1,5 +1,5 @@
 # Finds libtorch: the one that CMAKE_PREFIX_PATH or Torch_DIR names, else the wheel that Python would import.
-find_package(Python 3.9 REQUIRED COMPONENTS Interpreter OPTIONAL_COMPONENTS Development.Module)
+find_package(Python 3.10 REQUIRED COMPONENTS Interpreter OPTIONAL_COMPONENTS Development.Module)
 
 if(NOT Torch_DIR)
   execute_process(

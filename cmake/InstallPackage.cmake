@@ -6,6 +6,10 @@ install(TARGETS ipex_runtime ipex EXPORT ipexTargets LIBRARY DESTINATION ${IPEX_
 install(DIRECTORY runtime/include/ passes/include/ DESTINATION ${IPEX_INCLUDE_DIR} FILES_MATCHING PATTERN "*.h")
 install(EXPORT ipexTargets NAMESPACE ipex:: DESTINATION ${IPEX_CMAKE_DIR})
 
+# A wheel has ours with its metadata: `license-files` in pyproject.toml.
+if(NOT SKBUILD)
+  install(FILES LICENSE NOTICE DESTINATION ${IPEX_LICENSE_DIR})
+endif()
 if(IPEX_ONEDNN_LICENSES)
   install(FILES ${IPEX_ONEDNN_LICENSES} DESTINATION ${IPEX_LICENSE_DIR}/onednn)
 endif()

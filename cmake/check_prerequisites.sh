@@ -6,8 +6,8 @@ need() {
   missing=1
 }
 
-"$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null ||
-  need "Python 3.9 or later as '$PYTHON' (set PYTHON=... to name another)"
+"$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null ||
+  need "Python 3.10 or later as '$PYTHON' (set PYTHON=... to name another)"
 "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null ||
   need "Python's venv module (on Debian: apt-get install python3-venv)"
 "$PYTHON" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h")))' 2>/dev/null ||

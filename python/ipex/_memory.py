@@ -15,7 +15,7 @@ import torch
 
 from ._load_extension import _C
 
-if TYPE_CHECKING:  # Python 3.9 has no | for types
+if TYPE_CHECKING:
     Device = torch.device | str | int | None
 
 __all__ = [

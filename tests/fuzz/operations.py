@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Optional
 
 from fuzz.program import Program, Value
 
 # Writes statements that use the value, and returns their result; None, with nothing written, where it does not apply.
-Operation = Callable[[Program, Value], Optional[Value]]
+Operation = Callable[[Program, Value], Value | None]
 
 CHANNELS = (4, 1, 2, 3, 5, 8, 16, 17, 32, 33)  # of results: some fit vectors, some don't
 

@@ -27,6 +27,11 @@ optimized.save("model.pt")
 assert torch.equal(ipex.load("model.pt")(image), optimized(image))
 kinds = [node.kind for node in ipex.explain(optimized).final]
 assert "ipex::convolution_run" in kinds, kinds
+
+from importlib.metadata import files
+
+legal = {path.name for path in files("ipex") if "licenses" in path.parts}
+assert {"LICENSE", "NOTICE"} <= legal, legal
 """
 
 

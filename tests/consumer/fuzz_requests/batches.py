@@ -8,7 +8,6 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Union
 
 from consumer.fuzz_requests.drawn import draw_case, draw_delivery
 from consumer.fuzz_requests.reading import read_requests
@@ -18,7 +17,7 @@ from consumer.server_process import killed_in_the_end
 
 CASES_OF_A_BATCH = 200
 CLIENTS = 8
-Command = list[Union[str, Path]]  # of the server, but for its options
+Command = list[str | Path]  # of the server, but for its options
 
 
 class Run:
