@@ -154,10 +154,8 @@ def test_wrong_arguments_are_told_on_stderr(files, capsys, arguments, message):
     assert "Traceback" not in said.err
 
 
-def test_help_lists_every_command():
-    text = ask("--help").stdout
+def test_every_command_has_help():
     for name in COMMANDS:
-        assert f"  {name} " in text
         assert ask(name, "--help").stdout.startswith("usage: "), name
 
 

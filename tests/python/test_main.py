@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import ipex
+from ipex._cli import COMMANDS
 
 
 def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -36,12 +37,26 @@ def test_isa():
     assert [line[20:] for line in lines] == expected
 
 
-@pytest.mark.parametrize("arguments", [(), ("--nonsense",)])
-def test_bad_arguments(arguments):
-    done = ask(*arguments)
+def test_bad_arguments():
+    done = ask("--nonsense")
     assert done.returncode == 2
-    assert "usage" in done.stderr
+    assert "usage: ipex COMMAND" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "stream"),
+    [((), 0, "stdout"), (("--help",), 0, "stdout"), (("optimise",), 2, "stderr")],
+)
+def test_the_commands_are_listed(arguments, code, stream):
+    done = ask(*arguments)
+    assert done.returncode == code
+    for name in COMMANDS:
+        assert f"\n  {name} " in getattr(done, stream)
+
+
+def test_a_wrong_command_is_named():
+    assert ask("optimise", "model.pt").stderr.startswith("ipex: expected a command, got 'optimise'. ")
 
 
 def test_bench_has_options_of_its_own():
-    assert "usage: python -m ipex bench" in ask("bench", "--help").stdout
+    assert "usage: ipex bench" in ask("bench", "--help").stdout

@@ -31,6 +31,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for words in (2, 1):
         if " ".join(arguments[:words]) in COMMANDS:
             return _run(" ".join(arguments[:words]), arguments[words:])
+    if not arguments:
+        _parser().print_help()
+        return OK
+    if not arguments[0].startswith("-"):
+        return failed(f"ipex: expected a command, got '{arguments[0]}'. Take one of these:\n{_listed()}", MISUSED)
     options = _parser().parse_args(arguments)
     if options.cmake_dir:
         print(cmake_prefix_path)
@@ -88,12 +93,17 @@ def _run(name: str, arguments: list[str]) -> int:
         return failed(f"ipex {name}: interrupted", 130)
 
 
+def _listed() -> str:
+    """Return the commands, a line for each."""
+    return "\n".join(f"  {name:10} {(_module(name).__doc__ or '').splitlines()[0]}" for name in COMMANDS)
+
+
 def _parser() -> argparse.ArgumentParser:
-    listed = "\n".join(f"  {name:10} {(_module(name).__doc__ or '').splitlines()[0]}" for name in COMMANDS)
     parser = argparse.ArgumentParser(
-        prog="python -m ipex",
+        prog="ipex",
+        usage="ipex COMMAND ...\n       ipex COMMAND --help\n       ipex [--cmake-dir | --isa | --passes | --version]",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        description=f"commands, each with a --help of its own:\n{listed}",
+        description=f"commands:\n{_listed()}",
         epilog=EXIT_CODES,
     )
     asked = parser.add_mutually_exclusive_group(required=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 def main(arguments: list[str]) -> None:
     """Run the script as python would, with its arguments."""
-    usage = "usage: python -m ipex run script.py [arguments of the script]"
+    usage = "usage: ipex run script.py [arguments of the script]"
     if arguments[:1] in (["-h"], ["--help"]):
         return print(usage)
     if not arguments:
