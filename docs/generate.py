@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import enum
+import importlib
 import inspect
 import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -77,10 +80,43 @@ def passes() -> str:
 
 def python() -> str:
     """Return the reference of the Python package, out of its docstrings."""
-    parts = ["# Python\n\n" + WRITTEN.rstrip() + "\n"]
+    own_pages = ", ".join(f"[`{name}`]({page})" for page, (_, name) in MODULE_PAGES.items())
+    parts = [f"# Python\n\n{WRITTEN}What `import ipex` gives. Pages of their own: {own_pages}.\n"]
     for name in ipex.__all__:
-        parts.append(_entry(f"ipex.{name}", getattr(ipex, name)))
+        if not _has_own_page(f"ipex.{name}"):
+            parts.append(_entry(f"ipex.{name}", getattr(ipex, name)))
     return "\n".join(parts)
+
+
+def module(title: str, name: str) -> str:
+    """Return the reference of one public module: its docstring, and every name in its `__all__`."""
+    value = importlib.import_module(name)
+    parts = [f"# {title}\n\n{WRITTEN}" + _as_markdown(inspect.getdoc(value) or "").rstrip() + "\n"]
+    for each in public_names(value):
+        if not _has_own_page(f"{name}.{each}"):
+            parts.append(_entry(f"{name}.{each}", getattr(value, each)))
+    return "\n".join(parts)
+
+
+def _has_own_page(name: str) -> bool:
+    return any(name == module for _, module in MODULE_PAGES.values())
+
+
+def public_names(value: ModuleType) -> list[str]:
+    """Return the names of a module that are for users."""
+    return [name for name in getattr(value, "__all__", ()) if not name.startswith("_")]
+
+
+# A public module with a page of its own: the page's title, and the module's name.
+MODULE_PAGES = {
+    "quantization.md": ("Quantization", "ipex.quantization"),
+    "fp8.md": ("FP8", "ipex.quantization.fp8"),
+    "optim.md": ("Optimizers", "ipex.optim"),
+    "llm.md": ("Language models", "ipex.llm"),
+    "llm_modules.md": ("Parts of language models: modules", "ipex.llm.modules"),
+    "llm_functional.md": ("Parts of language models: functions", "ipex.llm.functional"),
+    "isa.md": ("Instruction sets from Python", "ipex.isa"),
+}
 
 
 def cpp() -> str:
@@ -102,7 +138,7 @@ def command_line() -> str:
         "standard error.\n"
     ]
     for name in COMMANDS:
-        parts.append(f"## ipex {name}\n\n```\n{help_of(name).rstrip()}\n```\n")
+        parts.append(f"## ipex {name}\n\n```text\n{help_of(name).rstrip()}\n```\n")
     return "\n".join(parts)
 
 
@@ -112,6 +148,7 @@ PAGES = {
     "python.md": python,
     "cpp.md": cpp,
     "command_line.md": command_line,
+    **{page: partial(module, *named) for page, named in MODULE_PAGES.items()},
 }
 
 
@@ -173,26 +210,72 @@ def _cells(row: str) -> list[str]:
 
 
 def _entry(name: str, value: object) -> str:
-    if isinstance(value, ModuleType):
-        own = [
-            n
-            for n in vars(value)
-            if not n.startswith("_") and getattr(vars(value)[n], "__module__", "") == value.__name__
-        ]
-        listed = "\n".join(f"- `{name}.{n}`: {_first_line(getattr(value, n))}" for n in own)
-        return f"## {name}\n\n{_first_line(value)}\n\n{listed}\n"
     if isinstance(value, str):
         return f"## {name}\n\nA string.\n"
-    signature = str(inspect.signature(value)) if inspect.isfunction(value) else ""
-    documented = _as_markdown(inspect.getdoc(value) or "")
-    methods = ""
+    parts = [f"## {name}"]
+    if callable(value) and (signature := _signature(name, value)):
+        parts.append(signature)
+    documented = inspect.getdoc(value) or ""
+    if inspect.isclass(value) and documented == inspect.getdoc(value.__mro__[1]):
+        documented = ""
+    parts.append(_as_markdown(documented).rstrip())
+    if inspect.isclass(value) and issubclass(value, enum.Enum):
+        parts.append("Values: " + ", ".join(f"`{member.name}`" for member in value) + ".")
+    elif inspect.isclass(value):
+        parts.append("".join(_member(n, m) for n, m in vars(value).items() if not n.startswith("_")).rstrip())
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _member(name: str, value: object) -> str:
+    """Return a line on a method or property of a class, or nothing."""
+    method = getattr(value, "__func__", value)
+    if not (callable(method) or isinstance(value, property)) or not inspect.getdoc(value):
+        return ""
+    if not getattr(getattr(value, "fget", method), "__module__", "").startswith("ipex"):
+        return ""
+    arguments = ""
+    if inspect.isfunction(method):
+        parameters = list(inspect.signature(method).parameters.values())
+        arguments = _written(inspect.signature(method).replace(parameters=parameters[1:]))
+    return f"- `{name}{arguments}`: {_first_line(value)}\n"
+
+
+def _signature(name: str, value: Any) -> str:
+    """Return how something is called, as a block; one argument to a line where one line would be long."""
+    if inspect.isclass(value) and (issubclass(value, enum.Enum) or value.__init__ is object.__init__):
+        return ""
+    try:
+        signature = inspect.signature(value)
+    except (TypeError, ValueError):
+        return ""
     if inspect.isclass(value):
-        members = [
-            (n, m) for n, m in vars(value).items() if not n.startswith("_") and (callable(m) or isinstance(m, property))
-        ]
-        methods = "".join(f"- `{n}`: {_first_line(m)}\n" for n, m in members if inspect.getdoc(m))
-    head = f"## {name}\n\n" + (f"```\n{name}{signature}\n```\n\n" if signature else "")
-    return head + documented + ("\n\n" + methods if methods else "\n")
+        signature = signature.replace(return_annotation=inspect.Signature.empty)
+    line = name + _written(signature)
+    if len(line) > 100 and signature.parameters:
+        arguments, rest, has_star = [], f") -> {_annotation(signature.return_annotation)}", False
+        for parameter in signature.parameters.values():
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                has_star = True
+            if parameter.kind is parameter.KEYWORD_ONLY and not has_star:
+                arguments.append("*")
+                has_star = True
+            arguments.append(_written(inspect.Signature([parameter])).removeprefix("(").removesuffix(")"))
+            arguments[-1] = arguments[-1].removeprefix("*, ")
+        if signature.return_annotation is inspect.Signature.empty:
+            rest = ")"
+        line = f"{name}(\n" + "".join(f"    {argument},\n" for argument in arguments) + rest
+    return f"```text\n{line}\n```"
+
+
+def _annotation(annotation: object) -> str:
+    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+
+
+def _written(signature: inspect.Signature) -> str:
+    """Return a signature as it stands in the source: annotations without quotation marks, no addresses."""
+    text = re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(signature))
+    text = re.sub(r"<function (\w+) at 0x\w+>", r"\1", text)
+    return re.sub(r"<(\w+)\.(\w+): [^>]*>", r"\1.\2", text)
 
 
 def _first_line(value: object) -> str:
@@ -200,9 +283,10 @@ def _first_line(value: object) -> str:
 
 
 def _as_markdown(text: str) -> str:
-    """Put examples into a block of their own."""
+    """Put examples, and formulas, into blocks of their own."""
+    text = re.sub(r"(?<=\n\n)((?: {4}.*\n?)+)", lambda m: f"```text\n{inspect.cleandoc(m[1])}\n```\n", text)
     return re.sub(
-        r"((?:^>>> .*\n?(?:^(?!>>>|\s*$).*\n?)*)+)", lambda m: f"```\n{m[1].rstrip()}\n```\n", text, flags=re.M
+        r"((?:^>>> .*\n?(?:^(?!>>>|\s*$).*\n?)*)+)", lambda m: f"```pycon\n{m[1].rstrip()}\n```\n", text, flags=re.M
     )
 
 

@@ -152,8 +152,8 @@ def use_allocator() -> AbstractContextManager[None]:
     They may outlive the block. The first use puts an allocator before torch's own, for good; for other threads and
     outside of a block it hands on to that.
 
-        with ipex.use_allocator():
-            y = model(x)
+    >>> with ipex.use_allocator():
+    ...     y = torch.randn(8, 8) @ torch.randn(8, 8)
     """
     return _C.UseAllocator()
 

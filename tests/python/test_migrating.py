@@ -95,10 +95,3 @@ print("ipex::" in str(torch.jit.last_executed_optimized_graph()))
 """
     for state, fused in (("on", "True"), ("off", "False")):
         assert run("-W", "ignore", "-m", "ipex", "run", script(tmp_path, text), state).stdout.split() == [fused]
-
-
-def test_the_example_without_torchscript_runs(tmp_path):
-    page = (Path(__file__).parents[2] / "docs/after_torchscript.md").read_text()
-    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    done = run("-W", "ignore", script(tmp_path, example))
-    assert done.returncode == 0, done.stderr

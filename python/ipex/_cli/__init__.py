@@ -1,8 +1,8 @@
 """The command line: `python -m ipex COMMAND`, and `ipex COMMAND`.
 
 A command is a file of this folder. Its docstring says what it does. It has `add_arguments(parser)` and `run(options)`,
-which returns the exit code, or `main(arguments)` where it parses them itself. A new command is such a file, and its
-name below; one of two words, `llm serve`, is the file llm_serve.
+which returns the exit code, or `main(arguments)` where it parses them itself, with `parser()`. A new command is such a
+file, and its name below; one of two words, `llm serve`, is the file llm_serve.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from types import ModuleType
+from typing import cast
 
 from .. import _C, __version__, cmake_prefix_path
 from .env import isa_lines
@@ -58,13 +59,15 @@ def failed(error: object, code: int) -> int:
 
 
 def help_of(name: str) -> str:
-    """Return what `ipex NAME --help` prints; of a command with a parser of its own, a line."""
-    command = _module(name)
-    return (command.__doc__ or "") if hasattr(command, "main") else _parser_of(name).format_help()
+    """Return what `ipex NAME --help` prints; of `run`, which has no parser, a line."""
+    return (_module(name).__doc__ or "") if name == "run" else parser_of(name).format_help()
 
 
-def _parser_of(name: str) -> argparse.ArgumentParser:
+def parser_of(name: str) -> argparse.ArgumentParser:
+    """Return the parser of the arguments of a command."""
     command = _module(name)
+    if hasattr(command, "parser"):
+        return cast(argparse.ArgumentParser, command.parser())
     parser = argparse.ArgumentParser(
         prog=f"ipex {name}",
         description=command.__doc__,
@@ -79,7 +82,7 @@ def _run(name: str, arguments: list[str]) -> int:
     command = _module(name)
     if hasattr(command, "main"):
         return int(command.main(arguments) or OK)
-    options = _parser_of(name).parse_args(arguments)
+    options = parser_of(name).parse_args(arguments)
     warnings.filterwarnings("ignore", message=".*torch.jit.*")
     try:
         return int(command.run(options))

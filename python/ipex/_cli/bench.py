@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of its options."""
+    from ..bench.command import parser as made
+
+    return made()
+
 
 def main(arguments: list[str]) -> int:
     """Run the benchmark, which has options of its own."""

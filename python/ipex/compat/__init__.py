@@ -1,7 +1,9 @@
 """Importing this lets scripts that were written for IPEX run on ipex.
 
-    import ipex.compat                                  # or: python -m ipex run script.py
-    import intel_extension_for_pytorch as ipex          # now finds what of its names is covered
+>>> import ipex.compat
+>>> import intel_extension_for_pytorch as ipex  # now finds what of its names is covered
+
+`ipex run script.py` does the same for a script that stays as it is.
 
 `docs/migrating.md` says which calls are covered. The others raise an error that names the replacement. As IPEX did when
 it was imported, this puts every frozen TorchScript module in the process through our passes;

@@ -1,12 +1,17 @@
 """Language models: `ipex.llm.optimize` makes a model of transformers generate faster, by its own `generate`.
 
-    model = AutoModelForCausalLM.from_pretrained(folder).eval()
-    model = ipex.llm.optimize(model, dtype=torch.bfloat16)
-    model.generate(**tokenizer("The capital of France is", return_tensors="pt"))
+A small model with random weights stands for `AutoModelForCausalLM.from_pretrained(folder).eval()`:
 
-    model = ipex.llm.optimize(ipex.llm.from_gguf("model.gguf"))     # a file of llama.cpp
+>>> from transformers import LlamaConfig, LlamaForCausalLM
+>>> sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64}
+>>> config = LlamaConfig(num_hidden_layers=1, num_attention_heads=2, **sizes)
+>>> model = ipex.llm.optimize(LlamaForCausalLM(config).eval())
+>>> prompt = torch.tensor([[1, 5, 9]])
+>>> model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=4, do_sample=False).shape
+torch.Size([1, 7])
 
-`modules` and `functional` are the parts that models are built of, by IPEX's names.
+`from_gguf` reads a file of llama.cpp. `modules` and `functional` are the parts that models are built of, by IPEX's
+names.
 
 Needs transformers 5.0 or later. `import ipex` does not import it.
 """

@@ -1,6 +1,9 @@
 """IPEX's modules for parts of language models, as plain PyTorch, which `ipex.jit_optimize` packs and fuses.
 
-    self.gate_up = ipex.llm.modules.Linear2SiluMul(gate, up)      # two nn.Linear: silu(gate(x)) * up(x)
+>>> gate, up = torch.nn.Linear(8, 16), torch.nn.Linear(8, 16)
+>>> gate_up = ipex.llm.modules.Linear2SiluMul(gate, up)  # silu(gate(x)) * up(x)
+>>> gate_up(torch.randn(2, 8)).shape
+torch.Size([2, 16])
 
 They work in eager mode, in traces and in scripts. A module whose weights are packed one by one, by `ipex.optimize`, may
 be given as a linear too.

@@ -1,24 +1,21 @@
-"""Models that compute in 8 bits, or read weights of 8 or 4.
+"""Models that compute in int8, or read weights of int8, int4 or FP8.
 
-    prepared = ipex.quantization.prepare(model, example_inputs)
-    for batch in data:
-        prepared(batch)
-    quantized = ipex.quantization.convert(prepared)
+>>> model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()).eval()
+>>> data = [torch.randn(4, 64) for _ in range(8)]
+>>> prepared = ipex.quantization.prepare(model, data[0])
+>>> for batch in data:
+...     _ = prepared(batch)
+>>> quantized = ipex.quantization.convert(prepared)
 
 Without data, for linears, lstm and gru, and embeddings:
 
-    quantized = ipex.quantization.dynamic(model, example_inputs)
-    quantized = ipex.quantization.weight_only(model, example_inputs, dtype="int4")
+>>> quantized = ipex.quantization.dynamic(model, data[0])
+>>> quantized = ipex.quantization.weight_only(model, data[0], dtype="int4")
 
-`quantized` is an ordinary ScriptModule: save it, load it, run it from many threads or from C++.
+`quantized` is an ordinary ScriptModule: save it, load it, call it from many threads or from C++.
 
-Checkpoints that are quantised already:
-
-    model = ipex.quantization.from_gptq(model, "folder")
-    quantized = ipex.jit_optimize(model, example_inputs)
-
-`fp8` trains and runs linears on 8-bit floats. What `get_weight_only_quant_qconfig_mapping` returns is for
-`ipex.llm.optimize`.
+`from_gptq` and `from_awq` read checkpoints that are quantized already. `fp8` trains and runs linears on 8-bit floats.
+What `get_weight_only_quant_qconfig_mapping` returns is for `ipex.llm.optimize`.
 """
 
 from . import fp8
