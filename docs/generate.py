@@ -24,7 +24,7 @@ WRITTEN = "<!-- docs/generate.py wrote this page: change the code, not the page.
 
 
 def support() -> str:
-    """Return what is packed, fused and left, out of the op table and the list of post-ops."""
+    """Return what is packed, fused and falls back, out of the op table and the list of post-ops."""
     table = _C.op_table()
     ours = sorted({row["name"] for row in table if row["name"].startswith("ipex::")})
     packed = [name.removesuffix("_run") for name in ours if name.endswith("_run")]
@@ -41,13 +41,13 @@ def support() -> str:
         "Convolutions, linears, products and recurrent layers become one of these, with a packed weight and post-ops:\n"
         f"{', '.join(f'`{name}`' for name in packed)}.\n\n"
         "## Post-ops\n\n"
-        "A packed op does these in its epilogue, where a kernel or a primitive gives aten's result; else aten does\n"
-        "them after it. Some only `ipex::elementwise` has.\n\n"
-        + markdown(("post-op", "numbers", "other tensor", "done by"), _post_ops())
+        "A packed op computes these in its epilogue, where a kernel or a primitive gives aten's result; else aten\n"
+        "computes them after it. Some are for `ipex::elementwise` alone.\n\n"
+        + markdown(("post-op", "scalars", "other tensor", "computed by"), _post_ops())
         + "\n## Ops of ipex beside packed ones\n\n"
         + ", ".join(f"`{name}`" for name in kernels)
-        + ".\n\n## Ops that may be left to aten, and the reason that `explain` gives\n\n"
-        "Most of them are packed, or fused into a packed op before them. This is said where they are not.\n\n"
+        + ".\n\n## Ops that may fall back to PyTorch, and the reason that `explain` gives\n\n"
+        "Most of them are packed, or fused into a packed op before them. `explain` gives the reason where not.\n\n"
         + markdown(("reason", "ops"), reasons)
     )
 

@@ -25,6 +25,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the options."""
     made = argparse.ArgumentParser(
         prog="ipex bench",
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, width=100),
         description="Times a model in ipex and in its peers, each in a process of its own, in turn, and checks every "
         "result against eager. Progress goes to stderr, tables in Markdown to stdout. Each model has a small batch "
         "and a larger one, timed with the most threads only; --batch times all with all. All models take about an hour "
