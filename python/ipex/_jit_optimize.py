@@ -1,19 +1,22 @@
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 
+from ._adapter import adapter_of
+from ._inputs import arguments
 from ._load_extension import _C
 from ._math_mode import FP32MathMode
 from ._options import Options
 from ._script_module import cpp_module, wrapped
+from ._tracing import traced
 
 
 def jit_optimize(
     module: torch.nn.Module,
-    example_inputs: torch.Tensor | tuple[Any, ...] | Mapping[str, Any] | None = None,
+    example_inputs: Any = None,
     *,
     disable: Iterable[str] = (),
     dtype: torch.dtype | None = None,
@@ -23,8 +26,13 @@ def jit_optimize(
     """Return a ScriptModule that computes what `module` does, faster. `module` is not changed.
 
     `module` is a ScriptModule (traced, scripted, frozen or loaded from a file), or any other nn.Module together with
-    `example_inputs` to trace it with: a tensor, a tuple of arguments, or a mapping of keyword arguments. It must be in
-    eval mode. The result is an ordinary ScriptModule: save it, load it, copy it, run it from many threads or from C++.
+    `example_inputs` to trace it with: a tensor, a tuple or list of arguments, or a mapping of keyword arguments. It
+    must be in eval mode. The result is an ordinary ScriptModule: save it, load it, copy it, run it from many threads
+    or from C++.
+
+    It takes and gives what the model does: ModelOutput of transformers with the caches in it, NamedTuples,
+    dataclasses. An input that is no tensor becomes a constant; calls with another value raise. A saved file knows
+    tensors, and tuples, lists and dicts of them: loaded, it gives the tensors of other results as a tuple.
 
     `disable` names passes to leave out; `python -m ipex --passes` lists them. An op of ours that it names, as
     "ipex::softmax", stays aten's. `dtype`, torch.bfloat16 or torch.float16, lets the convolutions and linears of a
@@ -41,7 +49,7 @@ def jit_optimize(
     """
     options = Options(disable, dtype, fp32_math_mode, stop_after)
     script = script_module(module, example_inputs, "jit_optimize")
-    return wrapped(_C.jit_optimize(cpp_module(script, "jit_optimize"), **options.for_cpp()))
+    return wrapped(_C.jit_optimize(cpp_module(script, "jit_optimize"), **options.for_cpp()), adapter_of(script))
 
 
 def script_module(module: torch.nn.Module, example_inputs: Any, caller: str) -> torch.jit.ScriptModule:
@@ -57,16 +65,7 @@ def script_module(module: torch.nn.Module, example_inputs: Any, caller: str) -> 
         raise TypeError(f"ipex.{caller}: expected a ScriptModule or an nn.Module, got {_kind(module)}.")
     if module.training:
         raise ValueError(f"ipex.{caller}: expected a module in eval mode, got training=True. Call module.eval() first.")
-    if not isinstance(example_inputs, (torch.Tensor, tuple, Mapping)):
-        raise TypeError(
-            f"ipex.{caller}: expected example_inputs to trace {_kind(module)} with, got {_kind(example_inputs)}. "
-            "Pass a tensor, a tuple of arguments or a mapping of keyword arguments."
-        )
-    with torch.no_grad():
-        as_keywords = isinstance(example_inputs, Mapping)
-        inputs = {"example_kwarg_inputs": dict(example_inputs)} if as_keywords else {"example_inputs": example_inputs}
-        traced: torch.jit.ScriptModule = torch.jit.trace(module, **inputs)
-    return traced
+    return traced(module, *arguments(example_inputs, caller), caller)
 
 
 def _kind(value: object) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from typing import Any
 
 import torch
 
+from ._adapter import AdaptedCall, Adapter
 from ._load_extension import _C
 from ._torch_internals import wrap_cpp_module
 
@@ -23,11 +25,18 @@ def cpp_module(module: torch.nn.Module, caller: str) -> Any:
     raise TypeError(f"ipex.{caller}: expected a ScriptModule, got {type(module).__name__}.")
 
 
-def wrapped(cpp: Any) -> torch.jit.ScriptModule:
-    """Return a ScriptModule of a C++ module, with a short way from Python into its forward."""
+def wrapped(cpp: Any, adapter: Adapter | None = None) -> torch.jit.ScriptModule:
+    """Return a ScriptModule of a C++ module, with a short way from Python into its forward.
+
+    With an adapter it is called as the model is of which it is a trace; so are copies, and not what is saved.
+    """
     module = wrap_cpp_module(cpp)
     if cpp._has_method("forward"):
-        module.__dict__["_compiled_call_impl"] = _C.QuickCall(module)  # nn.Module.__call__ asks this first
+        call = _C.QuickCall(module)
+        # nn.Module.__call__ asks this first
+        module.__dict__["_compiled_call_impl"] = call if adapter is None else AdaptedCall(call, adapter)
+    if adapter is not None:
+        module.__dict__["__deepcopy__"] = lambda memo: wrapped(copy.deepcopy(cpp, memo), adapter)
     return module
 
 

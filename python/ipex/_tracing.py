@@ -1,17 +1,125 @@
-"""Traces that hold for other values too, and whether they compute what the model does."""
+"""Traces of modules, those that hold for other values too, and whether they compute what the model does."""
 
 from __future__ import annotations
 
+import copy
+import inspect
 import warnings
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ._torch_internals import TracerWarning, tree_flatten
+from ._adapter import AdaptedCall, Adapter, named, structure_of_argument
+from ._structure import Structure, is_plain, taken_apart, with_numbers_of
+from ._torch_internals import TracerWarning
 
 # How far sums in another order may lie apart, relative to the largest element.
 _TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2**-6, torch.float16: 2**-9}
+
+
+@torch.no_grad()
+def traced(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], caller: str
+) -> torch.jit.ScriptModule:
+    """Return the trace of a module, which is called as the module is and gives what that gives.
+
+    Its graph takes and gives tensors alone: where the module does not, calls from Python go through an adapter.
+    """
+    signature = inspect.signature(model.forward)
+    try:
+        arguments = {name: structure_of_argument(name, value) for name, value in named(signature, args, kwargs).items()}
+    except TypeError as error:
+        raise TypeError(
+            f"ipex.{caller}: expected example inputs for {type(model).__name__}.forward, of tensors, numbers and "
+            f"containers of them, got: {error}. {_ADVICE_ON_CACHES if 'Cache' in str(error) else _ADVICE}"
+        ) from None
+    given = {name: value for name, (structure, value) in arguments.items() if structure is None or value}
+    if not given:
+        raise TypeError(f"ipex.{caller}: expected a tensor in the example inputs, got none. Pass one.")
+    taken = _Taken(model, {name: structure for name, (structure, _) in arguments.items()}, len(args))
+    known = torch._jit_internal.get_callable_argument_names(model.forward)
+    by_name = all(name in known for name in given)
+    example: dict[str, Any] = {"example_kwarg_inputs": given} if by_name else {"example_inputs": tuple(given.values())}
+    taken.names = tuple(given)
+    try:
+        script: torch.jit.ScriptModule = torch.jit.trace(taken.module, check_trace=False, strict=False, **example)
+    except _NotTensors as error:
+        raise TypeError(
+            f"ipex.{caller}: expected results of {type(model).__name__} made of tensors and containers of them, got "
+            f"a {error}. Return tensors, or leave it out by an argument."
+        ) from None
+    copies = copy.deepcopy((args, kwargs))
+    expected = model(*copies[0], **copies[1])
+    result = taken.result
+    if result is not None:
+        result = with_numbers_of(taken_apart(expected, []), result)
+        if result is None:
+            raise ValueError(
+                f"ipex.{caller}: expected {type(model).__name__} to give results of one structure, got another one "
+                "when it is traced. Leave out by arguments what it gives in one of the two alone."
+            )
+    if result is not None or not by_name or any(structure is not None for structure, _ in arguments.values()):
+        adapter = Adapter(signature, {name: structure for name, (structure, _) in arguments.items()}, result)
+        script.__dict__["_compiled_call_impl"] = AdaptedCall(script._call_impl, adapter)
+    copies = copy.deepcopy((args, kwargs))
+    found = difference(expected, script(*copies[0], **copies[1]))
+    if found is not None:
+        warnings.warn(
+            f"ipex.{caller}: expected the trace of {type(model).__name__} to compute what the model does, but {found}. "
+            "What draws random numbers, or hangs on values of tensors, is not traced as it is.",
+            stacklevel=4,
+        )
+    return script
+
+
+_ADVICE = "Take tensors, numbers, and containers of them."
+_ADVICE_ON_CACHES = "Leave the cache out; ipex.llm.optimize is for generation with one."
+
+
+class _NotTensors(Exception):
+    """The result has something that a trace can't give."""
+
+
+class _Taken:
+    """A module to trace with tensors: hooks of a copy give it its own arguments, and take its result apart."""
+
+    def __init__(self, model: torch.nn.Module, arguments: dict[str, Structure | None], positional: int) -> None:
+        self._arguments = arguments
+        self._positional = positional
+        self.names: tuple[str, ...] = ()
+        self.result: Structure | None = None
+        module = object.__new__(type(model))
+        module.__dict__ = dict(model.__dict__)
+        for hooks in [name for name in module.__dict__ if name.startswith("_forward_") and "hooks" in name]:
+            module.__dict__[hooks] = copy.copy(module.__dict__[hooks])
+        module.__dict__.pop("_compiled_call_impl", None)
+        module.register_forward_pre_hook(self._as_called, prepend=True, with_kwargs=True)
+        module.register_forward_hook(self._take_apart)
+        self.module = module
+
+    def _as_called(self, _module: Any, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        given = dict(zip(self.names, args)) | kwargs
+        values = {}
+        for name, structure in self._arguments.items():
+            values[name] = given[name] if structure is None else structure.of(iter(given.get(name, ())))
+        names = list(values)
+        return (
+            tuple(values[name] for name in names[: self._positional]),
+            {name: values[name] for name in names[self._positional :]},
+        )
+
+    def _take_apart(self, _module: Any, _args: Any, result: Any) -> Any:
+        if is_plain(result):
+            return result
+        tensors: list[Tensor] = []
+        try:
+            self.result = taken_apart(result, tensors)
+        except TypeError as error:
+            raise _NotTensors(str(error)) from None
+        if not tensors:
+            raise _NotTensors(f"{type(result).__name__} without tensors")
+        return tuple(tensors)
 
 
 def trace_for_all_values(module: torch.nn.Module, inputs: tuple[Any, ...]) -> Any:
@@ -32,12 +140,11 @@ def trace_for_all_values(module: torch.nn.Module, inputs: tuple[Any, ...]) -> An
 
 def difference(expected: Any, actual: Any, low: torch.dtype | None = None) -> str | None:
     """Return how two results differ, if they do. `low` is the dtype that layers compute in, where it is another one."""
-    (flat_expected, structure), (flat_actual, other) = tree_flatten(expected), tree_flatten(actual)
-    if structure != other:
+    tensors: list[Tensor] = []
+    others: list[Tensor] = []
+    if taken_apart(expected, tensors) != taken_apart(actual, others):
         return "its trace gives another structure of results"
-    for e, a in zip(flat_expected, flat_actual):
-        if not isinstance(e, Tensor) or not isinstance(a, Tensor):
-            return "a result is no tensor"
+    for e, a in zip(tensors, others):
         if (e.shape, e.dtype) != (a.shape, a.dtype):
             return "its trace gives results of another shape or dtype"
         tolerance = _TOLERANCE.get(e.dtype, 1e-12)

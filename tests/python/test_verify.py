@@ -184,8 +184,8 @@ def test_json():
 
 
 def test_other_inputs_are_refused():
-    with pytest.raises(TypeError, match=r"ipex.verify: expected inputs, got list. Pass a tensor, a tuple"):
-        ipex.verify(Blocks(), Blocks(), [torch.randn(2, 8)])
+    with pytest.raises(TypeError, match=r"ipex.verify: expected inputs, got set. Pass a tensor, a tuple"):
+        ipex.verify(Blocks(), Blocks(), {torch.randn(2, 8)})
 
 
 def quantized(model: nn.Module, x: Tensor) -> torch.jit.ScriptModule:

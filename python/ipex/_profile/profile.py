@@ -149,7 +149,9 @@ def profile(optimized: torch.jit.ScriptModule, inputs: Any, *, calls: int = 10) 
     with torch.no_grad():
         for _ in range(WARM_UP):
             call(optimized, copied(inputs), "profile")
-        sizes = dict(_C.intermediates(optimized._c, in_order(optimized, copied(inputs), "profile"), True))
+        sizes = dict(
+            _C.intermediates(optimized._c, in_order(optimized, *arguments(copied(inputs), "profile"), "profile"), True)
+        )
         machine = measure_machine()
         given = iter([copied(inputs) for _ in range(calls)])
         measured, whole = measure(lambda: call(optimized, next(given), "profile"), report.final, calls)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._torch_internals import tree_flatten_with_path
+from .._structure import taken_apart
 
 
 @dataclass(frozen=True)
@@ -65,18 +65,16 @@ def compare(name: str, expected: Tensor, actual: Tensor, tolerance: float) -> Co
 
 def compare_all(expected: Any, actual: Any, tolerance: Any) -> list[Compared]:
     """Compare structures of results, tensor by tensor. `tolerance` is asked for each dtype."""
-    (wanted, structure), (given, other) = tree_flatten_with_path(expected), tree_flatten_with_path(actual)
-    if structure != other:
-        note = f"expected results like {structure}, got {other}"
+    wanted, given = _leaves(expected), _leaves(actual)
+    if wanted.keys() != given.keys() or type(expected) is not type(actual):
+        note = f"expected {_form(expected, wanted)}, got {_form(actual, given)}"
         return [Compared("result", False, math.inf, 0.0, -math.inf, note)]
-    return [_compare_one(f"result{_path(path)}", e, a, tolerance) for (path, e), (_, a) in zip(wanted, given)]
+    return [_compare_one(name, wanted[name], given[name], tolerance) for name in wanted]
 
 
 def tensors_in(values: Any) -> Iterator[Tensor]:
     """Go through the tensors of any structure."""
-    for _, value in tree_flatten_with_path(values)[0]:
-        if isinstance(value, Tensor):
-            yield value
+    yield from (value for value in _leaves(values).values() if isinstance(value, Tensor))
 
 
 def _compare_one(name: str, expected: Any, actual: Any, tolerance: Any) -> Compared:
@@ -95,8 +93,19 @@ def _same_where(mask: Tensor, expected: Tensor, actual: Tensor) -> bool:
     )
 
 
-def _path(path: tuple[Any, ...]) -> str:
-    return "".join(map(str, path))
+def _leaves(values: Any) -> dict[str, Any]:
+    """Return tensors and constants by their places."""
+    found: list[Tensor] = []
+    try:
+        structure = taken_apart(values, found)
+    except TypeError:
+        return {"result": values}  # of a kind that is not known
+    tensors = iter(found)
+    return {place: leaf.of(tensors) for place, leaf in structure.leaves("result")}
+
+
+def _form(value: Any, leaves: dict[str, Any]) -> str:
+    return f"{type(value).__name__} of {', '.join(leaves)}"
 
 
 def _text(value: Any) -> str:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from .._explain.graphs import final_nodes
-from .._inputs import copied, in_order
+from .._inputs import arguments, copied, in_order
 from .._load_extension import _C
 from .compare import compare
 
@@ -63,11 +63,15 @@ def quantized_layers(
         return ()
     # Optimised without a single pass, the original keeps the names that the optimised model has.
     frozen = _C.jit_optimize(original._c, disable=_C.pass_names())
-    arguments = in_order(original, copied(inputs), "verify")
+    given = in_order(original, *arguments(copied(inputs), "verify"), "verify")
     names = [value.debugName() for value in frozen._get_method("forward").graph.inputs()]
-    expected = {name: value for name, value in zip(names[1:], arguments) if isinstance(value, Tensor)}
-    expected |= dict(_C.intermediates(frozen, in_order(original, copied(inputs), "verify"), False))
-    given = dict(_C.intermediates(optimized._c, in_order(optimized, copied(inputs), "verify"), False))
+    expected = {name: value for name, value in zip(names[1:], given) if isinstance(value, Tensor)}
+    expected |= dict(
+        _C.intermediates(frozen, in_order(original, *arguments(copied(inputs), "verify"), "verify"), False)
+    )
+    given = dict(
+        _C.intermediates(optimized._c, in_order(optimized, *arguments(copied(inputs), "verify"), "verify"), False)
+    )
     nodes = {node.loaded_name or node.name: node for node in final_nodes(optimized._c) if node.method == "forward"}
     found = []
     for now, (op, source, scale) in scales.items():

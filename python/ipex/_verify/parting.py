@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from .._explain.graphs import final_nodes, original_nodes
 from .._explain.report import Report
-from .._inputs import call, copied, in_order
+from .._inputs import arguments, call, copied, in_order
 from .._load_extension import _C
 from .compare import Compared, compare
 
@@ -40,9 +40,9 @@ def first_in_graph(
     """Return the first op at which the graphs part. None where no value that both have differs."""
     # Optimised without a single pass, the original keeps the names that the optimised model has.
     frozen = _C.jit_optimize(original._c, disable=_C.pass_names())
-    expected = _C.intermediates(frozen, in_order(original, copied(inputs), "verify"), False)
+    expected = _C.intermediates(frozen, in_order(original, *arguments(copied(inputs), "verify"), "verify"), False)
     now = {node.loaded_name or node.name: node.name for node in final_nodes(optimized._c) if node.method == "forward"}
-    given = _C.intermediates(optimized._c, in_order(optimized, copied(inputs), "verify"), False)
+    given = _C.intermediates(optimized._c, in_order(optimized, *arguments(copied(inputs), "verify"), "verify"), False)
     actual = {now.get(name, name): value for name, value in given}
     nodes = {node.name: node for node in original_nodes(frozen)}
     for name, value in expected:

@@ -13,6 +13,7 @@ from torch import nn
 
 from .._explain.report import Report, explain
 from .._inputs import arguments, call, copied
+from .._tracing import traced
 from .compare import Compared, compare_all, tensors_in
 from .layers import Layer, quantized_layers
 from .parting import Parting, first_in_graph, first_in_modules
@@ -69,8 +70,8 @@ class Verification:
 def verify(original: nn.Module, optimized: nn.Module, inputs: Any, *, tolerance: float | None = None) -> Verification:
     """Compare an optimised model with the original on some inputs.
 
-    `inputs` are a tensor, a tuple of arguments, or a mapping of keyword arguments. Compared are the results (dtype,
-    shape, NaN and infinity, values), what the call leaves in the inputs, and repeated calls with each other.
+    `inputs` are a tensor, a tuple or list of arguments, or a mapping of keyword arguments. Compared are the results
+    (dtype, shape, NaN and infinity, values), what the call leaves in the inputs, and repeated calls with each other.
     `tolerance` is relative to the largest element; without, it is that of the precision that the optimised model
     computes in. Where the results differ, the answer names the first op at which they part, with its source line. Of a
     model that `ipex.quantization.convert` made, `layers` has the noise of each layer, and says which ones saturate.
@@ -113,12 +114,9 @@ def _first_parting(original: nn.Module, optimized: nn.Module, inputs: Any, allow
 def _script(original: nn.Module, inputs: Any) -> torch.jit.ScriptModule:
     if isinstance(original, torch.jit.ScriptModule):
         return original
-    args, kwargs = arguments(copied(inputs), "verify")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        example = {"example_kwarg_inputs": kwargs} if kwargs else {"example_inputs": args}
-        script: torch.jit.ScriptModule = torch.jit.trace(original, check_trace=False, **example)
-        return script
+        return traced(original, *arguments(copied(inputs), "verify"), "verify")
 
 
 def _report(optimized: nn.Module) -> Report | None:

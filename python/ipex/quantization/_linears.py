@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from .._adapter import adapter_of
 from .._explain.decision import module_in
 from .._jit_optimize import script_module
 from .._load_extension import _C
@@ -50,4 +51,4 @@ def quantized(
                 f"ipex.{caller}: expected paths of modules with {layers} in float_layers, got {name!r}, of which the "
                 "trace has none. Take paths that model.named_modules() gives, of a model that is traced, not scripted."
             )
-    return wrapped(result)
+    return wrapped(result, adapter_of(script))

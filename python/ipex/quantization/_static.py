@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 
+from .._adapter import adapter_of
 from .._jit_optimize import script_module
 from .._load_extension import _C
 from .._script_module import cpp_module, wrapped
@@ -20,7 +20,7 @@ class Prepared:
     def __init__(self, script: torch.jit.ScriptModule, recipe: Recipe) -> None:
         self._script = script
         self._recipe = recipe
-        self._observed = wrapped(_C.jit_optimize(cpp_module(script, "quantization.prepare"), quantization=self._ask()))
+        self._observed = self._optimized("prepare", self._ask())
         self._observers = _observers_of(self._observed)
         if not self._observers:
             raise ValueError(
@@ -39,8 +39,11 @@ class Prepared:
 
     def convert(self) -> torch.jit.ScriptModule:
         """Return the quantised model."""
-        asked = self._ask({key: tuple(scale) for key, scale in self.scales().items()})
-        return wrapped(_C.jit_optimize(cpp_module(self._script, "quantization.convert"), quantization=asked))
+        return self._optimized("convert", self._ask({key: tuple(scale) for key, scale in self.scales().items()}))
+
+    def _optimized(self, caller: str, asked: tuple[Any, ...]) -> torch.jit.ScriptModule:
+        cpp = cpp_module(self._script, f"quantization.{caller}")
+        return wrapped(_C.jit_optimize(cpp, quantization=asked), adapter_of(self._script))
 
     def _ask(self, scales: dict[str, Any] | None = None) -> tuple[Any, ...]:
         recipe = self._recipe
@@ -67,7 +70,7 @@ class Prepared:
 
 def prepare(
     model: torch.nn.Module,
-    example_inputs: torch.Tensor | tuple[Any, ...] | Mapping[str, Any] | None = None,
+    example_inputs: Any = None,
     recipe: Recipe | None = None,
 ) -> Prepared:
     """Return a copy of `model` that observes the data it is called with.
