@@ -80,6 +80,9 @@ def kinds(module: torch.jit.ScriptModule) -> Counter[str]:
 
 def assert_same(actual: Any, expected: Any, tolerance: float = FP32_TOLERANCE) -> None:
     """Same structure, dtype, shape, strides and values; NaN where NaN is expected."""
+    if isinstance(expected, dict):
+        assert list(actual) == list(expected)
+        actual, expected = list(actual.values()), list(expected.values())
     if isinstance(expected, (tuple, list)):
         assert len(actual) == len(expected)
         for a, e in zip(actual, expected):

@@ -6,13 +6,14 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from . import isa as _isa
+from ._inputs import arguments_of_calls, in_order
 from ._load_extension import _C
 from ._math_mode import FP32MathMode, get_fp32_math_mode, set_fp32_math_mode
 from ._script_module import cpp_module, load, wrapped
@@ -23,7 +24,7 @@ def aot_save(
     path: str | os.PathLike[str],
     *,
     isa: _isa.Level | str | None = None,
-    example_inputs: torch.Tensor | tuple[Any, ...] | list[tuple[Any, ...]] | None = None,
+    example_inputs: Any = None,
 ) -> None:
     """Write an optimised model with its weights packed. `aot_load` then has nothing to pack.
 
@@ -31,9 +32,9 @@ def aot_save(
     AVX-512 and nothing beyond it. They must be instructions of this CPU. Others than this process uses are those of a
     process that this one starts.
 
-    The model is called with `example_inputs`, a tensor, a tuple of arguments, or a list of such tuples. So what calls
-    make of a weight is in the file too: a copy in bfloat16, or one for Winograd's algorithm. What is not in the file,
-    the first call that wants it makes.
+    The model is called with `example_inputs`: a tensor, a tuple or list of arguments, a mapping of keyword arguments,
+    or a list of such tuples or mappings. So what calls make of a weight is in the file too: a copy in bfloat16, or one
+    for Winograd's algorithm. What is not in the file, the first call that wants it makes.
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU()).eval()
     >>> x = torch.randn(2, 8)
@@ -42,7 +43,7 @@ def aot_save(
     torch.Size([2, 4])
     """
     cpp = cpp_module(model, "aot_save")
-    inputs = _inputs(example_inputs)
+    calls = arguments_of_calls(example_inputs, "aot_save")
     parts: Iterable[Any] = model.modules()
     if not any(part._c.hasattr("ipex_report") for part in parts):
         raise ValueError(
@@ -57,6 +58,7 @@ def aot_save(
             f"ipex.aot_save: expected instructions of this CPU, {_isa.highest_cpu()} at most, got isa={level!r}. "
             "Save the model on a CPU that has them."
         )
+    inputs = [in_order(cast(torch.jit.ScriptModule, model), *call, "aot_save") for call in calls]
     if level is None or level == str(_isa.current()):
         _C.aot_save(cpp, os.fspath(path), inputs)
     else:
@@ -80,22 +82,6 @@ def aot_describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     `packed_again` is why weights would be packed again in this process, or "".
     """
     return dict(_C.aot_describe(os.fspath(path)))
-
-
-def _inputs(given: Any) -> list[tuple[Any, ...]]:
-    if given is None:
-        return []
-    if isinstance(given, torch.Tensor):
-        return [(given,)]
-    if isinstance(given, tuple):
-        return [given]
-    if isinstance(given, list) and all(isinstance(inputs, tuple) for inputs in given):
-        return given
-    hint = " A model is called with arguments in order." if isinstance(given, Mapping) else ""
-    raise TypeError(
-        "ipex.aot_save: expected example_inputs to be a tensor, a tuple of arguments or a list of such tuples, "
-        f"got {type(given).__name__}.{hint}"
-    )
 
 
 def _save_in_a_process(cpp: Any, path: str, level: str, inputs: list[tuple[Any, ...]]) -> None:

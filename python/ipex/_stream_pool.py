@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from ._adapter import Adapter, adapter_of
+from ._inputs import arguments, in_order
 from ._load_extension import _C
 from ._script_module import cpp_module
 
@@ -58,40 +60,45 @@ class StreamPool:
         cpp = cpp_module(optimized, "StreamPool")
         if not cpp._has_method("forward"):
             raise TypeError("ipex.StreamPool: expected a module with a method forward, got one without.")
+        self._module = optimized
         self._pool = _C.StreamPool(cpp, streams or 0, threads_per_stream or 0, pin, max_queue or 0)
         self.streams, self.threads_per_stream, cpus = self._pool.plan()
         self.cpus = tuple(map(tuple, cpus))
         # At the end of the process too: a stream must not answer when Python is gone.
         self._close = weakref.finalize(self, self._pool.close)
 
-    def submit(self, *inputs: Any) -> Future[Any]:
-        """Queue a call of forward, and return a future of its result. Waits where the queue is full.
+    def submit(self, *inputs: Any, **named: Any) -> Future[Any]:
+        """Queue a call of the model, and return a future of its result. Waits where the queue is full.
 
         What forward raises is raised by the future's `result()`. In asyncio, await `asyncio.wrap_future(future)`. A
         request that is queued can't be cancelled.
         """
         future: Future[Any] = Future()
         future.set_running_or_notify_cancel()
-        self._pool.submit(future, *inputs)
+        adapter = adapter_of(self._module)
+        if adapter is not None or named:
+            inputs = in_order(self._module, inputs, named, "StreamPool")
+        self._pool.submit(future if adapter is None else _Adapted(future, adapter), *inputs)
         return future
 
     def map(self, inputs: Iterable[Any]) -> Iterator[Any]:
-        """Call forward with each of `inputs`, a tuple of arguments or a single one; yield results in their order.
+        """Call the model with each of `inputs`, each as `ipex.verify` takes them; yield results in their order.
 
         Takes no more of `inputs` than the queue holds, so that they may be endless.
         """
         waiting: collections.deque[Future[Any]] = collections.deque()
         most = 2 * self.streams
         for given in inputs:
-            waiting.append(self.submit(*given) if isinstance(given, tuple) else self.submit(given))
+            args, kwargs = arguments(given, "StreamPool.map")
+            waiting.append(self.submit(*args, **kwargs))
             if len(waiting) > most:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
 
-    def __call__(self, *inputs: Any) -> Any:
-        """Call forward on a stream, and wait for the result."""
-        return self.submit(*inputs).result()
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """Call the model on a stream, and wait for the result."""
+        return self.submit(*inputs, **named).result()
 
     def close(self) -> None:
         """Wait for all requests, and end the streams. Then `submit` raises."""
@@ -102,3 +109,15 @@ class StreamPool:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+class _Adapted:
+    """A future that gets the model's result, of the trace's."""
+
+    def __init__(self, future: Future[Any], adapter: Adapter) -> None:
+        self._future = future
+        self._adapter = adapter
+        self.set_exception = future.set_exception
+
+    def set_result(self, result: Any) -> None:
+        self._future.set_result(self._adapter.from_trace(result))

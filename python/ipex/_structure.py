@@ -89,9 +89,12 @@ def with_numbers_of(eager: Structure, traced: Structure) -> Structure | None:
         return Structure(int, constant=type(eager.constant))
     if (eager.kind, eager.names, eager.constant) != (traced.kind, traced.names, traced.constant):
         return None
-    parts = [with_numbers_of(one, other) for one, other in zip(eager.parts, traced.parts)]
-    if None in parts:
-        return None
+    parts = []
+    for one, other in zip(eager.parts, traced.parts):
+        part = with_numbers_of(one, other)
+        if part is None:
+            return None
+        parts.append(part)
     return dataclasses.replace(traced, parts=tuple(parts))
 
 
@@ -135,6 +138,6 @@ def _maker_of_mapping(value: Mapping[Any, Any]) -> Callable[[Sequence[Any]], Any
 
 
 def _with_attributes(kind: type, attributes: dict[str, Any]) -> Any:
-    made = object.__new__(kind)
+    made: Any = object.__new__(kind)
     vars(made).update(attributes)
     return made

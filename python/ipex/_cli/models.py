@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import pickle
 import sys
 import warnings
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 
 from .. import _C, FP32MathMode, jit_optimize, load
+from .._inputs import arguments
 from ..bench.models import MODELS
 from ..bench.subject import make_input
 
@@ -31,7 +33,11 @@ def add_inputs(parser: argparse.ArgumentParser) -> None:
         metavar="1x3x224x224",
         help="noise of this shape, once for each input; 1x128:int64:30522 for integers below 30522",
     )
-    parser.add_argument("--inputs", metavar="FILE", help="a tensor or a tuple of them that torch.save wrote, instead")
+    parser.add_argument(
+        "--inputs",
+        metavar="FILE",
+        help="what torch.save wrote, instead: a tensor, a tuple or list of arguments, or a dict of keyword arguments",
+    )
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -60,8 +66,15 @@ def the_model(name: str) -> tuple[torch.jit.ScriptModule, Any]:
 def the_inputs(options: argparse.Namespace, own: Any, is_needed: bool = True) -> Any:
     """Return the inputs that the options give, or else the model's own."""
     if options.inputs:
-        given = torch.load(options.inputs, weights_only=True)
-        return given if isinstance(given, (torch.Tensor, dict)) else tuple(given)
+        try:
+            given = torch.load(options.inputs, weights_only=True)
+        except pickle.UnpicklingError:
+            raise ValueError(
+                f"ipex: expected tensors, and tuples, lists and dicts of them in {options.inputs}, got something else. "
+                "Save such: torch.save(dict(encoding), FILE)."
+            ) from None
+        arguments(given, "--inputs")
+        return given
     if options.input:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)

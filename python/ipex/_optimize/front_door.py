@@ -9,6 +9,7 @@ from typing import Any, TypeVar, overload
 import torch
 from torch import nn
 
+from .._inputs import arguments
 from .._jit_optimize import jit_optimize
 from ..optim.prepare import prepare as prepare_optimizer
 from .auto_kernel_selection import select_kernels
@@ -24,7 +25,7 @@ from .notes import Notes
 from .optimize_lstm import optimize_recurrent_layers
 from .packed.layer import OneInput
 from .replace_dropout_with_identity import replace_dropout
-from .sample_input import arguments_of, shapes_seen, warm_up
+from .sample_input import shapes_seen, warm_up
 from .weights_prepack import prepack_weights
 from .weights_prepack_in_training import end_training, prepack_for_training
 
@@ -102,8 +103,8 @@ def optimize(
     `dtype`, torch.bfloat16 or torch.float16, casts the weights of convolutions and linears, at inference those of
     embeddings and LSTMs too; run the model under autocast of that dtype. `inplace=True` changes the model itself and
     holds no weight twice; without it the model given is not changed. `sample_input` is what the model will be called
-    with: a tensor, a tuple of arguments or a mapping of keyword arguments. `auto_kernel_selection` times each layer on
-    it and keeps the fastest kernel; `graph_mode` traces the model with it.
+    with: a tensor, a tuple or list of arguments, or a mapping of keyword arguments. `auto_kernel_selection` times each
+    layer on it and keeps the fastest kernel; `graph_mode` traces the model with it.
 
     An optimisation that fails leaves that part as it was, and is warned of. `ipex.explain(optimized)` tells what was
     done, and why not.
@@ -118,7 +119,7 @@ def optimize(
         raise TypeError(f"ipex.optimize: expected an nn.Module, got {type(model).__name__}.")
     check_dtype(dtype)
     if sample_input is not None:
-        arguments_of(sample_input)
+        arguments(sample_input, "optimize(sample_input)")
     is_training = _is_training(model, optimizer)
     explicit = {
         "conv_bn_folding": conv_bn_folding,

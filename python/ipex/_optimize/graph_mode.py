@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .._inputs import arguments
 from .._jit_optimize import jit_optimize
 from .._torch_internals import is_tracing
 from .._tracing import difference, trace_for_all_values
 from .notes import Notes
-from .sample_input import arguments_of
 
 KNOB = "graph_mode"
 
@@ -83,7 +83,7 @@ def run_as_graph(model: nn.Module, sample: Any, notes: Notes, *, dtype: torch.dt
     if sample is None:
         _compile(model, notes, "there is no sample_input to trace it with")
         return
-    args, kwargs = arguments_of(sample)
+    args, kwargs = arguments(sample, "optimize")
     if kwargs:
         _compile(model, notes, "sample_input has keyword arguments", kwargs=kwargs)
         return

@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-
-def arguments_of(sample: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the sample as positional and keyword arguments."""
-    if isinstance(sample, Mapping):
-        return (), dict(sample)
-    if isinstance(sample, (tuple, list)):
-        return tuple(sample), {}
-    if isinstance(sample, Tensor):
-        return (sample,), {}
-    raise TypeError(
-        "ipex.optimize: expected a tensor, a tuple of arguments or a mapping of keyword arguments in sample_input, "
-        f"got {type(sample).__name__}."
-    )
+from .._inputs import call
 
 
 @torch.no_grad()
@@ -35,8 +22,7 @@ def shapes_seen(model: nn.Module, sample: Any, wanted: set[nn.Module]) -> dict[n
 
     handles = [module.register_forward_pre_hook(note) for module in wanted]
     try:
-        args, kwargs = arguments_of(sample)
-        model(*args, **kwargs)
+        call(model, sample, "optimize")
     finally:
         for handle in handles:
             handle.remove()
@@ -46,5 +32,4 @@ def shapes_seen(model: nn.Module, sample: Any, wanted: set[nn.Module]) -> dict[n
 @torch.no_grad()
 def warm_up(model: nn.Module, sample: Any) -> None:
     """Call the model once, so that the kernels for these shapes are made before the first real call."""
-    args, kwargs = arguments_of(sample)
-    model(*args, **kwargs)
+    call(model, sample, "optimize")

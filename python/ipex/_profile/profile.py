@@ -127,9 +127,9 @@ class Profile:
 def profile(optimized: torch.jit.ScriptModule, inputs: Any, *, calls: int = 10) -> Profile:
     """Return where the time of a model that `jit_optimize` returned goes.
 
-    `inputs` are a tensor, a tuple of arguments, or a mapping of keyword arguments. The model is called `calls` times
-    under torch's profiler, which makes each call a little slower; times are medians. Measuring the machine takes a
-    second.
+    `inputs` are a tensor, a tuple or list of arguments, or a mapping of keyword arguments. The model is called `calls`
+    times under torch's profiler, which makes each call a little slower; times are medians. Measuring the machine takes
+    a second.
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU()).eval()
     >>> x = torch.randn(2, 8)

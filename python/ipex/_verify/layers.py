@@ -63,9 +63,9 @@ def quantized_layers(
         return ()
     # Optimised without a single pass, the original keeps the names that the optimised model has.
     frozen = _C.jit_optimize(original._c, disable=_C.pass_names())
-    given = in_order(original, *arguments(copied(inputs), "verify"), "verify")
+    taken = in_order(original, *arguments(copied(inputs), "verify"), "verify")
     names = [value.debugName() for value in frozen._get_method("forward").graph.inputs()]
-    expected = {name: value for name, value in zip(names[1:], given) if isinstance(value, Tensor)}
+    expected = {name: value for name, value in zip(names[1:], taken) if isinstance(value, Tensor)}
     expected |= dict(
         _C.intermediates(frozen, in_order(original, *arguments(copied(inputs), "verify"), "verify"), False)
     )
