@@ -163,6 +163,8 @@ def test_python_files_import_only_torch_and_each_other():
                 "inspect",
                 "itertools",
                 "logging",
+                "math",
+                "operator",
                 "os",
                 "pathlib",
                 "subprocess",

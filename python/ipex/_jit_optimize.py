@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from ._adapter import adapter_of
+from ._exported import is_exported, script_of
 from ._inputs import arguments
 from ._load_extension import _C
 from ._math_mode import FP32MathMode
@@ -15,7 +16,7 @@ from ._tracing import traced
 
 
 def jit_optimize(
-    module: torch.nn.Module,
+    module: torch.nn.Module | torch.export.ExportedProgram,
     example_inputs: Any = None,
     *,
     disable: Iterable[str] = (),
@@ -25,7 +26,8 @@ def jit_optimize(
 ) -> torch.jit.ScriptModule:
     """Return a ScriptModule that computes what `module` does, faster. `module` is not changed.
 
-    `module` is a ScriptModule (traced, scripted, frozen or loaded from a file), or any other nn.Module together with
+    `module` is a ScriptModule (traced, scripted, frozen or loaded from a file), a program of torch.export or its
+    `module()`, whose dynamic sizes stay dynamic, or any other nn.Module together with
     `example_inputs` to trace it with: a tensor, a tuple or list of arguments, or a mapping of keyword arguments. It
     must be in eval mode. The result is an ordinary ScriptModule: save it, load it, copy it, run it from many threads
     or from C++.
@@ -52,7 +54,7 @@ def jit_optimize(
     return wrapped(_C.jit_optimize(cpp_module(script, "jit_optimize"), **options.for_cpp()), adapter_of(script))
 
 
-def script_module(module: torch.nn.Module, example_inputs: Any, caller: str) -> torch.jit.ScriptModule:
+def script_module(module: Any, example_inputs: Any, caller: str) -> torch.jit.ScriptModule:
     """Return the module to optimise: `module` itself, or a trace of it. `caller` is for messages."""
     if isinstance(module, torch.jit.ScriptModule):
         if example_inputs is not None:
@@ -61,8 +63,17 @@ def script_module(module: torch.nn.Module, example_inputs: Any, caller: str) -> 
                 "It is not traced again: leave them out."
             )
         return module
+    if is_exported(module):
+        if example_inputs is not None:
+            raise TypeError(
+                f"ipex.{caller}: expected no example_inputs with an exported program, got {_kind(example_inputs)}. "
+                "It is not traced: leave them out."
+            )
+        return script_of(module, caller)
     if not isinstance(module, torch.nn.Module):
-        raise TypeError(f"ipex.{caller}: expected a ScriptModule or an nn.Module, got {_kind(module)}.")
+        raise TypeError(
+            f"ipex.{caller}: expected a ScriptModule, an nn.Module or an exported program, got {_kind(module)}."
+        )
     if module.training:
         raise ValueError(f"ipex.{caller}: expected a module in eval mode, got training=True. Call module.eval() first.")
     return traced(module, *arguments(example_inputs, caller), caller)

@@ -54,7 +54,7 @@ def test_a_module_needs_example_inputs(inputs, kind):
 
 @pytest.mark.parametrize(("thing", "kind"), [(3, "int"), (lambda x: x, "function")])
 def test_other_things_are_refused(thing, kind):
-    with pytest.raises(TypeError, match=f"expected a ScriptModule or an nn.Module, got {kind}"):
+    with pytest.raises(TypeError, match=f"expected a ScriptModule, an nn.Module or an exported program, got {kind}"):
         ipex.jit_optimize(thing, torch.randn(1, 2))
     with pytest.raises(TypeError, match=f"ipex.explain: expected a ScriptModule, got {kind}"):
         ipex.explain(thing)

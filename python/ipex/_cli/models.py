@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import pickle
 import sys
 import warnings
@@ -14,14 +15,17 @@ from typing import Any
 import torch
 
 from .. import _C, FP32MathMode, jit_optimize, load
+from .._adapter import named
 from .._inputs import arguments
+from .._jit_optimize import script_module
 from ..bench.models import MODELS
 from ..bench.subject import make_input
 
 
 def add_model(parser: argparse.ArgumentParser, name: str = "model", what: str = "") -> None:
     """Add an argument that names a model."""
-    parser.add_argument(name, help=f"{what or 'a TorchScript file'}, or one of {', '.join(MODELS)} (random weights)")
+    what = what or "a file of TorchScript or, as .pt2, of torch.export"
+    parser.add_argument(name, help=f"{what}, or one of {', '.join(MODELS)} (random weights)")
 
 
 def add_inputs(parser: argparse.ArgumentParser) -> None:
@@ -60,6 +64,17 @@ def the_model(name: str) -> tuple[torch.jit.ScriptModule, Any]:
             return torch.jit.trace(model, inputs, check_trace=False), inputs
     if not Path(name).is_file():
         raise ValueError(f"ipex: expected a file or one of {', '.join(MODELS)}, got {name!r}.")
+    if name.endswith(".pt2"):
+        try:
+            program = torch.export.load(name)
+        except Exception as error:
+            reason = (str(error).splitlines() or [""])[0]
+            raise ValueError(
+                f"ipex: expected a program that torch.export.save wrote in {name}, got: {reason}"
+            ) from None
+        args, kwargs = program.example_inputs or ((), {})
+        script = script_module(program, None, "optimize")
+        return script, named(inspect.signature(program.module().forward), args, kwargs) or None
     return load(name).eval(), None
 
 

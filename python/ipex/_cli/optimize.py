@@ -1,4 +1,4 @@
-"""Optimise a TorchScript file and write the result: optimize in.pt -o out.pt."""
+"""Optimise a file of TorchScript or torch.export and write the result: optimize in.pt -o out.pt."""
 
 from __future__ import annotations
 
