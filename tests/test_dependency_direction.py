@@ -176,6 +176,7 @@ def test_python_files_import_only_torch_and_each_other():
                 "typing",
                 "warnings",
                 "weakref",
+                "zipfile",
             }
             assert {m.split(".")[0] for m in modules} <= standard | {"torch", "ipex"}, path
 

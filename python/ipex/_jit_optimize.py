@@ -13,6 +13,7 @@ from ._math_mode import FP32MathMode
 from ._options import Options
 from ._script_module import cpp_module, wrapped
 from ._tracing import traced
+from ._training_mode import refuse_training, warn_of_training
 
 
 def jit_optimize(
@@ -51,7 +52,9 @@ def jit_optimize(
     """
     options = Options(disable, dtype, fp32_math_mode, stop_after)
     script = script_module(module, example_inputs, "jit_optimize")
-    return wrapped(_C.jit_optimize(cpp_module(script, "jit_optimize"), **options.for_cpp()), adapter_of(script))
+    result = wrapped(_C.jit_optimize(cpp_module(script, "jit_optimize"), **options.for_cpp()), adapter_of(script))
+    warn_of_training(result, "jit_optimize", stacklevel=2)
+    return result
 
 
 def script_module(module: Any, example_inputs: Any, caller: str) -> torch.jit.ScriptModule:
@@ -74,8 +77,7 @@ def script_module(module: Any, example_inputs: Any, caller: str) -> torch.jit.Sc
         raise TypeError(
             f"ipex.{caller}: expected a ScriptModule, an nn.Module or an exported program, got {_kind(module)}."
         )
-    if module.training:
-        raise ValueError(f"ipex.{caller}: expected a module in eval mode, got training=True. Call module.eval() first.")
+    refuse_training(module, caller)
     return traced(module, *arguments(example_inputs, caller), caller)
 
 

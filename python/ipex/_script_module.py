@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import zipfile
 from typing import Any
 
 import torch
@@ -18,9 +19,10 @@ def cpp_module(module: torch.nn.Module, caller: str) -> Any:
     if isinstance(module, torch.jit.ScriptModule):
         return module._c
     if isinstance(module, torch.nn.Module):
+        returned = ", which ipex.optimize returned" if "_ipex_report" in module.__dict__ else ""
         raise TypeError(
-            f"ipex.{caller}: expected a ScriptModule, got the nn.Module {type(module).__name__}. "
-            "Call ipex.jit_optimize(module, example_inputs) or ipex.optimize(module) first."
+            f"ipex.{caller}: expected a ScriptModule, got the nn.Module {type(module).__name__}{returned}. "
+            "Call ipex.jit_optimize(module, example_inputs) first."
         )
     raise TypeError(f"ipex.{caller}: expected a ScriptModule, got {type(module).__name__}.")
 
@@ -42,4 +44,27 @@ def wrapped(cpp: Any, adapter: Adapter | None = None) -> torch.jit.ScriptModule:
 
 def load(path: str | os.PathLike[str]) -> torch.jit.ScriptModule:
     """Load a saved model, like torch.jit.load, and say what is wrong with a file that can't be loaded."""
-    return wrapped(_C.load(os.fspath(path)))
+    try:
+        return wrapped(_C.load(os.fspath(path)))
+    except RuntimeError as error:
+        other = _other_format(path)
+        if other is None:
+            raise
+        raise RuntimeError(f"ipex.load: expected a saved TorchScript model at {os.fspath(path)!r}, {other}") from error
+
+
+def _other_format(path: str | os.PathLike[str]) -> str | None:
+    """Return what else the file is, and what to do with it."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = [name.partition("/")[2] for name in archive.namelist()]
+    except (OSError, zipfile.BadZipFile):
+        return None
+    if "archive_format" in names:
+        return "got a program of torch.export. Call ipex.jit_optimize(torch.export.load(path))."
+    if "data.pkl" in names and "constants.pkl" not in names:
+        return (
+            "got what torch.save wrote: a state_dict, or a module in pickled form. Make the model in Python, "
+            "load_state_dict(torch.load(path)), and call ipex.jit_optimize(model, example_inputs)."
+        )
+    return None

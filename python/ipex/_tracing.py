@@ -37,6 +37,7 @@ def traced(
     given = {name: value for name, (structure, value) in arguments.items() if structure is None or value}
     if not given:
         raise TypeError(f"ipex.{caller}: expected a tensor in the example inputs, got none. Pass one.")
+    _warn_of_hooks(model, caller)
     taken = _Taken(model, {name: structure for name, (structure, _) in arguments.items()}, len(args))
     known = torch._jit_internal.get_callable_argument_names(model.forward)
     by_name = all(name in known for name in given)
@@ -49,6 +50,12 @@ def traced(
             f"ipex.{caller}: expected results of {type(model).__name__} made of tensors and containers of them, got "
             f"a {error}. Return tensors, or leave it out by an argument."
         ) from None
+    except Exception as error:
+        first_line = (str(error).splitlines() or [""])[0]
+        raise RuntimeError(
+            f"ipex.{caller}: expected {type(model).__name__} to run under torch.jit.trace with these inputs, got "
+            f"{type(error).__name__}: {first_line} Where it runs without, ipex.optimize(model) needs no trace."
+        ) from error
     copies = copy.deepcopy((args, kwargs))
     expected = model(*copies[0], **copies[1])
     result = taken.result
@@ -75,6 +82,28 @@ def traced(
 
 _ADVICE = "Take tensors, numbers, and containers of them."
 _ADVICE_ON_CACHES = "Leave the cache out; ipex.llm.optimize is for generation with one."
+
+
+def _warn_of_hooks(model: torch.nn.Module, caller: str) -> None:
+    """Warn of hooks that calls of the trace do not make. Those of torch and transformers compute: that is traced."""
+    found = [
+        f"{getattr(hook, '__qualname__', type(hook).__qualname__)} of {name or 'the model'}"
+        for name, module in model.named_modules()
+        for hook in (*module._forward_pre_hooks.values(), *module._forward_hooks.values())
+        if _module_of(hook).partition(".")[0] not in ("torch", "transformers")
+    ]
+    if found:
+        warnings.warn(
+            f"ipex.{caller}: expected a module without forward hooks, got {', '.join(found[:3])}"
+            f"{', ...' if len(found) > 3 else ''}. Calls of the trace don't call them; what they computed with tensors "
+            "while it was made is in it. Remove them, or let the module return what they keep.",
+            stacklevel=5,
+        )
+
+
+def _module_of(hook: Any) -> str:
+    function = getattr(hook, "func", hook)  # of a partial
+    return getattr(function, "__module__", None) or type(function).__module__
 
 
 class _NotTensors(Exception):

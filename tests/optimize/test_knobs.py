@@ -50,7 +50,7 @@ def test_a_knob_wins_over_the_level(knob):
         ({"dtype": torch.int8}, ValueError, "expected torch.float32, torch.bfloat16 or torch.float16 in dtype"),
         ({"dtype": "bf16"}, TypeError, "expected a torch.dtype or None in dtype, got 'bf16'"),
         ({"weights_prepack": 1}, TypeError, "expected True, False or None in weights_prepack, got 1"),
-        ({"sample_input": 3}, TypeError, "expected a tensor, a tuple of arguments or a mapping"),
+        ({"sample_input": 3}, TypeError, "expected inputs, got int. Pass a tensor, a tuple"),
     ],
 )
 def test_mistakes(options, error, message):

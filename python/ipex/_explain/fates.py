@@ -114,7 +114,8 @@ def _views() -> frozenset[str]:
     return frozenset(
         row["name"]
         for row in _C.op_table()
-        if row["memory"] in ("view", "maybe_view") or (row["memory"] == "itself" and row["writes"] == "nothing")
+        if (row["memory"] in ("view", "maybe_view") or (row["memory"] == "itself" and row["writes"] == "nothing"))
+        and "dropout" not in row["name"]  # one that stays is in training mode
     )
 
 

@@ -150,18 +150,24 @@ def optimize(
 
 
 def _is_training(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> bool:
-    if model.training and optimizer is None:
+    is_training = getattr(model, "training", False)  # frozen modules don't say
+    if is_training and optimizer is None:
         raise ValueError(
             "ipex.optimize: expected a model in eval mode, or an optimizer, got training=True and no optimizer. "
             "Call model.eval() for inference; pass the optimizer for training."
         )
-    if optimizer is not None and not model.training:
+    if optimizer is not None and not is_training:
         raise ValueError(
             "ipex.optimize: expected a model in training mode with an optimizer, got training=False. "
             "Call model.train(), or leave the optimizer out for inference."
         )
     if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(f"ipex.optimize: expected a torch.optim.Optimizer, got {type(optimizer).__name__}.")
+    if optimizer is not None and not set(model.parameters()) & {p for g in optimizer.param_groups for p in g["params"]}:
+        raise ValueError(
+            f"ipex.optimize: expected an optimizer of the model's parameters, got a {type(optimizer).__name__} of "
+            "others: nothing would train. Make it of model.parameters(), and keep the pair that optimize returns."
+        )
     return optimizer is not None
 
 
