@@ -15,6 +15,9 @@ SOURCES := $(shell git ls-files --cached --others --exclude-standard CMakeLists.
 CASES ?= 10000
 SEED ?= 1
 
+# For `make huggingface`: how many classes.
+COUNT ?= 50
+
 # For `make mutants`: how many conditions are removed, drawn by SEED.
 MUTANTS ?= 300
 # For `make soak`: how long.
@@ -26,7 +29,7 @@ BENCH ?=
 # Options for `make zoo`; `.venv/bin/python -m benchmarks.zoo --help` lists them. `build/zoo.jsonl` keeps what was done.
 ZOO ?= --markdown docs/zoo.md
 
-.PHONY: demo test test-torch test-isa fuzz fuzz-ops fuzz-files neighbours mutants threads tsan asan coverage bench op-database zoo docs lint format wheel try-wheel sdk fuzz-requests soak faults clean
+.PHONY: demo test test-torch test-isa fuzz fuzz-ops fuzz-files neighbours mutants threads tsan asan coverage bench op-database huggingface zoo docs lint format wheel try-wheel sdk fuzz-requests soak faults clean
 demo: $(VENV)/installed        ## build, optimise a ResNet-50, compare, time, serve it from C++
 	$(BIN)/python examples/demo.py
 
@@ -77,6 +80,9 @@ tsan: $(VENV)/installed        ## the same, shorter, on libraries that are built
 
 asan: $(VENV)/installed        ## passes and ops on libraries that are built with AddressSanitizer: make asan TESTS=tests/optim
 	$(BIN)/python tests/run_asan.py $(TESTS)
+
+huggingface: $(VENV)/installed ## classes of transformers drawn by seed: make huggingface COUNT=50 SEED=7
+	$(BIN)/python -W ignore tests/huggingface_classes.py --count $(COUNT) --seed $(SEED)
 
 op-database: $(VENV)/installed ## each op of PyTorch's own op database between packed ops, against eager
 	$(BIN)/python -W ignore tests/op_database/run.py --jobs 2 --failures build/op-database-failures.txt

@@ -58,13 +58,16 @@ def traced(
         ) from error
     copies = copy.deepcopy((args, kwargs))
     expected = model(*copies[0], **copies[1])
-    result = taken.result
-    if result is not None:
-        result = with_numbers_of(taken_apart(expected, []), result)
+    result = None
+    if taken.result is not None:
+        eager = taken_apart(expected, [])
+        result = with_numbers_of(eager, taken.result)
         if result is None:
+            places = dict(taken.result.leaves("result"))
+            place = next((place for place, _ in eager.leaves("result") if place not in places), "result")
             raise ValueError(
-                f"ipex.{caller}: expected {type(model).__name__} to give results of one structure, got another one "
-                "when it is traced. Leave out by arguments what it gives in one of the two alone."
+                f"ipex.{caller}: expected {type(model).__name__} to give the same when it is traced, got something "
+                f"else at {place}. Leave that out by an argument, as use_cache=False does for caches."
             )
     if result is not None or not by_name or any(structure is not None for structure, _ in arguments.values()):
         adapter = Adapter(signature, {name: structure for name, (structure, _) in arguments.items()}, result)
