@@ -12,10 +12,8 @@ from torch import Tensor
 
 from ._adapter import AdaptedCall, Adapter, named, structure_of_argument
 from ._structure import Structure, is_plain, taken_apart, with_numbers_of
+from ._tolerance import computed_in, tolerance_for
 from ._torch_internals import TracerWarning
-
-# How far sums in another order may lie apart, relative to the largest element.
-_TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2**-6, torch.float16: 2**-9}
 
 
 @torch.no_grad()
@@ -179,10 +177,7 @@ def difference(expected: Any, actual: Any, low: torch.dtype | None = None) -> st
     for e, a in zip(tensors, others):
         if (e.shape, e.dtype) != (a.shape, a.dtype):
             return "its trace gives results of another shape or dtype"
-        tolerance = _TOLERANCE.get(e.dtype, 1e-12)
-        if low is not None:
-            tolerance = max(tolerance, _TOLERANCE[low])
-        if not _is_close(e, a, tolerance):
+        if not _is_close(e, a, tolerance_for(e.dtype, computed_in(low or e.dtype))):
             return "its trace gives other numbers"
     return None
 

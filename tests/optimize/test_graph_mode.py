@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import ipex
+from ipex._tracing import difference
 from optimize.models import Attention, Classifier, Mlp, trained
 from support import assert_same
 
@@ -112,3 +113,11 @@ def test_parameters_that_change_end_the_graph():
         with pytest.warns(UserWarning, match="expected the parameters that the graph was made with"):
             assert_same(optimized(x), other(x), 2e-5)
         assert_same(optimized(x), other(x), 2e-5)
+
+
+def test_how_near_is_near_follows_the_math_mode():
+    expected, rounded = torch.ones(4), torch.full((4,), 1.005)
+    assert difference(expected, rounded) == "its trace gives other numbers"
+    with ipex.fp32_math_mode(ipex.FP32MathMode.BF32):
+        assert difference(expected, rounded) is None
+        assert difference(expected.double(), rounded.double()) == "its trace gives other numbers"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import json
 import math
+import warnings
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -223,3 +227,136 @@ def test_a_layer_that_saturates_is_named():
 def test_layers_in_floats_have_no_such_noise():
     model, x = Blocks().eval(), torch.randn(2, 8)
     assert ipex.verify(model, ipex.jit_optimize(model, x), x).layers == ()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_precision_of_modules_counts(dtype):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8)).eval()
+    x = torch.randn(4, 64)
+    low = ipex.optimize(model, dtype=dtype)
+    found = ipex.verify(model, low, x)
+    assert found.precision == str(dtype).removeprefix("torch.")
+    assert found, found
+    assert found.outputs[0].error > 1e-4  # float32's tolerance would not do
+    assert not ipex.verify(model, ipex.optimize(spoilt_head(model), dtype=dtype), x)
+
+
+def spoilt_head(model: nn.Module) -> nn.Module:
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        other[-1].bias.add_(1)
+    return other
+
+
+WEIGHTS = {
+    "int8": {"dtype": "int8"},
+    "int4": {"dtype": "int4"},
+    "bfloat16": {"dtype": "bfloat16"},
+    "float8_e4m3fn": {"dtype": "float8_e4m3fn"},
+    "float8_e5m2": {"dtype": "float8_e5m2"},
+}
+
+
+@pytest.mark.parametrize("precision", WEIGHTS)
+def test_the_precision_of_weights_counts(precision):
+    torch.manual_seed(0)
+    layers = [layer for _ in range(4) for layer in (nn.Linear(512, 512), nn.GELU())]
+    model, x = nn.Sequential(*layers, nn.Linear(512, 512)).eval(), torch.randn(4, 512)
+    found = ipex.verify(model, ipex.quantization.weight_only(model, x, **WEIGHTS[precision]), x)
+    assert found.precision == precision
+    assert found, found
+    assert found.outputs[0].error > 1e-4
+    assert not ipex.verify(model, ipex.quantization.weight_only(spoilt_head(model), x, **WEIGHTS[precision]), x)
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")  # of torch's LSTM
+@pytest.mark.parametrize("kind", ["linear", "lstm", "embedding"])
+def test_the_precision_of_dynamic_quantisation_counts(kind):
+    torch.manual_seed(0)
+    if kind == "linear":
+        model, x = nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 512)).eval(), torch.randn(4, 512)
+    elif kind == "lstm":
+        model, x = nn.LSTM(256, 256).eval(), torch.randn(5, 4, 256)
+    else:
+        model, x = nn.Sequential(nn.Embedding(512, 64), nn.LayerNorm(64)).eval(), torch.randint(512, (4, 7))
+    low = ipex.quantization.dynamic(model, x, embeddings=kind == "embedding")
+    found = ipex.verify(model, low, x)
+    assert found.precision == "int8"
+    assert found, found
+    assert max(output.error for output in found.outputs) > 1e-4
+
+
+class Dropped(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm, self.drop = nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Dropout(0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.drop(self.norm(self.linear(x)))
+
+
+@pytest.mark.parametrize("optimise", [lambda m, x: ipex.optimize(m), ipex.jit_optimize], ids=["modules", "graph"])
+def test_an_original_in_training_mode_gets_a_report(optimise):
+    model, x = Dropped(), torch.randn(16, 8)
+    optimized = optimise(copy.deepcopy(model).eval(), x)
+    before = copy.deepcopy(model.state_dict())
+    found = ipex.verify(model, optimized, x)
+    assert not found
+    assert found.original_trains
+    assert "the original is in training mode: call eval()" in str(found)
+    assert model.training
+    assert all(torch.equal(model.state_dict()[name], value) for name, value in before.items())
+    assert ipex.verify(model.eval(), optimized, x)
+
+
+class Pair(NamedTuple):
+    first: Tensor
+    second: Tensor
+
+
+@dataclasses.dataclass
+class Result:
+    logits: Tensor
+    pair: Pair
+    loss: Tensor | None = None
+
+
+class Gives(nn.Module):
+    """Returns what the function makes of two tensors."""
+
+    def __init__(self, make) -> None:
+        super().__init__()
+        self.linear, self.make = nn.Linear(8, 8), make
+
+    def forward(self, x: Tensor):
+        return self.make(self.linear(x), x * 2)
+
+
+def test_named_tuples_and_dataclasses_get_a_report():
+    x = torch.randn(2, 8)
+    for make in (Pair, lambda a, b: Result(a, Pair(a, b))):
+        model = Gives(make).eval()
+        assert ipex.verify(model, ipex.optimize(model), x)
+        other = copy.deepcopy(model)
+        with torch.no_grad():
+            other.linear.bias.add_(1)
+        assert not ipex.verify(model, other, x)
+    names = [output.name for output in ipex.verify(model, other, x).outputs]
+    assert names == ["result.logits", "result.pair.first", "result.pair.second", "result.loss"]
+    plain = copy.deepcopy(model)
+    plain.make = lambda a, b: {"logits": a, "pair": (a, b), "loss": None}
+    assert ipex.verify(model, plain, x)
+    plain.make = lambda a, b: (a, b)
+    note = ipex.verify(model, plain, x).outputs[0].note
+    assert note.startswith("expected result.logits, result.pair.first, ")
+    assert note.endswith("got result[0], result[1]")
+
+
+def test_a_trace_of_a_named_tuple_gets_a_report():
+    model, x = Gives(Pair).eval(), torch.randn(2, 8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        traced = torch.jit.trace(model, x)
+    found = ipex.verify(model, ipex.jit_optimize(traced), x)
+    assert found, found

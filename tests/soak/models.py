@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import ipex
-from ipex._verify.precision import TOLERANCE as TOLERANCE_OF_VERIFY
+from ipex._tolerance import TOLERANCE as TOLERANCE_OF_VERIFY
 from ipex.bench.models import MODELS
 from kinds_of_model import BF32, KINDS
 from support import FP32_TOLERANCE

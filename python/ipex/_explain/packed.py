@@ -24,6 +24,7 @@ class PackedOp:
     kernels: tuple[str, ...] = ()
     fallback_reasons: tuple[str, ...] = ()
     weight_elements: int = 0
+    weight_format: str = ""
 
 
 def packed_ops(module: Any) -> dict[str, tuple[PackedOp, ...]]:
@@ -49,7 +50,8 @@ def packed_op(context: Any) -> PackedOp:
     dtype = fields.get("dtype", "float32")
     copies = sum(int(number) for number in re.findall(r"_copy=(\d+) bytes", text))
     elements = math.prod(weight) if weight else _recurrent_elements(op, fields)
-    weight_bytes = int(elements * _BYTES.get(fields.get("weight_format", dtype), 4))
+    weight_format = fields.get("weight_format", dtype)
+    weight_bytes = int(elements * _BYTES.get(weight_format, 4))
     return PackedOp(
         op,
         weight,
@@ -60,6 +62,7 @@ def packed_op(context: Any) -> PackedOp:
         tuple(dict.fromkeys(context.primitive_kernels())) if hasattr(context, "primitive_kernels") else (),
         tuple(context.fallback_reasons()) if hasattr(context, "fallback_reasons") else (),
         elements,
+        weight_format,
     )
 
 

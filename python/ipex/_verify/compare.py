@@ -83,7 +83,7 @@ def _compare_one(name: str, expected: Any, actual: Any, tolerance: Any) -> Compa
     if isinstance(expected, Tensor) or isinstance(actual, Tensor):
         same, note = False, "one of the two is no tensor"
     else:
-        same, note = expected == actual, f"expected {expected!r}, got {actual!r}"
+        same, note = bool(expected == actual), f"expected {expected!r}, got {actual!r}"
     return Compared(name, same, 0.0 if same else math.inf, 0.0, math.inf if same else -math.inf, "" if same else note)
 
 

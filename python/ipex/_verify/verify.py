@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import warnings
@@ -13,11 +14,12 @@ from torch import nn
 
 from .._explain.report import Report, explain
 from .._inputs import arguments, call, copied
+from .._tolerance import tolerance_for
 from .._tracing import traced
 from .compare import Compared, compare_all, tensors_in
 from .layers import Layer, quantized_layers
 from .parting import Parting, first_in_graph, first_in_modules
-from .precision import precision_of, tolerance_for
+from .precision import precision_of
 
 CALLS = 3  # TorchScript compiles again after the first ones
 
@@ -33,6 +35,7 @@ class Verification:
     original_repeats: bool = True
     parting: Parting | None = None
     layers: tuple[Layer, ...] = ()
+    original_trains: bool = False
 
     @property
     def ok(self) -> bool:
@@ -47,8 +50,10 @@ class Verification:
         lines += [f"  {output}" for output in self.outputs]
         lines.append(f"  inputs: {'as the original leaves them' if self.inputs_kept else 'CHANGED'}")
         lines.append(f"  repeated calls: {'equal to the bit' if self.repeats else 'DIFFER'}")
-        if not self.original_repeats:
-            lines.append("  the original gives other results at each call: is it in eval mode, does it draw numbers?")
+        if self.original_trains:
+            lines.append("  the original is in training mode: call eval() on it for the results of inference")
+        elif not self.original_repeats:
+            lines.append("  the original gives other results at each call: does it draw numbers?")
         if self.parting:
             lines.append(f"  they part at {self.parting}")
         if self.layers:
@@ -75,22 +80,27 @@ def verify(original: nn.Module, optimized: nn.Module, inputs: Any, *, tolerance:
     `tolerance` is relative to the largest element; without, it is that of the precision that the optimised model
     computes in. Where the results differ, the answer names the first op at which they part, with its source line. Of a
     model that `ipex.quantization.convert` made, `layers` has the noise of each layer, and says which ones saturate.
+    An original in training mode is compared as it is, and the answer says so.
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU()).eval()
     >>> x = torch.randn(2, 8)
     >>> assert ipex.verify(model, ipex.jit_optimize(model, x), x)
     """
     arguments(inputs, "verify")  # refuse the wrong kind before anything runs
+    trains = any(getattr(module, "training", False) for module in original.modules())  # a frozen one has no such state
+    inference = original
+    if trains:  # a call would change its statistics, and no graph can be made of it
+        original, inference = copy.deepcopy(original), copy.deepcopy(original).eval()
     with torch.no_grad():
         expected_inputs, our_inputs = copied(inputs), copied(inputs)
         expected = copied(call(original, expected_inputs, "verify"))
         actual = copied(call(optimized, our_inputs, "verify"))
         again = [copied(call(optimized, copied(inputs), "verify")) for _ in range(CALLS - 1)]
         report = _report(optimized)
-        precision = precision_of(report, [t.dtype for t in tensors_in(expected)])
+        precision = precision_of(optimized, report, [t.dtype for t in tensors_in(expected)])
 
         def allowed(dtype: torch.dtype) -> float:
-            return tolerance if tolerance is not None else tolerance_for(precision, dtype)
+            return tolerance if tolerance is not None else tolerance_for(dtype, precision)
 
         outputs = tuple(compare_all(expected, actual, allowed))
         kept = all(_equal(e, a) for e, a in zip(tensors_in(expected_inputs), tensors_in(our_inputs)))
@@ -98,11 +108,11 @@ def verify(original: nn.Module, optimized: nn.Module, inputs: Any, *, tolerance:
         original_repeats, parting = True, None
         if not all(o.agrees for o in outputs):
             original_repeats = _equal_all(expected, call(original, copied(inputs), "verify"))
-            parting = _first_parting(original, optimized, inputs, allowed, report)
+            parting = _first_parting(inference, optimized, inputs, allowed, report)
         layers: tuple[Layer, ...] = ()
         if precision == "int8" and isinstance(optimized, torch.jit.ScriptModule):
-            layers = quantized_layers(_script(original, inputs), optimized, inputs)
-    return Verification(precision, outputs, kept, repeats, original_repeats, parting, layers)
+            layers = quantized_layers(_script(inference, inputs), optimized, inputs)
+    return Verification(precision, outputs, kept, repeats, original_repeats, parting, layers, trains)
 
 
 def _first_parting(original: nn.Module, optimized: nn.Module, inputs: Any, allowed: Any, report: Report | None) -> Any:
