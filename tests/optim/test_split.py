@@ -255,3 +255,44 @@ def test_the_original_step_refuses_split_weights():
     optimizer = prepared(CASES["adam"], model, torch.bfloat16)
     with pytest.raises(RuntimeError, match="expected float32 weights"):
         optimizer._original_step()
+
+
+class Tied(nn.Module):
+    """A head that shares the embedding's weight, and a parameter that the model's code reads too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.head, self.scale = nn.Embedding(16, 8), nn.Linear(8, 16), nn.Linear(8, 8)
+        self.head.weight = self.embedding.weight
+        self.own = self.scale.weight
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.head(self.scale(self.embedding(tokens)) @ self.own)
+
+
+@pytest.mark.parametrize(("dtype", "split"), LOW, ids=LOW_IDS)
+def test_a_state_dict_has_tied_weights_once(dtype, split):
+    model = Tied()
+    before = copy.deepcopy(model.state_dict())
+    prepare(model, torch.optim.SGD(model.parameters(), 0.1), dtype, split, True)
+    for _ in range(2):
+        state = model.state_dict()
+        assert state["head.weight"].data_ptr() == state["embedding.weight"].data_ptr()
+        assert all(torch.equal(state[name], value) for name, value in before.items())
+    one, other = io.BytesIO(), io.BytesIO()
+    torch.save(before, one)
+    torch.save(state, other)
+    assert other.tell() < one.tell() * 1.2
+    tied = dict.__new__(dict)
+    model.state_dict(destination=tied)  # which nothing can refer to weakly
+    assert torch.equal(tied["head.weight"], before["head.weight"])
+
+
+def test_a_parameter_that_other_code_reads_stays_float32():
+    model = Tied()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    reasons = prepare(model, optimizer, torch.bfloat16, True, True)
+    assert model.own is model.scale.weight
+    assert model.own.dtype == torch.float32
+    assert model.head.weight.dtype == model.scale.bias.dtype == torch.bfloat16
+    assert reasons == ["scale.weight stays as it is: the model reads it too"]

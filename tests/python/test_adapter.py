@@ -138,7 +138,9 @@ def test_what_a_trace_cannot_take_or_give():
         ipex.jit_optimize(Model().eval(), (1.0,))
     with pytest.raises(TypeError, match=r"expected results of Model made of tensors .*, got a object at \['a'\]"):
         ipex.jit_optimize(Model(lambda y: {"a": object(), "b": y}).eval(), A)
-    with pytest.raises(ValueError, match=r"expected Model to give the same when it is traced, got something else at result\. Leave"):
+    with pytest.raises(
+        ValueError, match=r"expected Model to give the same when it is traced, got something else at result\. Leave"
+    ):
         ipex.jit_optimize(Model(lambda y: (y, None, *[y] * torch.jit.is_tracing())).eval(), A)
 
 

@@ -11,8 +11,11 @@ from torch import nn
 
 from .._inputs import arguments
 from .._jit_optimize import jit_optimize
+from ..optim.masters import master_of
+from ..optim.prepare import LOW
 from ..optim.prepare import prepare as prepare_optimizer
 from .auto_kernel_selection import select_kernels
+from .casting import let_layers_cast
 from .channels_last import is_auto_channels_last_enabled, to_channels_last
 from .concat_linear import concat_linears
 from .conv_bn_folding import fold_into_convolutions
@@ -101,10 +104,11 @@ def optimize(
     `auto_kernel_selection`, `graph_mode` and `concat_linear`. A knob that is True or False wins over the level.
 
     `dtype`, torch.bfloat16 or torch.float16, casts the weights of convolutions and linears, at inference those of
-    embeddings and LSTMs too; run the model under autocast of that dtype. `inplace=True` changes the model itself and
-    holds no weight twice; without it the model given is not changed. `sample_input` is what the model will be called
-    with: a tensor, a tuple or list of arguments, or a mapping of keyword arguments. `auto_kernel_selection` times each
-    layer on it and keeps the fastest kernel; `graph_mode` traces the model with it.
+    embeddings and LSTMs too. Run the model under autocast of that dtype, or without: layers cast what they are given,
+    and give it back in its dtype. `inplace=True` changes the model itself and holds no weight twice; without it the
+    model given is not changed. `sample_input` is what the model will be called with: a tensor, a tuple or list of
+    arguments, or a mapping of keyword arguments. `auto_kernel_selection` times each layer on it and keeps the fastest
+    kernel; `graph_mode` traces the model with it.
 
     An optimisation that fails leaves that part as it was, and is warned of. `ipex.explain(optimized)` tells what was
     done, and why not.
@@ -177,7 +181,9 @@ def _for_inference(
     end_training(model)
     is_on_cpu = all(p.device.type == "cpu" for p in model.parameters())
     needs_flow = knobs.conv_bn_folding or knobs.linear_bn_folding or knobs.weights_prepack or knobs.concat_linear
-    flow = DataFlow(model) if needs_flow else None
+    casts = dtype in LOW
+    flow = DataFlow(model) if needs_flow or casts else None
+    cast: list[nn.Module] = []
     if flow and knobs.conv_bn_folding:
         with notes.of("conv_bn_folding"):
             fold_into_convolutions(model, flow, notes)
@@ -187,14 +193,14 @@ def _for_inference(
     if knobs.replace_dropout_with_identity:
         with notes.of("replace_dropout_with_identity"):
             replace_dropout(model, notes)
-    if dtype is not None and not (knobs.graph_mode and is_on_cpu and sample is not None):
+    if flow and dtype is not None and casts and not (knobs.graph_mode and is_on_cpu and sample is not None):
         with notes.of("dtype"):
-            cast_weights(model, dtype, notes)
+            cast = cast_weights(model, dtype, flow, notes)
     if (knobs.weights_prepack or knobs.graph_mode) and is_auto_channels_last_enabled():
         with notes.of("channels_last"):
             to_channels_last(model, notes)
-    casts = dtype in (torch.bfloat16, torch.float16)
     if not is_on_cpu:
+        let_layers_cast(cast)
         for knob in ("weights_prepack", "optimize_lstm", "auto_kernel_selection", "graph_mode"):
             if explicit.get(knob):
                 notes.failed(knob, "It is for CPUs, and the model is on another device.")
@@ -203,6 +209,7 @@ def _for_inference(
         return
     if knobs.graph_mode:
         # The graph packs the weights itself.
+        let_layers_cast(cast)
         with notes.of("graph_mode"):
             run_as_graph(model, sample, notes, dtype=dtype)
         return
@@ -224,6 +231,7 @@ def _for_inference(
     elif sample is not None and knobs.weights_prepack:
         with notes.of("sample_input"), torch.autocast("cpu", dtype=dtype, enabled=casts):
             warm_up(model, sample)
+    let_layers_cast(cast)
 
 
 def _for_training(
@@ -234,6 +242,8 @@ def _for_training(
     reasons = prepare_optimizer(model, optimizer, dtype, knobs.split_master_weight_for_bf16, knobs.fuse_update_step)
     for reason in reasons:
         notes.declined("optimizer", "the optimizer", reason)
+    if reasons and dtype in LOW and all(master_of(parameter) is None for parameter in model.parameters()):
+        notes.failed("dtype", reasons[0])
     if knobs.weights_prepack:
         with notes.of("weights_prepack"):
             prepack_for_training(model, notes)

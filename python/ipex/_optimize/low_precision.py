@@ -1,23 +1,55 @@
 """dtype: the weights of the layers that gain by it are cast.
 
 Convolutions, transposed ones and linears; at inference also embeddings and LSTMs. Everything else keeps its dtype. Run
-such a model under autocast of the dtype. What is packed besides runs without it too: inputs are cast, and results back.
+such a model under autocast of the dtype. Calls without it work too: a layer casts its inputs, and its results back, a
+packed one by itself, any other as in `casting.py`. `state_dict` gives float32 as before, of rounded values.
 """
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
+from .._saved_once import save_once
+from ..optim.prepare import LOW
+from .data_flow import DataFlow
 from .notes import Notes
 from .packed.families import changed_behaviour, torch_class_of
 
 KNOB = "dtype"
 
 
-def cast_weights(model: nn.Module, dtype: torch.dtype, notes: Notes) -> None:
-    """Cast the parameters of the layers that IPEX documents."""
+def cast_weights(model: nn.Module, dtype: torch.dtype, flow: DataFlow, notes: Notes) -> list[nn.Module]:
+    """Cast the parameters of the layers that IPEX documents. Return these layers."""
+    layers = _layers(model, dtype, flow, notes)
+    holders = _holders(model)
+    while True:  # until no layer shares a weight with a module that keeps its dtype
+        readers = {name: _other_reader(layer, layers, holders) for name, layer in layers.items()}
+        stay = {name: reader for name, reader in readers.items() if reader is not None}
+        for name, reader in stay.items():
+            notes.declined(KNOB, name or "the model", f"{reader} reads its weight too")
+            del layers[name]
+        if not stay:
+            break
+    for name, layer in layers.items():
+        for parameter in layer._parameters.values():
+            if parameter is not None and _other_holder(parameter, layers, holders) is None:
+                _cast(parameter, dtype)
+        for own, buffer in layer._buffers.items():  # of a folded batch_norm
+            if buffer is not None and buffer.is_floating_point():
+                layer._buffers[own] = buffer.to(dtype)
+        layer.register_state_dict_post_hook(_save_in_float32)
+        notes.applied(KNOB, name, f"cast to {str(dtype).removeprefix('torch.')}")
+    return list(layers.values())
+
+
+def _layers(model: nn.Module, dtype: torch.dtype, flow: DataFlow, notes: Notes) -> dict[str, nn.Module]:
+    """Return the layers that can be cast, by name."""
+    found = {}
     for name, module in model.named_modules():
         base = torch_class_of(type(module))
         if base is nn.GRU or (base is None and type(module) is not nn.Embedding):
@@ -28,7 +60,7 @@ def cast_weights(model: nn.Module, dtype: torch.dtype, notes: Notes) -> None:
         if any(t.dtype != torch.float32 for t in tensors):
             notes.declined(KNOB, name, "it is not float32")
             continue
-        reason = _why_not(module)
+        reason = _why_not(module) or ("other code reads its parameters" if flow.reads_parameters_of(name) else None)
         if reason is not None:
             notes.declined(KNOB, name, reason)
             continue
@@ -36,8 +68,53 @@ def cast_weights(model: nn.Module, dtype: torch.dtype, notes: Notes) -> None:
         if infinite:
             notes.declined(KNOB, name, f"its {infinite} overflows in {str(dtype).removeprefix('torch.')}")
             continue
-        module._apply(lambda t: t.to(dtype) if t.is_floating_point() else t)
-        notes.applied(KNOB, name, f"cast to {str(dtype).removeprefix('torch.')}")
+        found[name] = module
+    return found
+
+
+_Holders = dict[int, list[tuple[str, nn.Module]]]
+
+
+def _holders(model: nn.Module) -> _Holders:
+    """Return which modules hold each parameter, by its id."""
+    found: _Holders = {}
+    for name, module in model.named_modules():
+        for parameter in module._parameters.values():
+            if parameter is not None:
+                found.setdefault(id(parameter), []).append((name or "the model", module))
+    return found
+
+
+def _other_holder(parameter: Tensor, layers: dict[str, nn.Module], holders: _Holders) -> str | None:
+    """Return a module that holds this parameter and is none of these layers, if there is one."""
+    own = set(map(id, layers.values()))
+    return next((name for name, module in holders[id(parameter)] if id(module) not in own), None)
+
+
+def _other_reader(layer: nn.Module, layers: dict[str, nn.Module], holders: _Holders) -> str | None:
+    """Return a module that holds a weight of this layer and is not cast. A bias can stay as it is."""
+    weights = [p for name, p in layer._parameters.items() if p is not None and name != "bias"]
+    return next(filter(None, (_other_holder(weight, layers, holders) for weight in weights)), None)
+
+
+@torch.no_grad()
+def _cast(parameter: nn.Parameter, dtype: torch.dtype) -> None:
+    gradient, parameter.grad = parameter.grad, None  # it has the parameter's dtype
+    parameter.data = parameter.data.to(dtype)
+    parameter.grad = None if gradient is None else gradient.to(dtype)
+
+
+# A function of the file, so that a module with this hook can be copied and pickled.
+def _save_in_float32(module: nn.Module, state_dict: dict[str, Any], prefix: str, _metadata: Any) -> None:
+    for name, parameter in module.__dict__["_parameters"].items():
+        saved = state_dict.get(prefix + name)
+        is_asked_for_itself = isinstance(saved, nn.Parameter)  # by keep_vars
+        if saved is not None and saved.dtype in LOW and not is_asked_for_itself:
+            save_once(state_dict, prefix + name, parameter, partial(_in_float32, saved))
+
+
+def _in_float32(saved: Tensor, _parameter: Tensor) -> Tensor:
+    return saved.float()
 
 
 def _why_not(module: nn.Module) -> str | None:

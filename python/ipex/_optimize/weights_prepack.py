@@ -67,6 +67,9 @@ def why_not(module: nn.Module, readers: dict[int, set[str]]) -> str | None:
     dtypes = {p.dtype for p in parameters}
     if len(dtypes) > 1 or not dtypes <= {torch.float32, torch.bfloat16, torch.float16}:
         return f"its parameters are {', '.join(sorted(str(d).removeprefix('torch.') for d in dtypes))}"
+    if family_of(type(module)) in RECURRENT and dtypes != {torch.float32}:
+        (dtype,) = dtypes
+        return f"its weights are {str(dtype).removeprefix('torch.')}, and packed ones compute in float32"
     if any(p.numel() == 0 for p in parameters):
         return "a parameter is empty"
     others = set().union(*(readers.get(id(p), set()) for p in parameters))

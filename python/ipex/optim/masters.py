@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .._saved_once import save_once
+
 # Modules that autocast runs in 16 bits anyway. All others, norms first of all, keep float32.
 LOWERED = (
     nn.Linear,
@@ -34,6 +36,7 @@ NAMES = ("weight", "bias")
 def lower_weights(model: nn.Module, dtype: torch.dtype, split: bool) -> list[str]:
     """Give the weights of these modules the dtype, and masters; return which of them stay as they are, and why."""
     reasons = []
+    readers = _other_readers(model)
     for name, module in model.named_modules():
         if not isinstance(module, LOWERED):
             continue
@@ -41,7 +44,9 @@ def lower_weights(model: nn.Module, dtype: torch.dtype, split: bool) -> list[str
             parameter = module._parameters.get(own)
             if parameter is None or master_of(parameter) is not None:
                 continue
-            if type(parameter) is nn.Parameter and parameter.dtype == torch.float32 and not parameter.is_meta:
+            if id(parameter) in readers:
+                reasons.append(f"{name}.{own} stays as it is: {readers[id(parameter)]} reads it too")
+            elif type(parameter) is nn.Parameter and parameter.dtype == torch.float32 and not parameter.is_meta:
                 lower(parameter, dtype, split)
             else:
                 reasons.append(
@@ -51,6 +56,12 @@ def lower_weights(model: nn.Module, dtype: torch.dtype, split: bool) -> list[str
         if any(master_of(p) is not None for p in module._parameters.values()):
             _keep_state_dict_in_float32(module)
     return reasons
+
+
+def _other_readers(model: nn.Module) -> dict[int, str]:
+    """Return which modules of other kinds hold a parameter, by its id: their code computes in its dtype."""
+    others = {name or "the model": m for name, m in model.named_modules() if not isinstance(m, LOWERED)}
+    return {id(p): name for name, module in others.items() for p in module._parameters.values() if p is not None}
 
 
 def lower(parameter: nn.Parameter, dtype: torch.dtype, split: bool) -> None:
@@ -133,7 +144,7 @@ def _save_float32(module: nn.Module, state_dict: dict[str, Any], prefix: str, _m
         parameter = module._parameters.get(name)
         if parameter is not None and prefix + name in state_dict:
             # A copy of the module has no masters, and is as precise as its parameters.
-            state_dict[prefix + name] = weight_of(parameter).float()
+            save_once(state_dict, prefix + name, parameter, lambda parameter: weight_of(parameter).float())
 
 
 def _load_float32(module: nn.Module, state_dict: dict[str, Any], prefix: str, metadata: Any, *_: Any) -> None:

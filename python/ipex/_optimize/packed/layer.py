@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..._load_extension import _C
+from ..._saved_once import save_once
 from ..._torch_internals import graph_break, held_by_trace, is_in_functorch, is_tracing
 from .source import PackedParameter, forget, source_of
 
@@ -186,8 +187,7 @@ class PackedLayer(nn.Module):
         return plain
 
     def _as_plain(self) -> dict[str, nn.Parameter | None]:
-        own = self.__dict__["_parameters"]
-        return {name: p.source.plain() if isinstance(p, PackedParameter) else p for name, p in own.items()}
+        return {name: _plain(p) for name, p in self.__dict__["_parameters"].items()}
 
     # What else asks for parameters.
 
@@ -209,9 +209,12 @@ class PackedLayer(nn.Module):
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        for name, parameter in self._as_plain().items():
-            if parameter is not None:
-                destination[prefix + name] = parameter if keep_vars else parameter.detach()
+        own = self.__dict__["_parameters"]
+        for name, parameter in own.items():
+            if parameter is not None and keep_vars:
+                destination[prefix + name] = _plain(parameter)
+            elif parameter is not None:
+                save_once(destination, prefix + name, parameter, lambda p: _plain(p).detach())
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         self.unpack()
@@ -222,6 +225,7 @@ class PackedLayer(nn.Module):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         own = self.__getstate__()  # type: ignore[no-untyped-call]
+        own.pop("_ipex_plain", None)
         state = {**own, "_parameters": self._as_plain(), "_ipex_context": None}
         return _unpickled, (type(self).__bases__[0], type(self).plain_class), state
 
@@ -234,22 +238,34 @@ class PackedLayer(nn.Module):
         return self.as_plain_module()
 
 
+def _plain(parameter: Any) -> Any:
+    return parameter.source.plain() if isinstance(parameter, PackedParameter) else parameter
+
+
 def _unpickled(family: type[PackedLayer], plain_class: type[nn.Module]) -> Any:
     packed = packed_class(family, plain_class)
     return packed.__new__(packed)
 
 
 # One for each class of modules: two packed layers of one class are of one class.
-_packed_classes: dict[Any, Any] = {}
+_subclasses: dict[Any, Any] = {}
 
 
 def packed_class(family: Any, plain_class: Any) -> Any:
     """Return the subclass of a module's class that computes with a packed op."""
-    if plain_class not in _packed_classes:
-        name = f"Packed{plain_class.__name__}"
-        members = {"plain_class": plain_class, "__module__": "ipex", "__qualname__": name}
-        _packed_classes.setdefault(plain_class, type(name, (family, plain_class), members))
-    return _packed_classes[plain_class]
+    return subclass("Packed", family, plain_class)
+
+
+def subclass(prefix: str, family: Any, plain_class: Any) -> Any:
+    """Return the subclass of a module's class that does what `family` does."""
+    key = family, plain_class
+    if key not in _subclasses:
+        name = f"{prefix}{plain_class.__name__}"
+        # torch.fx takes layers of this module for one call, whoever's class they are of.
+        of_torch = next(base.__module__ for base in plain_class.__mro__ if base.__module__.startswith("torch.nn."))
+        members = {"plain_class": plain_class, "__module__": of_torch, "__qualname__": name}
+        _subclasses.setdefault(key, type(name, (family, plain_class), members))
+    return _subclasses[key]
 
 
 def pack_module(module: Any, family: type[PackedLayer], *, casts: bool) -> None:
@@ -278,6 +294,14 @@ class OneInput(PackedLayer):
         self.__dict__["_compiled_call_impl"] = _C.LayerCall(
             self, f"ipex::{self.op}", self.bound_arguments(), self._ipex_dtype, parameters
         )
+
+    def forward_of_class(self, *inputs: Any) -> Any:
+        """Compute as the module's own class does, in the dtype of the weight, as `run`."""
+        own, given = self.__dict__["_parameters"]["weight"].dtype, getattr(inputs[0], "dtype", None)
+        is_cast = self._ipex_casts and isinstance(inputs[0], Tensor) and inputs[0].is_floating_point() and given != own
+        if not is_cast or torch.is_autocast_enabled("cpu"):
+            return super().forward_of_class(*inputs)
+        return super().forward_of_class(inputs[0].to(own), *inputs[1:]).to(given)
 
     def compute(self, input: Tensor) -> Tensor:
         """Call the packed op where it computes what the class would."""
