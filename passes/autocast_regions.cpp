@@ -25,9 +25,7 @@ bool turns_autocast_off(const Node* enter) {
   const Value* object = enter->input();
   const auto type = object->type()->cast<c10::ClassType>();
   if (!type || !type->name() || !type->name()->qualifiedName().ends_with("autocast_mode.autocast")) return false;
-  const auto enabled = field(object, "_enabled"), device = field(object, "device");
-  return enabled && enabled->isBool() && !enabled->toBool() && device && device->isString() &&
-         device->toStringRef() == "cpu";
+  return field(object, "_enabled") == c10::IValue(false) && field(object, "device") == c10::IValue("cpu");
 }
 
 Node* exit_of(Node* enter) {

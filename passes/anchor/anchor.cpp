@@ -146,7 +146,7 @@ std::optional<std::string> reason_against_weight(const Node* node) {
   if (!is_packable(weight.scalar_type())) {
     return c10::str("its weight is ", weight.scalar_type(), ", not float32, bfloat16 or float16");
   }
-  if (!weight.device().is_cpu() || weight.layout() != at::kStrided) return "its weight is not a dense CPU tensor";
+  if (!weight.device().is_cpu()) return "its weight is not a CPU tensor";
   if (weight.numel() == 0) return "its weight is empty";
   return std::nullopt;
 }

@@ -3,13 +3,14 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/ir/constants.h>
 
+#include "ir/constants.h"
+
 namespace ipex::passes {
 
 using torch::jit::toIValue;
 
 std::optional<std::string> read_batch_norm(const Node* node, int64_t channels, ChannelAffine& affine) {
-  const auto training = toIValue(node->namedInput("training"));
-  if (!training || training->toBool()) return "it is not in eval mode";
+  if (!is_false(node->namedInput("training"))) return "it is not in eval mode";
   const auto eps = toIValue(node->namedInput("eps"));
   if (!eps) return "its eps is not a constant";
   std::vector<at::Tensor> parts;

@@ -30,7 +30,7 @@ std::optional<at::Tensor> per_channel(const Value* value, const Anchor& anchor) 
   if (!constant || !constant->isTensor()) return std::nullopt;
   const at::Tensor tensor = constant->toTensor();
   const int64_t rank = anchor.spatial_rank() + 1;  // of a result without a batch
-  if (!tensor.defined() || tensor.scalar_type() != at::kFloat || !tensor.device().is_cpu() || tensor.dim() > rank) {
+  if (tensor.scalar_type() != at::kFloat || !tensor.device().is_cpu() || tensor.dim() > rank) {
     return std::nullopt;
   }
   const bool is_one = tensor.numel() == 1;

@@ -51,7 +51,7 @@ std::optional<std::string> reason_against_weights(const Node* node, const Kind& 
   if (weights.empty()) return "its weights are not constants";
   for (const at::Tensor& weight : weights) {
     if (weight.scalar_type() != at::kFloat) return c10::str("a weight is ", weight.scalar_type(), ", not float32");
-    if (!weight.device().is_cpu() || weight.layout() != at::kStrided) return "a weight is not a dense CPU tensor";
+    if (!weight.device().is_cpu()) return "a weight is not a CPU tensor";
     if (weight.numel() == 0) return "a weight is empty";
   }
   const bool has_biases = toIValue(node->namedInput("has_biases"))->toBool();

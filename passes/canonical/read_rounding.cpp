@@ -35,8 +35,7 @@ std::optional<double> one_number(const Value* value) {
   const auto constant = toIValue(value);
   if (!constant) return std::nullopt;
   if (constant->isInt() || constant->isDouble()) return constant->toScalar().toDouble();
-  if (!constant->isTensor() || !constant->toTensor().defined() || constant->toTensor().numel() != 1)
-    return std::nullopt;
+  if (!constant->isTensor() || constant->toTensor().numel() != 1) return std::nullopt;
   return constant->toTensor().item().toDouble();
 }
 

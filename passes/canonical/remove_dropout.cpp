@@ -4,8 +4,7 @@
 //   after    %y is %x
 //
 // Declines when %train is true or no constant: then the model asked for it.
-#include <torch/csrc/jit/ir/constants.h>
-
+#include "ir/constants.h"
 #include "ir/graph_walk.h"
 #include "pipeline/passes.h"
 #include "told_aliases.h"
@@ -17,8 +16,7 @@ bool run(Context& context) {
   bool changed = false;
   for (const char* kind : {"aten::dropout", "aten::feature_dropout", "aten::dropout_"}) {
     for_each(context.graph, kind, [&](Node* node) {
-      const auto train = torch::jit::toIValue(node->namedInput("train"));
-      if (!train || train->toBool()) return context.declined(node, "it is not in eval mode");
+      if (!is_false(node->namedInput("train"))) return context.declined(node, "it is not in eval mode");
       context.applied(node, "removed");
       node->output()->replaceAllUsesWith(node->input(0));
       node->destroy();

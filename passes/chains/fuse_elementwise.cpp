@@ -22,13 +22,12 @@
 //
 // Declines an op that stands alone, unless ours is the faster one; what may
 // be integers (arithmetic on sizes is traced as tensors too); and leaves out what memory is overwritten after.
-#include <torch/csrc/jit/ir/constants.h>
-
 #include <algorithm>
 #include <unordered_set>
 
 #include "chains/elementwise_group.h"
 #include "chains/elementwise_sums.h"
+#include "ir/constants.h"
 #include "ir/graph_walk.h"
 #include "ir/motion.h"
 #include "pipeline/passes.h"
@@ -74,9 +73,7 @@ bool is_norm_of(const Value* value, const Value* x, const Node* reader) {
   if ((!vector_norm.is_of(node) && !norm.is_of(node)) || node->input(0) != x || !can_wait(node, reader)) {
     return false;
   }
-  const auto keeps_dimensions = torch::jit::toIValue(node->namedInput("keepdim"));
-  return keeps_dimensions && keeps_dimensions->toBool() &&
-         (norm.is_of(node) || node->namedInput("dtype")->mustBeNone());
+  return is_true(node->namedInput("keepdim")) && (norm.is_of(node) || node->namedInput("dtype")->mustBeNone());
 }
 
 // Arithmetic reads such a norm itself in place of `expand_as` of its other operand. The strides of its result follow from the

@@ -9,6 +9,7 @@
 #include <torch/csrc/jit/ir/constants.h>
 
 #include "anchor/anchor.h"
+#include "ir/constants.h"
 #include "ir/graph_walk.h"
 #include "ir/motion.h"
 #include "ir/single_pixel.h"
@@ -28,9 +29,8 @@ std::optional<Anchor> convolution_after(const Node* product) {
   const auto& uses = product->output()->uses();
   if (uses.size() != 1 || !convolution.is_of(uses[0].user)) return std::nullopt;
   const auto anchor = Anchor::producing(uses[0].user->output());
-  const auto layout = torch::jit::toIValue(uses[0].user->input(3));
-  const bool fits = anchor && anchor->input() == product->output() && reads_single_pixels(*anchor) && layout &&
-                    !layout->toBool() && anchor->run()->owningBlock() == product->owningBlock();
+  const bool fits = anchor && anchor->input() == product->output() && reads_single_pixels(*anchor) &&
+                    is_false(anchor->run()->input(3)) && anchor->run()->owningBlock() == product->owningBlock();
   return fits ? anchor : std::nullopt;
 }
 

@@ -9,16 +9,12 @@
 // Declines when training is on or no constant, and when the statistics are no constants: then somebody may train them.
 #include <torch/csrc/jit/ir/constants.h>
 
+#include "ir/constants.h"
 #include "pattern/spelling.h"
 #include "pipeline/passes.h"
 
 namespace ipex::passes {
 namespace {
-
-bool is_false(const Value* value) {
-  const auto constant = torch::jit::toIValue(value);
-  return constant && constant->isBool() && !constant->toBool();
-}
 
 bool is_constant(const Value* value) { return torch::jit::toIValue(value).has_value(); }
 

@@ -26,15 +26,9 @@ namespace {
 
 using torch::jit::toIValue;
 
-bool is_last_dimension(const Value* value) {
-  const auto dimensions = toIValue(value);
-  return dimensions && dimensions->isIntList() && dimensions->toIntVector() == std::vector<int64_t>{-1};
-}
-
-bool is_true(const Value* value) { return toIValue(value) && toIValue(value)->isBool() && toIValue(value)->toBool(); }
+bool is_last_dimension(const Value* value) { return is_list_of(value, {-1}); }
 bool is_int(const Value* value) { return toIValue(value) && toIValue(value)->isInt(); }
 bool is_not_in_place(const Value* value) { return is_fresh(value); }
-bool is_false(const Value* value) { return toIValue(value) && toIValue(value)->isBool() && !toIValue(value)->toBool(); }
 
 bool is_number_or_none(const Value* value) { return number(value) || is_none(value); }
 bool is_tensor_or_none(const Value* value) { return is_tensor(value) || is_none(value); }

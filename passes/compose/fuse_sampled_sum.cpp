@@ -7,8 +7,6 @@
 //
 // So deformable attention reads a few places of images of several sizes. aten::cat(.., -1) does for stack and flatten.
 // Declines where somebody else reads a sample, where the samplers differ, and where memory is overwritten in between.
-#include <torch/csrc/jit/ir/constants.h>
-
 #include <algorithm>
 
 #include "ir/constants.h"
@@ -20,8 +18,6 @@
 
 namespace ipex::passes {
 namespace {
-
-using torch::jit::toIValue;
 
 bool are_samples_of_its_own(const Value* list) {
   static const OpName sampler("aten::grid_sampler");
@@ -38,15 +34,7 @@ bool are_samples_of_its_own(const Value* list) {
   });
 }
 
-bool is_last_dimension(const Value* dimensions) {
-  const auto constant = toIValue(dimensions);
-  return constant && constant->isIntList() && constant->toIntVector() == std::vector<int64_t>{-1};
-}
-
-bool is_false(const Value* flag) {
-  const auto constant = toIValue(flag);
-  return constant && constant->isBool() && !constant->toBool();
-}
+bool is_last_dimension(const Value* value) { return is_list_of(value, {-1}); }
 
 Spelling sum_of(const std::string& joined) {
   return Spelling(joined + "%m = aten::mul(%f, %weights)\n%y = aten::sum(%m, %dimensions, %keep, %dtype)")

@@ -1,9 +1,8 @@
 #include "ir/aliasing.h"
 
-#include <torch/csrc/jit/ir/constants.h>
-
 #include <algorithm>
 
+#include "ir/constants.h"
 #include "ir/flow.h"
 #include "ir/graph_walk.h"
 #include "ir/lists.h"
@@ -15,9 +14,7 @@ namespace {
 
 bool is_in_training(const Node* node) {
   for (const char* name : {"training", "use_input_stats"}) {
-    if (!node->hasNamedInput(name)) continue;
-    const auto value = torch::jit::toIValue(node->namedInput(name));
-    return !value || value->toBool();
+    if (node->hasNamedInput(name)) return !is_false(node->namedInput(name));
   }
   return true;
 }

@@ -2,6 +2,7 @@
 
 #include <torch/csrc/jit/ir/constants.h>
 
+#include "ir/constants.h"
 #include "ops/op_table.h"
 
 namespace ipex::passes {
@@ -15,7 +16,7 @@ std::optional<Cast> cast_of(const Value* value) {
   if (!to.is_of(node) && !lower.is_of(node)) return std::nullopt;
   const auto dtype = toIValue(node->namedInput("dtype"));
   if (!dtype || !dtype->isInt()) return std::nullopt;
-  const bool is_plain = !node->hasNamedInput("copy") || toIValue(node->namedInput("copy")) == torch::jit::IValue(false);
+  const bool is_plain = !node->hasNamedInput("copy") || is_false(node->namedInput("copy"));
   const bool keeps_layout = !node->hasNamedInput("memory_format") || node->namedInput("memory_format")->mustBeNone();
   if (!is_plain || !keeps_layout) return std::nullopt;
   return Cast{node->input(0), dtype->toScalarType(), to.is_of(node)};

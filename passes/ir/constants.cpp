@@ -16,8 +16,8 @@ std::optional<at::Scalar> scalar(const Value* value) {
   if (constant->isInt() || constant->isDouble()) return constant->toScalar();
   if (!constant->isTensor()) return std::nullopt;
   const at::Tensor tensor = constant->toTensor();
-  const bool is_real = tensor.defined() && tensor.device().is_cpu() && tensor.layout() == at::kStrided &&
-                       tensor.dim() == 0 && tensor.scalar_type() != at::kBool && !tensor.is_complex();
+  const bool is_real =
+      tensor.device().is_cpu() && tensor.dim() == 0 && tensor.scalar_type() != at::kBool && !tensor.is_complex();
   return is_real ? std::optional(tensor.item()) : std::nullopt;
 }
 
@@ -31,6 +31,14 @@ std::optional<double> number(const Value* value) {
 std::optional<int64_t> constant_integer(const Value* value) {
   const auto constant = torch::jit::toIValue(value);
   return constant && constant->isInt() ? std::optional(constant->toInt()) : std::nullopt;
+}
+
+bool is_true(const Value* value) { return torch::jit::toIValue(value) == c10::IValue(true); }
+
+bool is_false(const Value* value) { return torch::jit::toIValue(value) == c10::IValue(false); }
+
+bool is_list_of(const Value* value, const std::vector<int64_t>& integers) {
+  return torch::jit::toIValue(value) == c10::IValue(integers);
 }
 
 bool is_same_argument(const Value* a, const Value* b) {

@@ -1,8 +1,10 @@
-// Reading constants out of a graph, and putting them in.
+// Reading constants out of a graph, and putting them in. TorchScript holds a tensor as a constant only where it has a storage:
+// not an undefined, sparse or nested one.
 #pragma once
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "pipeline/pass.h"
 
@@ -14,6 +16,11 @@ std::optional<double> number(const Value* value);
 
 // The integer that `value` is. A constant tensor is none.
 std::optional<int64_t> constant_integer(const Value* value);
+
+// Whether `value` is a constant True, or False; or a constant list of these integers.
+bool is_true(const Value* value);
+bool is_false(const Value* value);
+bool is_list_of(const Value* value, const std::vector<int64_t>& integers);
 
 // Whether both are one value, or constants that are equal. Constant tensors are not compared.
 bool is_same_argument(const Value* a, const Value* b);

@@ -37,7 +37,7 @@ Rank Ranks::of(const Value* value, int distance) {
 
 Rank Ranks::find(const Value* value, int distance) {
   if (const auto constant = torch::jit::toIValue(value)) {
-    return constant->isTensor() && constant->toTensor().defined() ? exactly(constant->toTensor().dim()) : Rank{};
+    return constant->isTensor() ? exactly(constant->toTensor().dim()) : Rank{};
   }
   const Node* node = value->node();
   const auto of_input = [&](size_t i) { return of(node->input(i), distance + 1); };

@@ -60,8 +60,7 @@ bool is_single_pixel(const Value* value, int64_t rank, int steps = most_steps) {
   const Node* node = value->node();
   const auto is_pixel = [=](const Value* input) { return is_single_pixel(input, rank, steps - 1); };
   if (mean.is_of(node) || amax.is_of(node)) {
-    const auto keeps_dimensions = toIValue(node->input(2));
-    return keeps_dimensions && keeps_dimensions->toBool() && are_spatial(integers(node->input(1)), rank);
+    return is_true(node->input(2)) && are_spatial(integers(node->input(1)), rank);
   }
   if (std::any_of(std::begin(pools), std::end(pools), [=](const OpName& pool) { return pool.is_of(node); })) {
     return rank > 0 && are_all(integers(node->input(1)), 1);
@@ -87,7 +86,7 @@ bool is_single_pixel(const Value* value) {
 }
 
 bool is_spread_over(const Anchor& anchor, const Value* operand) {
-  if (!anchor.has_weight() || operand->node()->kind() == c10::prim::Constant) return false;
+  if (operand->node()->kind() == c10::prim::Constant) return false;
   const int64_t rank = anchor.spatial_rank();
   return is_single_pixel(anchor.output(), rank) && !is_single_pixel(operand, rank);
 }

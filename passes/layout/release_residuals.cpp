@@ -77,8 +77,7 @@ bool release_residuals(Context& context, const Stretches& stretches) {
   for (Value* member : stretches.members()) {
     for (const Use& use : std::vector<Use>(member->uses())) {
       const auto anchor = use.user->outputs().size() == 1 ? Anchor::producing(use.user->output()) : std::nullopt;
-      if (use.offset != 0 || !anchor || anchor->input() != member || !is_held_by_its_residual(*anchor, stretches))
-        continue;
+      if (!anchor || anchor->input() != member || !is_held_by_its_residual(*anchor, stretches)) continue;
       context.applied(anchor->run(), "adds its residual afterwards, and stays channels-last");
       release(*anchor);
       changed = true;

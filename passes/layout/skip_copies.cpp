@@ -46,7 +46,7 @@ bool skip_copies_for_images(Context& context) {
   for_each(context.graph, "aten::contiguous", [&](Node* node) {
     Value *image = node->input(0), *made = node->output();
     const bool is_plain = number(node->input(1)) == static_cast<int>(at::MemoryFormat::Contiguous);
-    if (!is_plain || readers.see(made) || overwritten.contain(image) || overwritten.contain(made)) return;
+    if (!is_plain || readers.see(made) || overwritten.contain(image)) return;
     if (!std::all_of(made->uses().begin(), made->uses().end(), reads_images)) return;
     context.applied(node, "skipped: convolutions and pools read any layout");
     for (const Use& use : made->uses()) {

@@ -19,10 +19,7 @@ bool run(Context& context) {
     Node* node = restore->input(0)->node();
     Value* is_channels_last = restore->input(1);
     const bool is_ours = is_of_any(ops, node);
-    if (!is_ours || node->output()->uses().size() != 1 || node->owningBlock() != restore->owningBlock() ||
-        !is_channels_last->node()->isBefore(node)) {
-      return;
-    }
+    if (!is_ours || node->output()->uses().size() != 1 || !is_channels_last->node()->isBefore(node)) return;
     node->replaceInput(node->inputs().size() - 1, is_channels_last);
     context.applied(restore, "taken over by what makes the image larger");
     restore->output()->replaceAllUsesWith(node->output());

@@ -26,7 +26,7 @@ std::optional<std::string> reason_against_reader(const Node* reader, const Value
   if (!run.is_of(reader) || reader->input(0) != numbers) return "another op needs the padded numbers";
   const Node* prepack = reader->input(1)->node();
   if (!is_prepack(prepack)) return "the convolution is packed already";
-  if (toIValue(prepack->namedInput("transposed")) == torch::jit::IValue(true)) return "the convolution is transposed";
+  if (is_true(prepack->namedInput("transposed"))) return "the convolution is transposed";
   return std::nullopt;
 }
 

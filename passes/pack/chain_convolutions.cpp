@@ -14,6 +14,7 @@
 // stays apart when what comes in is overwritten before its last layer reads it. Layers of 16 bits that compute in float32
 // don't round what lies between.
 #include "anchor/anchor.h"
+#include "ir/constants.h"
 #include "ir/graph_walk.h"
 #include "ir/motion.h"
 #include "pipeline/passes.h"
@@ -39,18 +40,11 @@ bool is_of_single_pixels(const Anchor& convolution) {
   return weight.size(2) == 1 && weight.size(3) == 1 && toIValue(convolution.argument("groups"))->toInt() == 1;
 }
 
-bool has_layout_of(const Anchor& a, const Anchor& b) {
-  const Value *one = a.run()->input(3), *other = b.run()->input(3);
-  if (one == other) return true;
-  const auto constant = toIValue(one), other_constant = toIValue(other);
-  return constant && other_constant && constant->toBool() == other_constant->toBool();
-}
-
 // Whether they are neighbours, the second the only reader of the first.
 bool follows(const Anchor& second, const Anchor& first) {
   return second.input() == first.output() && first.output()->uses().size() == 1 && first.operands().empty() &&
          second.dtype() == first.dtype() && second.run()->owningBlock() == first.run()->owningBlock() &&
-         has_layout_of(first, second);
+         is_same_argument(first.run()->input(3), second.run()->input(3));
 }
 
 std::optional<Anchor> layer_before(const Anchor& layer) {

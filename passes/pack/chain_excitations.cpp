@@ -19,18 +19,6 @@
 namespace ipex::passes {
 namespace {
 
-using torch::jit::toIValue;
-
-bool is_list_of(const Value* value, const std::vector<int64_t>& wanted) {
-  const auto list = toIValue(value);
-  return list && list->isIntList() && list->toIntVector() == wanted;
-}
-
-bool is_true(const Value* value) {
-  const auto constant = toIValue(value);
-  return constant && constant->isBool() && constant->toBool();
-}
-
 // The dimensions of the whole images that the node averages. Without a batch there are fewer in front of them.
 std::optional<std::vector<int64_t>> averaged_dimensions(const Node* node) {
   static const OpName mean("ipex::mean"), pool("ipex::adaptive_avg_pool2d");
@@ -49,10 +37,9 @@ std::optional<Anchor> layer_after(const Value* pixel) {
   static const OpName convolution("ipex::convolution_run");
   if (!convolution.is_of(reader)) return std::nullopt;
   const auto anchor = Anchor::producing(reader->output());
-  const auto layout = toIValue(reader->input(3));
   const bool fits = anchor && anchor->input() == pixel && anchor->spatial_rank() == 2 && !anchor->is_transposed() &&
-                    anchor->operands().empty() && anchor->prepack()->output()->uses().size() == 1 && layout &&
-                    !layout->toBool() && reader->owningBlock() == pixel->node()->owningBlock();
+                    anchor->operands().empty() && anchor->prepack()->output()->uses().size() == 1 &&
+                    is_false(reader->input(3)) && reader->owningBlock() == pixel->node()->owningBlock();
   return fits ? anchor : std::nullopt;
 }
 

@@ -24,9 +24,7 @@ std::optional<std::string> reason_against(const Node* node) {
   const auto weight = toIValue(node->input(1));
   if (!weight || !weight->isTensor()) return "its weight is not a constant";
   const at::Tensor tensor = weight->toTensor();
-  if (tensor.scalar_type() != at::kFloat || !tensor.device().is_cpu() || tensor.layout() != at::kStrided) {
-    return "its weight is not a float32 CPU tensor";
-  }
+  if (tensor.scalar_type() != at::kFloat || !tensor.device().is_cpu()) return "its weight is not a float32 CPU tensor";
   if (tensor.dim() != 3) return c10::str("its weight has ", tensor.dim(), " dimensions, not 3");
   if (tensor.numel() == 0) return "its weight is empty";
   if (node->input(2)->mustBeNone()) return "it has no offsets";

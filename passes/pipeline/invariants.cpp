@@ -6,6 +6,7 @@
 
 #include "anchor/anchor.h"
 #include "anchor/prepack.h"
+#include "ir/constants.h"
 #include "ir/graph_walk.h"
 #include "ir/lists.h"
 #include "lower/lower_ops.h"
@@ -87,7 +88,7 @@ bool is_changed_list(const Node* node) {
 
 bool drops_nothing(const Node* node) {
   static const OpName ops[] = {OpName("aten::dropout"), OpName("aten::feature_dropout"), OpName("aten::dropout_")};
-  return is_of_any(ops, node) && toIValue(node->namedInput("train")) == torch::jit::IValue(false);
+  return is_of_any(ops, node) && is_false(node->namedInput("train"));
 }
 
 bool multiplies_constant_matrix(const Node* node) {
@@ -96,8 +97,7 @@ bool multiplies_constant_matrix(const Node* node) {
   const auto factor = toIValue(node->input(1));
   if (!factor || !factor->isTensor()) return false;
   const at::Tensor& matrix = factor->toTensor();
-  return matrix.defined() && matrix.dim() == 2 && is_packable(matrix.scalar_type()) && matrix.device().is_cpu() &&
-         matrix.layout() == at::kStrided && matrix.numel() > 0;
+  return matrix.dim() == 2 && is_packable(matrix.scalar_type()) && matrix.device().is_cpu() && matrix.numel() > 0;
 }
 
 bool is_synonym(const Node* node) {

@@ -30,7 +30,7 @@ PassResult run_pass(const std::string& name, const std::string& ir, const Option
   PassResult result;
   result.changed = pass->run(context);
   result.report = recorder.report();
-  if (result.changed) verifier.check_nodes(*pass);
+  verifier.check_nodes(*pass);
   passes::remove_dead_code(graph);
   graph->lint();
   verifier.check_invariants(*pass, result.changed);

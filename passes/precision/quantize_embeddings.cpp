@@ -71,9 +71,7 @@ std::optional<std::string> reason_against_table(Node* node) {
   if (!value || !value->isTensor()) return "its table is not a constant";
   const at::Tensor weight = value->toTensor();
   if (weight.scalar_type() != at::kFloat) return c10::str("its table is ", weight.scalar_type(), ", not float32");
-  if (weight.dim() != 2 || !weight.device().is_cpu() || weight.layout() != at::kStrided) {
-    return "its table is not a dense CPU matrix";
-  }
+  if (weight.dim() != 2 || !weight.device().is_cpu()) return "its table is not a CPU matrix";
   if (weight.numel() < (reduces_by_sum(node) ? least_elements_to_sum : least_elements_of_a_table))
     return c10::str("its table of ", weight.sizes(), " is too small to gain");
   if (is_overwritten(node->owningGraph(), weight)) return "its rows are overwritten";

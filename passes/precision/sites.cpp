@@ -344,10 +344,8 @@ std::optional<Rounded> rounding_of(const Value* value) {
   const auto parts = elements_of(node->input(0));
   if (!parts || parts->empty()) return std::nullopt;
   const auto first = rounding_of(parts->front());
-  const bool are_same = first && std::all_of(parts->begin(), parts->end(), [&](const Value* part) {
-                          const auto other = rounding_of(part);
-                          return other && other->scale == first->scale && other->zero_point == first->zero_point;
-                        });
+  const bool are_same =
+      std::all_of(parts->begin(), parts->end(), [&](const Value* part) { return rounding_of(part) == first; });
   return are_same ? first : std::nullopt;
 }
 

@@ -14,6 +14,8 @@ namespace ipex::passes {
 struct Rounded {
   double scale;
   int64_t zero_point;
+
+  bool operator==(const Rounded&) const = default;
 };
 // What stands for a rounding that the model was given with, and the same after views, pools and the like. None for other tensors.
 std::optional<Rounded> rounding_of(const Value* value);

@@ -38,7 +38,7 @@ std::vector<int64_t> sizes_of(const Node* cut, int64_t channels, size_t pieces) 
   static const OpName into_pieces_of("aten::split"), into_sizes("aten::split_with_sizes"), chunk("aten::chunk");
   const auto argument = toIValue(cut->input(1));
   if (!argument || number(cut->input(2)) != 1) return {};
-  if (into_sizes.is_of(cut) && argument->isIntList()) return argument->toIntVector();
+  if (into_sizes.is_of(cut)) return argument->toIntVector();
   if (!argument->isInt() || argument->toInt() <= 0) return {};
   int64_t size = argument->toInt();
   if (chunk.is_of(cut)) {
@@ -79,7 +79,7 @@ std::optional<std::string> reason_against(const Cut& it) {
   if (anchor.is_transposed() || number(anchor.argument("groups")) != 1) return "it has groups, or is transposed";
   if (!anchor.operands().empty()) return "its post-ops have operands";
   if (!anchor.argument("vanished")->mustBeNone()) return "a batch_norm of scale 0 is folded into it";
-  if (toIValue(anchor.run()->input(3)) != torch::jit::IValue(false)) return "its result has eager's layout";
+  if (!is_false(anchor.run()->input(3))) return "its result has eager's layout";
   const auto& pieces = it.unpacked->outputs();
   if (std::all_of(pieces.begin(), pieces.end(), is_read_by_layers_alone)) return "layers alone read its pieces";
   const Block* block = anchor.run()->owningBlock();

@@ -59,9 +59,7 @@ bool may_be_permuted(const Node* node) {
 std::optional<std::string> reason_against(const std::vector<Step>& row, const StrideReaders& readers,
                                           const OverwrittenValues& overwritten) {
   if (readers.see(row.back().node->output())) return "stays: the strides of a result depend on it";
-  const auto is_written = [&](const Step& step) {
-    return overwritten.contain(step.node->output()) || overwritten.contain(step.node->input(0));
-  };
+  const auto is_written = [&](const Step& step) { return overwritten.contain(step.node->input(0)); };
   // Writes that are over when the first step runs are seen by all of them.
   const Node* first = row.front().node;
   if (std::any_of(row.begin(), row.end(), is_written) && is_overwritten_after(first->input(0), first))

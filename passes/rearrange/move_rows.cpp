@@ -239,7 +239,7 @@ class Moving {
   // A sum one of whose operands has been moved before.
   bool read_moved(Node* sum) {
     const auto width = width_of(sum->input(2));
-    const bool is_in_place = toIValue(sum->input(7)).value_or(true).toBool();
+    const bool is_in_place = !is_false(sum->input(7));
     for (const size_t operand : {1, 0}) {
       const Steps steps = steps_before(sum->input(operand), sum, width);
       const bool can_be = operand == 1 || !is_in_place;

@@ -56,8 +56,7 @@ std::optional<std::string> name_of_step(const Node* node) {
 bool leaves_layout_open(const Node* node) {
   static const OpName contiguous("aten::contiguous"), restore("ipex::restore_layout");
   if (contiguous.is_of(node)) return number(node->input(1)) != static_cast<int>(at::MemoryFormat::Contiguous);
-  const auto is_channels_last = restore.is_of(node) ? toIValue(node->input(1)) : std::nullopt;
-  return restore.is_of(node) && !(is_channels_last && is_channels_last->isBool() && !is_channels_last->toBool());
+  return restore.is_of(node) && !is_false(node->input(1));
 }
 
 // Each of the lists that im2col and col2im take has two numbers, of rows and of columns. col2im adds up what overlaps.

@@ -75,7 +75,7 @@ size_t rank_before(const Value* value, const Node* node) {
 // A constant that is spread over all dimensions but the one that these make of the last, as what it is for that one.
 std::optional<at::Tensor> along_last(const Value* value, const Dims& dims) {
   const auto constant = toIValue(value);
-  if (!constant || !constant->isTensor() || !constant->toTensor().defined()) return std::nullopt;
+  if (!constant || !constant->isTensor()) return std::nullopt;
   const at::Tensor tensor = constant->toTensor();
   if (tensor.dim() == 0) return tensor;
   const auto rank = static_cast<int64_t>(dims.size());

@@ -44,8 +44,8 @@ std::optional<at::Tensor> constant_tensor(const Value* value, int64_t rank) {
   const auto constant = toIValue(value);
   if (!constant || !constant->isTensor()) return std::nullopt;
   const at::Tensor tensor = constant->toTensor();
-  const bool fits = tensor.defined() && tensor.dim() == rank && is_packable(tensor.scalar_type()) &&
-                    tensor.device().is_cpu() && tensor.layout() == at::kStrided && tensor.numel() > 0;
+  const bool fits =
+      tensor.dim() == rank && is_packable(tensor.scalar_type()) && tensor.device().is_cpu() && tensor.numel() > 0;
   return fits ? std::optional(tensor) : std::nullopt;
 }
 
@@ -74,7 +74,7 @@ std::optional<std::string> read_einsum(const Node* node, Linear& linear) {
   const auto factors = elements_of(node->input(1));
   if (!equation || !factors || factors->size() != 2) return no_matrix;
   const auto constant = toIValue(factors->at(1));
-  const int64_t rank = constant && constant->isTensor() ? constant->toTensor().dim() : 0;
+  const int64_t rank = constant ? constant->toTensor().dim() : 0;
   const auto tensor = constant_tensor(factors->at(1), std::max<int64_t>(rank, 2));
   if (!tensor) return no_matrix;
 

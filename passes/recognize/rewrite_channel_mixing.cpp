@@ -44,10 +44,7 @@ bool mixes_few(const Value* weight) {
 bool is_bias(const Value* bias) { return is_none(bias) || is_float_constant(bias); }
 
 Spelling::Condition is_order(std::vector<int64_t> expected) {
-  return [expected = std::move(expected)](const Value* order) {
-    const auto constant = toIValue(order);
-    return constant && constant->isIntList() && constant->toIntVector() == expected;
-  };
+  return [expected = std::move(expected)](const Value* order) { return is_list_of(order, expected); };
 }
 
 bool rewrite_linears(Context& context) {

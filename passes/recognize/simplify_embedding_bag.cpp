@@ -6,15 +6,13 @@
 //                %padding_idx)
 //
 // Declines when somebody reads one of the other results, or when an argument for the gradient is set.
-#include <torch/csrc/jit/ir/constants.h>
-
+#include "ir/constants.h"
 #include "ir/graph_walk.h"
 #include "pipeline/passes.h"
 
 namespace ipex::passes {
 namespace {
 
-using torch::jit::toIValue;
 using torch::jit::WithInsertPoint;
 
 std::optional<std::string> reason_against(const Node* node) {
@@ -22,8 +20,7 @@ std::optional<std::string> reason_against(const Node* node) {
     if (!node->output(i)->uses().empty()) return "what only its gradient needs is read";
   }
   for (const char* name : {"scale_grad_by_freq", "sparse"}) {
-    const auto value = toIValue(node->namedInput(name));
-    if (!value || value->toBool()) return std::string("its ") + name + " is not False";
+    if (!is_false(node->namedInput(name))) return std::string("its ") + name + " is not False";
   }
   return std::nullopt;
 }

@@ -8,10 +8,7 @@
 // In eager too it is the same tensor, not only an equal one, so it does not matter who writes to it later. Views of what
 // is contiguous are contiguous. A reshape directly after another stays: the first one checks sizes, and raises.
 // Declines when something may be overwritten between the two: strides change in place as well.
-#include <torch/csrc/jit/ir/constants.h>
-
-#include <string_view>
-
+#include "ir/constants.h"
 #include "ir/graph_walk.h"
 #include "ir/motion.h"
 #include "pipeline/passes.h"
@@ -19,19 +16,12 @@
 namespace ipex::passes {
 namespace {
 
-using torch::jit::toIValue;
-
-// Whether the two read the same value there, or equal constants. Formats and dtypes are integers.
-bool agree(const Node* a, const Node* b, std::string_view name) {
-  const Value *of_a = a->namedInput(std::string(name)), *of_b = b->namedInput(std::string(name));
-  const auto constant_a = toIValue(of_a), constant_b = toIValue(of_b);
-  return of_a == of_b || (constant_a && constant_b && constant_a->isInt() && constant_b->isInt() &&
-                          constant_a->toInt() == constant_b->toInt());
+bool agree(const Node* a, const Node* b, const char* argument) {
+  return is_same_argument(a->namedInput(argument), b->namedInput(argument));
 }
 
 bool is_contiguous_format(const Node* node) {
-  const auto format = toIValue(node->namedInput("memory_format"));
-  return format && format->isInt() && format->toInt() == static_cast<int64_t>(at::MemoryFormat::Contiguous);
+  return constant_integer(node->namedInput("memory_format")) == static_cast<int64_t>(at::MemoryFormat::Contiguous);
 }
 
 // The node after which the input of this aten::contiguous has the format that it asks for. Null when there is none.
@@ -46,8 +36,7 @@ const Node* made_of_dtype_by(const Node* node) {
   static const OpName to_dtype("aten::to.dtype");
   const Node* source = node->input(0)->node();
   if (!to_dtype.is_of(source) || !agree(source, node, "dtype")) return nullptr;
-  const auto copy = toIValue(node->namedInput("copy"));
-  return copy && !copy->toBool() && node->namedInput("memory_format")->mustBeNone() ? source : nullptr;
+  return is_false(node->namedInput("copy")) && node->namedInput("memory_format")->mustBeNone() ? source : nullptr;
 }
 
 bool run(Context& context) {

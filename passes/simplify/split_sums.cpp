@@ -11,8 +11,6 @@
 // done with them is one pass over memory. (An image of one pixel is spread over the other, where aten refuses to stack them.)
 // Only for what is known to be a 2-d convolution's. Declines where somebody sees the strides, as aten's sums are contiguous,
 // and where something is overwritten.
-#include <torch/csrc/jit/ir/constants.h>
-
 #include <algorithm>
 
 #include "ir/aliasing.h"
@@ -25,8 +23,6 @@
 
 namespace ipex::passes {
 namespace {
-
-using torch::jit::toIValue;
 
 constexpr int64_t parts = 2, channels = 1;
 
@@ -72,9 +68,8 @@ Images image_in_halves(const Value* value) {
 }
 
 bool sums_parts_alone(const Node* sum) {
-  const auto dims = toIValue(sum->namedInput("dim")), keeps = toIValue(sum->namedInput("keepdim"));
-  return dims && dims->isIntList() && dims->toIntVector() == std::vector<int64_t>{channels} && keeps &&
-         !keeps->toBool() && sum->namedInput("dtype")->mustBeNone();
+  return is_list_of(sum->namedInput("dim"), {channels}) && is_false(sum->namedInput("keepdim")) &&
+         sum->namedInput("dtype")->mustBeNone();
 }
 
 struct Sum {

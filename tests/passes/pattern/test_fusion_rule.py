@@ -9,7 +9,11 @@ from ir import PACKED
 from support import graph_ir
 
 RULES = [name for name in _C.pass_names() if name in ("fuse_activation", "fuse_add", "fuse_arithmetic", "fuse_number")]
-NUMBERS = ("%alpha : int = prim::Constant[value=2]()", "%number : float = prim::Constant[value=0.5]()")
+NUMBERS = (
+    "%alpha : int = prim::Constant[value=2]()",
+    "%number : float = prim::Constant[value=0.5]()",
+    "%scalar : Float(requires_grad=0, device=cpu) = prim::Constant[value={1}]()",
+)
 NODES = [
     *(f"aten::{op}(%y)" for op in ("relu", "sigmoid", "tanh", "exp", "neg", "silu_", "relu_")),
     *(f"aten::{op}(%y, %o, %one)" for op in ("add", "sub", "add_", "sub_")),
@@ -17,6 +21,8 @@ NODES = [
     *(f"aten::{op}(%y, %number, %alpha)" for op in ("add", "sub", "rsub")),
     *(f"aten::{op}(%y, %o)" for op in ("mul", "mul_", "div", "maximum", "minimum", "prelu")),
     *(f"aten::{op}(%y, %number)" for op in ("mul", "div", "clamp_min", "leaky_relu")),
+    *(f"aten::{op}(%scalar, %y, %one)" for op in ("add", "sub")),
+    "aten::mul(%scalar, %y)",
 ]
 
 
