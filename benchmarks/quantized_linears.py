@@ -4,13 +4,14 @@
 
 Prints Markdown. Weights are random, nothing is downloaded. ONNX Runtime takes part in float32 and with its own dynamic
 int8 where it is asked for, and installed (benchmarks/requirements-peers.txt). `--only outliers` compares the formats of
-weights on rows that have some much larger numbers.
+weights on rows that have some much larger numbers, `--only rounding` on normally distributed ones in groups of 32.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
+import time
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -98,13 +99,31 @@ def outliers() -> None:
         print(f"| {times} | " + " | ".join(f"{error:.3f}" for error in errors) + " |", flush=True)
 
 
+def rounding() -> None:
+    """Print how far each format rounds normally distributed numbers, and how long that takes."""
+    weight = torch.randn(4096, 4096)
+    print("\nweights in groups of 32\n\n| | error, relative | ns a weight |\n|---|---|---|")
+    for format in ("int8", "float8_e4m3fn", "int4", "int4 with offsets", "nf4"):
+        form, _, offsets = format.partition(" ")
+        start = time.perf_counter()
+        codes, scales, shifts, values = torch.ops.ipex.round_weight(weight, form, 32, not offsets)
+        seconds = time.perf_counter() - start
+        groups = (codes.float() if values is None else values[codes.long()]).unflatten(1, (-1, 32))
+        groups = (groups if shifts is None else groups - shifts.unsqueeze(2)) * scales.unsqueeze(2)
+        error = (groups.flatten(1) - weight).norm() / weight.norm()
+        print(f"| {format} | {error:.3f} | {seconds / weight.numel() * 1e9:.1f} |", flush=True)
+
+
 @torch.no_grad()
 def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=10, help="of timing, for each model; a linear gets a tenth")
     parser.add_argument(
-        "--only", choices=("linears", "outliers", *MODELS), action="append", help="these, a model or linears"
+        "--only",
+        choices=("linears", "outliers", "rounding", *MODELS),
+        action="append",
+        help="these, a model or linears",
     )
     parser.add_argument("--onnxruntime", action="store_true")
     arguments = parser.parse_args()
@@ -118,6 +137,8 @@ def main() -> None:
         measure(title, variants(model, (x,)), (x,), arguments.seconds / 10)
     if "outliers" in names:
         outliers()
+    if "rounding" in names:
+        rounding()
     for name in names:
         if name not in MODELS:
             continue

@@ -381,7 +381,7 @@ std::vector<Op> rows() {
       "ipex::scaled_dot_product_attention "
       "ipex::scaled_dot_product_attention.in_mode "
       "ipex::embedding ipex::embedding_bag ipex::embedding_in_int8 ipex::embedding_bag_in_int8 "
-      "ipex::round_rows",
+      "ipex::round_rows ipex::round_weight",
       fresh);
   table.ops("ipex::attend_cached", fresh).writes(Writes::elements);
   table.ops("ipex::look_up", fresh).weight(0);

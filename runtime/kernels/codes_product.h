@@ -9,6 +9,7 @@
 //   e5m2   8-bit floats of 5 bits of exponent, finite:  the same
 //   int4   codes of -8 to 7, eight of a column in a word, the first in the lowest bits:
 //                                                     words[panel][depth / 8][panel_columns]
+//   table  codes of 0 to 15, likewise: which of sixteen values the number is
 //   bf16   bfloat16, two of a column in a word, likewise: words[panel][depth / 2][panel_columns]
 //
 // Scales and offsets are floats, [panel][group][panel_columns]. The depth is a whole number of groups, and a group of
@@ -21,10 +22,12 @@
 
 namespace ipex::runtime {
 
-enum class CodeFormat { int8, int4, bf16, e4m3, e5m2 };
+enum class CodeFormat { int8, int4, table, bf16, e4m3, e5m2 };
 
 // A group is a whole number of these.
 constexpr int64_t codes_of_a_word = 8;
+
+constexpr int64_t numbers_of_a_table = 16;
 
 // How many numbers of a column lie together, in how many bytes.
 struct CodeWord {
@@ -32,7 +35,9 @@ struct CodeWord {
 };
 
 constexpr CodeWord word_of(CodeFormat format) {
-  return format == CodeFormat::int4 ? CodeWord{8, 4} : format == CodeFormat::bf16 ? CodeWord{2, 4} : CodeWord{1, 1};
+  return format == CodeFormat::int4 || format == CodeFormat::table ? CodeWord{8, 4}
+         : format == CodeFormat::bf16                              ? CodeWord{2, 4}
+                                                                   : CodeWord{1, 1};
 }
 
 struct CodesMatrix {
@@ -41,6 +46,7 @@ struct CodesMatrix {
   const float* scales;
   const float* offsets;  // null where all are zero
   int64_t group_size, groups;
+  const float* values = nullptr;  // of `table`
 
   int64_t depth() const { return groups * group_size; }
 };

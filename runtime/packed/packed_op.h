@@ -26,8 +26,9 @@ namespace ipex::runtime {
 // that changes the result does. A state is written with the lowest version that can express it, so that older readers can
 // read as much as possible. Version 2 added the math mode, version 3 weights of bfloat16 and float16, version 4 channels
 // that a batch_norm has made vanish, and constants that widen, version 5 linears with short floats for weights, or with inputs
-// in another order, version 6 sums of convolutions.
-constexpr int64_t format_version = 7;
+// in another order, version 6 sums of convolutions, version 7 those with the image among what is added, version 8 linears whose
+// codes stand for the values of a table.
+constexpr int64_t format_version = 8;
 using State = std::tuple<int64_t, c10::Dict<std::string, at::Tensor>, c10::Dict<std::string, std::vector<int64_t>>,
                          std::vector<std::string>>;
 

@@ -50,28 +50,16 @@ def rounded_to_int8(weight: Tensor) -> Tensor:
     return (weight / scale).round().clamp(-127, 127).double() * scale.double()
 
 
-def rounded(weight: Tensor, bits: int, group_size: int, symmetric: bool) -> Tensor:
-    """Of a group of inputs the rounding with the smallest error, of a few ranges."""
-    outputs, inputs = weight.shape
-    size, half = min(group_size or inputs, inputs), 2 ** (bits - 1)
-    groups = F.pad(weight, (0, -inputs % size)).view(outputs, -1, size)
-    best = torch.full((*groups.shape[:2], 1), float("inf"))
-    numbers = torch.empty_like(groups)
-    for share in (1,) if bits == 8 else (1, -1, 0.9, -0.9, 0.8, -0.8) if symmetric else (1, 0.9, 0.8):
-        if symmetric:
-            scale = (groups.abs().amax(2, keepdim=True) / (half - 1)).clamp_min(SMALLEST) * share
-            tried = (groups / scale).round().clamp(-half, half - 1) * scale
-        else:
-            low, high = (
-                v * share
-                for v in (groups.amin(2, keepdim=True).clamp_max(0), groups.amax(2, keepdim=True).clamp_min(0))
-            )
-            scale = (high / (2 * half - 1) - low / (2 * half - 1)).clamp_min(SMALLEST)
-            offset = (-low / scale).round() - half
-            tried = (((groups / scale).round() + offset).clamp(-half, half - 1) - offset) * scale
-        error = (tried - groups).square().sum(2, keepdim=True)
-        numbers, best = torch.where(error < best, tried, numbers), torch.minimum(error, best)
-    return numbers.view(outputs, -1)[:, :inputs].double()
+def rounded(weight: Tensor, format: str, group_size: int, symmetric: bool) -> Tensor:
+    """The numbers that the codes stand for. test_round_weight.py looks at how they are found."""
+    codes, scales, offsets, values = torch.ops.ipex.round_weight(weight.detach(), format, group_size, symmetric)
+    size, inputs = group_size or weight.shape[1], weight.shape[1]
+
+    def of_inputs(of_groups: Tensor) -> Tensor:
+        return of_groups.double().repeat_interleave(size, 1)[:, :inputs]
+
+    plain = (codes if values is None else values[codes.long()]).double()
+    return (plain if offsets is None else plain - of_inputs(offsets)) * of_inputs(scales)
 
 
 def check_linears(data: bytes) -> Verdict:
@@ -82,7 +70,8 @@ def check_linears(data: bytes) -> Verdict:
         quantization.Recipe(), choose.chance(20), choose.pick((1, 1, 2)), choose.pick((None, None, 1, 4, 9)), 1.0, False
     )
     is_dynamic = choose.chance(50)
-    dtype, group, symmetric = choose.pick(("int8", "int4")), choose.pick((None, 0, 32, 64)), choose.chance(50)
+    dtype, group, symmetric = choose.pick(("int8", "int4", "nf4")), choose.pick((None, 0, 32, 64)), choose.chance(50)
+    symmetric |= dtype == "nf4"
     x = inputs_of(plan.shapes[0], settings, False, 999)
     before = torch.get_num_threads()
     torch.set_num_threads(settings.threads)
@@ -95,10 +84,10 @@ def check_linears(data: bytes) -> Verdict:
                 module, round_weight = quantization.dynamic(network, x), rounded_to_int8
             else:
                 module = quantization.weight_only(network, x, dtype=dtype, group_size=group, symmetric=symmetric)
-                size = group if group is not None else 0 if dtype == "int8" else 128
+                size = group if group is not None else {"int8": 0, "int4": 128, "nf4": 64}[dtype]
 
                 def round_weight(weight: Tensor) -> Tensor:
-                    return rounded(weight, int(dtype[3:]), size, symmetric)
+                    return rounded(weight, dtype, size, symmetric)
 
             taken = [d.node for d in ipex.explain(module).applied if d.pass_name == "quantize_linears"]
             weights = {

@@ -21,6 +21,7 @@ def examples() -> dict[str, list[Any]]:
     ops = torch.ops.ipex
     weight, image = rand(8, 4, 3, 3), rand(2, 4, 6, 6)
     codes = ints(0, 255, (8, 8), dtype=torch.uint8)  # two in each
+    values = ops.round_weight(torch.ones(1, 8), "nf4", 0, True)[3]
     bytes_ = ints(0, 255, (2, 4, 6, 6), dtype=torch.uint8)
     heads = [rand(2, 3, 5, 8) for _ in range(3)]
     byte_heads = [ints(0, 255, (2, 3, 5, 8), dtype=torch.uint8) for _ in range(3)]
@@ -67,8 +68,8 @@ def examples() -> dict[str, list[Any]]:
         "dynamic_lstm_prepack.default": [_recurrent(4), True, 1, False, False],
         "dynamic_gru_prepack.default": [_recurrent(3), True, 1, False, False],
         "weight_only_linear_prepack.default": [rand(8, 16), rand(8), [], "int4", 16, True],
-        "weight_only_linear_prepack.codes": [codes, rand(8, 1), None, None, rand(8), [], 16, 16],
-        "weight_only_linear.default": [rand(3, 16), codes, rand(8, 1), None, None, rand(8), 16, 16],
+        "weight_only_linear_prepack.codes": [codes, rand(8, 1), None, None, rand(8), [], 16, 16, values],
+        "weight_only_linear.default": [rand(3, 16), codes, rand(8, 1), None, None, rand(8), 16, 16, values],
         "quantized_linear_prepack.default": [
             *(ints(-127, 127, (8, 4), dtype=torch.int8), rand(8).abs(), rand(8), ["relu"]),
             *([0.1, 3.0], [0.1, 3.0], NO_NUMBERS),
@@ -100,6 +101,7 @@ def examples() -> dict[str, list[Any]]:
         "row_moves_prepack.default": [["roll"], [2]],
         "move_rows.default": [image, moves, [1, 2]],
         "round_rows.default": [rand(30, 8)],
+        "round_weight.default": [rand(8, 16), "nf4", 8, True],
         "embedding_in_int8.default": [rounded, ranges, ints(0, 30, (2, 3))],
         "embedding_bag_in_int8.default": [
             *(rounded, ranges, ints(0, 30, (6,)), torch.tensor([0, 2, 4]), 0, None, False, None),

@@ -210,7 +210,7 @@ def test_weights_are_let_go_of(family):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(("weights", "most"), [("INT8", 0.05), ("INT4", 0.3)])
+@pytest.mark.parametrize(("weights", "most"), [("INT8", 0.05), ("INT4", 0.3), ("NF4", 0.3), ("FP8", 0.1)])
 def test_weights_of_few_bits(weights, most, dtype):
     model = make("Llama", hidden_size=256, intermediate_size=512)
     config = ipex.quantization.get_weight_only_quant_qconfig_mapping(

@@ -33,6 +33,13 @@ def linear(bits: int = 4, order: bool = False, offsets: bool = True) -> WeightOn
     )
 
 
+def of_a_format(form: str) -> WeightOnlyLinear:
+    codes, scales, _, values = torch.ops.ipex.round_weight(torch.randn(48, 64), form, 32, True)
+    return WeightOnlyLinear(
+        codes, scales, bias=torch.randn(48), bits=4 if form == "nf4" else 8, group_size=32, values=values
+    )
+
+
 def model_of(layer: WeightOnlyLinear) -> nn.Module:
     return nn.Sequential(layer, nn.ReLU(), nn.Linear(48, 8)).eval()
 
@@ -41,10 +48,20 @@ def is_packed(layer: nn.Module) -> bool:
     return "_ipex_context" in layer.__dict__ and "codes" not in layer._buffers
 
 
-@pytest.mark.parametrize("more", [{}, {"bits": 8}, {"order": True}, {"offsets": False}])
+MAKERS = {
+    "int4": linear,
+    "int8": lambda: linear(bits=8),
+    "in an order": lambda: linear(bits=8, order=True),
+    "without offsets": lambda: linear(offsets=False),
+    "nf4": lambda: of_a_format("nf4"),
+    "float8_e4m3fn": lambda: of_a_format("float8_e4m3fn"),
+}
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 @pytest.mark.parametrize("rows", [1, 5, 70])
-def test_it_is_packed_and_computes_as_before(more, rows):
-    model, x = model_of(linear(**more)), torch.randn(rows, 64)
+def test_it_is_packed_and_computes_as_before(make, rows):
+    model, x = model_of(make()), torch.randn(rows, 64)
     expected = model(x)
     optimized = ipex.optimize(model)
     assert is_packed(optimized[0])
@@ -66,9 +83,10 @@ def test_in_place_and_without_the_knob():
     assert_same(model(x), expected, tolerance=1e-5)
 
 
-@pytest.mark.parametrize("more", [{}, {"bits": 8, "order": True}])
-def test_what_is_asked_of_it(more):
-    plain = model_of(linear(**more))
+@pytest.mark.parametrize("name", ["int4", "in an order", "nf4", "float8_e4m3fn"])
+def test_what_is_asked_of_it(name):
+    make = MAKERS[name]
+    plain = model_of(make())
     optimized, x = ipex.optimize(plain), torch.randn(2, 64)
     layer = optimized[0]
     assert torch.equal(layer.codes, plain[0].codes)
@@ -78,7 +96,7 @@ def test_what_is_asked_of_it(more):
     assert all(torch.equal(state[name], expected[name]) for name in expected)
     assert is_packed(layer)
 
-    other = model_of(linear(**more))
+    other = model_of(make())
     optimized.load_state_dict(other.state_dict())
     assert is_packed(layer)
     assert_same(optimized(x), other(x), tolerance=1e-5)

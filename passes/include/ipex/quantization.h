@@ -34,7 +34,7 @@ struct Quantization {
 
 // Linears whose weights become integers or short floats, and lstm and gru where inputs are rounded too. No data is needed.
 struct QuantizedLinears {
-  std::string format = "int8";  // int4, bfloat16, float8_e4m3fn, float8_e5m2
+  std::string format = "int8";  // int4, nf4, bfloat16, float8_e4m3fn, float8_e5m2
   // Whether a call rounds its inputs to 8 bits too, row by row. Weights then are int8, with a scale for each output.
   bool rounds_inputs = false;
   // How many inputs share a scale: a multiple of 8, or 0 for all. Not asked for bfloat16, which has none.

@@ -21,7 +21,9 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     """Take a model, and what becomes of it."""
     parser.add_argument("model", help="a GGUF file, or a folder that save_pretrained wrote")
     parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
-    parser.add_argument("--weights", choices=("int8", "int4"), help="round the weights of a folder's model")
+    parser.add_argument(
+        "--weights", choices=("int8", "int4", "nf4", "fp8"), help="round the weights of a folder's model"
+    )
     parser.add_argument("--threads", type=int, help="by default torch's")
 
 

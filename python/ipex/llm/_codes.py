@@ -13,22 +13,25 @@ from torch import Tensor, nn
 from ..quantization import WeightOnlyLinear
 
 GROUP_SIZE = 32  # of what is rounded here
+_IN_HALF_BYTES = ("int4", "nf4")
 
 
 @dataclass(frozen=True)
 class Codes:
     """A matrix [outputs, inputs] of `(codes - offsets) * scales`; scales and offsets are [outputs, groups]."""
 
-    codes: Tensor  # int8
+    codes: Tensor  # int8, or floats of 8 bits
     scales: Tensor
     offsets: Tensor | None
     bits: int
     group_size: int
+    values: Tensor | None = None  # that codes are the places of
 
     def numbers(self) -> Tensor:
         """Return the matrix in float32."""
         shape = self.codes.shape
-        codes = self.codes.view(*self.scales.shape, self.group_size).float()
+        plain = self.codes if self.values is None else self.values[self.codes.long()]
+        codes = plain.float().view(*self.scales.shape, self.group_size)
         if self.offsets is not None:
             codes -= self.offsets.unsqueeze(-1)
         return (codes * self.scales.unsqueeze(-1)).view(shape)
@@ -36,7 +39,7 @@ class Codes:
     def rows(self, order: Tensor) -> Codes:
         """Return it with its rows in another order."""
         offsets = None if self.offsets is None else self.offsets[order]
-        return Codes(self.codes[order], self.scales[order], offsets, self.bits, self.group_size)
+        return Codes(self.codes[order], self.scales[order], offsets, self.bits, self.group_size, self.values)
 
 
 class EmbeddingOfCodes(nn.Module):
@@ -63,38 +66,12 @@ class EmbeddingOfCodes(nn.Module):
         return rows
 
 
-# How much of a group's range its codes are spread over: the best of these, by the sum of squares.
-_SHARES = {4: (1.0, 0.92, 0.84), 8: (1.0,)}
-
-
-def rounded(weight: Tensor, bits: int, group_size: int, symmetric: bool) -> Codes:
-    """Round a matrix whose rows are whole numbers of groups."""
-    groups = weight.detach().float().unflatten(1, (-1, group_size))
-    largest = 2 ** (bits - 1) - 1
-    low, high = groups.amin(-1, keepdim=True), groups.amax(-1, keepdim=True)
-    if symmetric:
-        high = torch.maximum(-low, high)
-        low = -high
-    middle, half = (low + high) / 2, (high - low) / 2
-    best: tuple[Tensor, ...] | None = None
-    for share in _SHARES[bits]:
-        steps = 2 * largest if symmetric else 2 * largest + 1
-        scale = (2 * half * share / steps).clamp(min=torch.finfo(torch.float32).tiny)
-        # The code of the middle is 0, or between -1 and 0 where there is a code more below.
-        offset = -middle / scale - (0 if symmetric else 0.5)
-        codes = (groups / scale + offset).round().clamp(-largest - (not symmetric), largest)
-        error = (((codes - offset) * scale - groups) ** 2).sum(-1, keepdim=True)
-        found = (codes, scale, offset, error)
-        if best is None:
-            best = found
-        else:
-            is_better = error < best[3]
-            best = tuple(torch.where(is_better, new, old) for new, old in zip(found, best))
-    assert best is not None
-    codes, scale, offset, _ = best
+def rounded(weight: Tensor, form: str, group_size: int, symmetric: bool) -> Codes:
+    """Round a matrix whose rows are whole numbers of groups to a format of `ipex.quantization.weight_only`."""
+    codes, scales, offsets, values = torch.ops.ipex.round_weight(weight.detach().float(), form, group_size, symmetric)
+    bits, size = 4 if form in _IN_HALF_BYTES else 8, group_size or weight.shape[1]
     # detach: a view would keep what it is a view of when it lets go of its own memory.
-    offsets = None if symmetric else offset.squeeze(-1).detach()
-    return Codes(codes.to(torch.int8).flatten(1).detach(), scale.squeeze(-1).detach(), offsets, bits, group_size)
+    return Codes(codes.detach(), scales, offsets, bits, size, values)
 
 
 def linear_of(codes: Codes, bias: Tensor | None) -> WeightOnlyLinear:
@@ -106,6 +83,7 @@ def linear_of(codes: Codes, bias: Tensor | None) -> WeightOnlyLinear:
         bias=None if bias is None else bias.detach().float(),
         bits=codes.bits,
         group_size=codes.group_size,
+        values=codes.values,
     )
     return made.eval()
 
@@ -122,7 +100,7 @@ class Rounding:
         while self._undo:
             self._undo.pop()()
 
-    def linears(self, bits: int, group_size: int, symmetric: bool) -> list[str]:
+    def linears(self, form: str, group_size: int, symmetric: bool) -> list[str]:
         """Round the linears. Return the names of those that stay: their rows are no whole groups."""
         left = []
         for name, module in list(self._model.named_modules()):
@@ -133,7 +111,7 @@ class Rounding:
                 left.append(name)
                 continue
             parent, _, own = name.rpartition(".")
-            codes = rounded(module.weight, bits, size, symmetric)
+            codes = rounded(module.weight, form, size, symmetric)
             self._put(partial(setattr, self._model.get_submodule(parent), own), module, linear_of(codes, module.bias))
         return left
 
@@ -142,10 +120,10 @@ class Rounding:
         model = self._model
         table, head = model.get_input_embeddings(), model.get_output_embeddings()
         has_table = type(table) is nn.Embedding and table.embedding_dim % GROUP_SIZE == 0 and table.max_norm is None
-        of_table = rounded(table.weight, 8, GROUP_SIZE, True) if has_table else None
+        of_table = rounded(table.weight, "int8", GROUP_SIZE, True) if has_table else None
         if type(head) is nn.Linear and head.in_features % GROUP_SIZE == 0:
             is_tied = of_table is not None and head.weight is table.weight
-            codes = of_table if is_tied else rounded(head.weight, 8, GROUP_SIZE, True)
+            codes = of_table if is_tied else rounded(head.weight, "int8", GROUP_SIZE, True)
             assert codes is not None
             self._put(model.set_output_embeddings, head, linear_of(codes, head.bias))
         if of_table is not None:

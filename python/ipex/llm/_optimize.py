@@ -12,7 +12,7 @@ from torch import nn
 from .._optimize.front_door import REPORT
 from .._optimize.front_door import optimize as optimize_modules
 from .._optimize.notes import Notes
-from ..quantization import WeightOnlyLinear, WeightOnlyQuantConfig, WoqWeightDtype, from_awq, from_gptq
+from ..quantization import WeightOnlyLinear, WeightOnlyQuantConfig, from_awq, from_gptq
 from ..quantization._checkpoints import configuration_of
 from . import _encoder_decoder
 from ._attention import CannotCapture
@@ -127,8 +127,7 @@ def _with_checkpoint(model: Any, checkpoint: Any, inplace: bool, notes: Notes) -
 
 def _round(rounding: Rounding, config: WeightOnlyQuantConfig, notes: Notes) -> None:
     rounding.ends()
-    bits = 8 if config.weight_dtype is WoqWeightDtype.INT8 else 4
-    for name in rounding.linears(bits, config.group_size, config.symmetric):
+    for name in rounding.linears(config.weight_dtype.value, config.group_size, config.symmetric):
         notes.declined("quantization_config", name, "its inputs are no whole number of groups")
     rounding.rows(config.row_bits)
 

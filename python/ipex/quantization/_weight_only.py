@@ -8,7 +8,7 @@ import torch
 from ._linears import LinearRecipe, quantized
 
 # With the inputs that share a scale, where the user does not say.
-_GROUP_SIZES = {"int8": 0, "int4": 128, "bfloat16": 0, "float8_e4m3fn": 0, "float8_e5m2": 0}
+_GROUP_SIZES = {"int8": 0, "int4": 128, "nf4": 64, "bfloat16": 0, "float8_e4m3fn": 0, "float8_e5m2": 0}
 
 
 def weight_only(
@@ -23,16 +23,16 @@ def weight_only(
 ) -> torch.jit.ScriptModule:
     """Return what `ipex.jit_optimize` does, with weights of linears in few bits. `module` is not changed.
 
-    `dtype` is "int8", "int4", "bfloat16", "float8_e4m3fn" or "float8_e5m2". Inputs, sums and results stay float32. It
-    pays where few rows meet large weights, as in the steps of a language model: those calls wait for the weights to be
-    read.
+    `dtype` is "int8", "int4", "nf4", "bfloat16", "float8_e4m3fn" or "float8_e5m2". Inputs, sums and results stay
+    float32. It pays where few rows meet large weights, as in the steps of a language model: those calls wait for the
+    weights to be read.
 
-    `group_size` inputs of an output share a scale: a multiple of 8, or 0 for all of them. Without, it is 128 for int4
-    and 0 for others. With `symmetric=False` a group of integers has an offset too, and uses all codes for its range.
-    Numbers of bfloat16 are rounded, and have neither. With `embeddings` the tables of nn.Embedding and nn.EmbeddingBag
-    become rows of 8-bit numbers, each with a scale and a smallest number of its own. `float_layers` names modules, as
-    in "encoder.layer.11" or "head", whose layers stay in float32. `module` and `example_inputs` are those of
-    `ipex.jit_optimize`.
+    `group_size` inputs of an output share a scale: a multiple of 8, or 0 for all of them. Without, it is 128 for int4,
+    64 for nf4 and 0 for others. With `symmetric=False` a group of integers has an offset too, and uses all codes for
+    its range. Numbers of bfloat16 are rounded, and have neither. With `embeddings` the tables of nn.Embedding and
+    nn.EmbeddingBag become rows of 8-bit numbers, each with a scale and a smallest number of its own. `float_layers`
+    names modules, as in "encoder.layer.11" or "head", whose layers stay in float32. `module` and `example_inputs` are
+    those of `ipex.jit_optimize`.
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.ReLU()).eval()
     >>> quantized = ipex.quantization.weight_only(model, torch.randn(1, 512), dtype="int4", group_size=64)

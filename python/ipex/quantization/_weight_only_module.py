@@ -9,11 +9,12 @@ from torch import Tensor, nn
 
 
 class WeightOnlyLinear(nn.Module):
-    """A linear whose weight is integers of 4 or 8 bits, with a scale and perhaps an offset for each group of inputs.
+    """A linear whose weight is codes of 4 or 8 bits, with a scale and perhaps an offset for each group of inputs.
 
     `ipex.quantization.from_gptq` and `from_awq` put these where a model has `nn.Linear`. `ipex.jit_optimize` packs the
-    integers and runs kernels on them; as it is, a call computes the weight in floats first. The weight is
-    `(codes - offsets) * scales`; code k of a row meets input `order[k]`. It is not trained.
+    codes and runs kernels on them; as it is, a call computes the weight in floats first. Codes are integers, 8-bit
+    floats, or with `values` the places of numbers in those. The weight is `(codes - offsets) * scales`; code k of a row
+    meets input `order[k]`. It is not trained.
 
     `row_bits` is 24 where packed kernels take inputs as they are. With 16 or 8 they round the inputs of each group to
     so many bits, which is faster.
@@ -24,6 +25,7 @@ class WeightOnlyLinear(nn.Module):
     offsets: Tensor | None
     order: Tensor | None
     bias: Tensor | None
+    values: Tensor | None
     row_bits: int = 24
 
     def __init__(
@@ -36,8 +38,13 @@ class WeightOnlyLinear(nn.Module):
         *,
         bits: int,
         group_size: int,
+        values: Tensor | None = None,
     ) -> None:
-        """Take int8 codes [outputs, inputs], of -8 to 7 where `bits` is 4; scales and offsets [outputs, groups]."""
+        """Take codes [outputs, inputs], and scales and offsets [outputs, groups].
+
+        Codes are int8, of -8 to 7 where `bits` is 4, or floats of 8 bits. With `values`, those of NF4, they are from 0
+        to 15.
+        """
         super().__init__()
         self.out_features, self.in_features = codes.shape
         self.bits, self.group_size = bits, group_size
@@ -46,11 +53,13 @@ class WeightOnlyLinear(nn.Module):
         self.register_buffer("offsets", offsets)
         self.register_buffer("order", order)
         self.register_buffer("bias", bias)
+        self.register_buffer("values", values)
+        self.kind = "values" if values is not None else "floats" if codes.is_floating_point() else "integers"
 
     def forward(self, input: Tensor) -> Tensor:
         """Compute with the numbers that the codes stand for, in the input's dtype."""
         own = (self.codes, self.scales, self.offsets, self.order, self.bias, self.in_features, self.group_size)
-        result: Tensor = torch.ops.ipex.weight_only_linear(input, *own, self.row_bits)
+        result: Tensor = torch.ops.ipex.weight_only_linear(input, *own, self.row_bits, self.values)
         return result
 
     def extra_repr(self) -> str:
@@ -58,7 +67,7 @@ class WeightOnlyLinear(nn.Module):
         rows = "" if self.row_bits == 24 else f", row_bits={self.row_bits}"
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}, "
-            f"bits={self.bits}, group_size={self.group_size}{rows}"
+            f"bits={self.bits}, group_size={self.group_size}{'' if self.kind == 'integers' else ', ' + self.kind}{rows}"
         )
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:

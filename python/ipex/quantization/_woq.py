@@ -62,6 +62,10 @@ class WeightOnlyQuantConfig:
         return {WoqLowpMode.NONE: 24, WoqLowpMode.INT8: 8}.get(self.lowp_mode, 16)
 
 
+# With the inputs that share a scale, where the user does not say; 0 is all of them.
+_GROUP_SIZES = {WoqWeightDtype.INT8: 0, WoqWeightDtype.INT4: 32, WoqWeightDtype.NF4: 32, WoqWeightDtype.FP8: 0}
+
+
 def get_weight_only_quant_qconfig_mapping(
     *,
     weight_dtype: WoqWeightDtype = WoqWeightDtype.INT8,
@@ -72,21 +76,22 @@ def get_weight_only_quant_qconfig_mapping(
 ) -> WeightOnlyQuantConfig:
     """Return a `quantization_config` for `ipex.llm.optimize`.
 
-    `group_size` inputs share a scale: -1 for whole rows, in INT4 without a number of your own 32. Codes of INT4 are
-    asymmetric unless you say otherwise, those of INT8 symmetric. `act_quant_mode` is accepted: inputs that `lowp_mode`
-    rounds have a scale for each word and group.
+    `group_size` inputs share a scale: -1 for whole rows, in INT4 and NF4 for 32. Codes of INT4 are asymmetric unless
+    you say otherwise, those of INT8 symmetric, and those of NF4 and FP8 (E4M3) always. `act_quant_mode` is accepted:
+    inputs that `lowp_mode` rounds have a scale for each word and group. Beside NF4 and FP8 none are rounded.
     """
     where = "ipex.quantization.get_weight_only_quant_qconfig_mapping"
     dtype, mode = WoqWeightDtype(weight_dtype), WoqLowpMode(lowp_mode)
     WoqActQuantMode(act_quant_mode)
     scheme = WoqWeightQScheme(weight_qscheme)
-    if dtype not in (WoqWeightDtype.INT8, WoqWeightDtype.INT4):
-        raise ValueError(
-            f"{where}: expected INT8 or INT4 in weight_dtype, got {dtype.name}, which is not supported yet."
-        )
     if group_size != -1 and (group_size <= 0 or group_size % 8):
         raise ValueError(f"{where}: expected -1 or a multiple of 8 in group_size, got {group_size}.")
-    is_int4 = dtype is WoqWeightDtype.INT4
-    size = group_size if group_size != -1 else 32 if is_int4 else 0
-    is_symmetric = not is_int4 if scheme is WoqWeightQScheme.UNDEFINED else scheme is WoqWeightQScheme.SYMMETRIC
+    if dtype in (WoqWeightDtype.NF4, WoqWeightDtype.FP8) and scheme is WoqWeightQScheme.ASYMMETRIC:
+        raise ValueError(
+            f"{where}: expected SYMMETRIC or UNDEFINED in weight_qscheme for {dtype.name}, got ASYMMETRIC. Its codes "
+            "are floats, which have no offsets. Use INT4 or INT8 with offsets."
+        )
+    size = group_size if group_size != -1 else _GROUP_SIZES[dtype]
+    is_asymmetric = dtype is WoqWeightDtype.INT4 and scheme is WoqWeightQScheme.UNDEFINED
+    is_symmetric = not is_asymmetric and scheme is not WoqWeightQScheme.ASYMMETRIC
     return WeightOnlyQuantConfig(dtype, mode, size, is_symmetric)

@@ -9,10 +9,10 @@
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
-#include <limits>
 
 #include "memory/scratch.h"
 #include "ops/product/packed_bytes.h"
+#include "ops/product/round_weight.h"
 #include "ops/product/share_product.h"
 #include "packed/door.h"
 
@@ -57,9 +57,8 @@ class DynamicLinearContext final : public LowBitLinear {
 c10::intrusive_ptr<DynamicLinearContext> dynamic_linear_prepack(const at::Tensor& weight,
                                                                 const std::optional<at::Tensor>& bias,
                                                                 std::vector<std::string> post_ops) {
-  constexpr int64_t whole_row = std::numeric_limits<int64_t>::max();
   auto context = c10::make_intrusive<DynamicLinearContext>(
-      quantized(op_name, weight, bias, std::move(post_ops), *low_bit_format("int8"), whole_row, /*symmetric=*/true));
+      quantized(op_name, weight, bias, std::move(post_ops), *low_bit_format("int8"), /*group_size=*/0, /*symmetric=*/true));
   context->ensure_packed();
   return context;
 }

@@ -3,8 +3,6 @@
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 
-#include <limits>
-
 #include "memory/result_memory.h"
 #include "packed/dead_operand.h"
 #include "packed/expect_tensor.h"
@@ -18,15 +16,19 @@ bool is_order(const at::Tensor& order, int64_t inputs) {
 }
 
 LowBitSpec checked(LowBitSpec spec) {
-  const auto& [name, codes, scales, offsets, bias, order, post_ops, inputs, group_size, follows_input, row_bits] = spec;
+  const auto& [name, codes, scales, offsets, bias, order, post_ops, inputs, group_size, follows_input, row_bits,
+               values] = spec;
   TORCH_CHECK(inputs > 0 && group_size > 0 && group_size <= inputs && (group_size % 8 == 0 || group_size == inputs),
               name, ": expected inputs, and groups of a multiple of 8 or of all of them, got ", inputs,
               " in groups of ", group_size, damaged);
   TORCH_CHECK(row_bits == 8 || row_bits == 16 || row_bits == 24, name, ": expected row_bits of 8, 16 or 24, got ",
               row_bits, damaged);
-  const LowBitFormat* format = codes.defined() ? low_bit_format(codes.scalar_type()) : nullptr;
+  const LowBitFormat* format = codes.defined() ? low_bit_format(codes.scalar_type(), values.defined()) : nullptr;
   TORCH_CHECK(format, name, ": expected a weight of one of ", low_bit_format_names(), " (two numbers in a uint8), got ",
               text_of(codes), damaged);
+  expect_tensor_if_any(name, "values", values, numbers_of_a_table);
+  TORCH_CHECK(!values.defined() || values.equal(format->table()), name, ": expected the values of ", format->name,
+              ", got others", damaged);
   expect_tensor(name, "weight", codes, {any_size, format->row_length(inputs)}, format->dtype);
   const int64_t outputs = codes.size(0);
   TORCH_CHECK(format->is_integer() || !offsets.defined(), name, ": expected no offsets beside a weight of ",
@@ -45,54 +47,18 @@ LowBitSpec checked(LowBitSpec spec) {
   return spec;
 }
 
-// Two codes of -8 to 7 a byte.
-at::Tensor in_halves(const at::Tensor& codes) {
-  const at::Tensor even = at::constant_pad_nd(codes, {0, codes.size(1) % 2}).to(at::kShort).bitwise_and(15);
-  const at::Tensor pairs = even.view({codes.size(0), -1, 2});
-  return (pairs.select(2, 0) + pairs.select(2, 1) * 16).to(at::kByte);
-}
-
+// From 0 to 15.
 at::Tensor out_of_halves(const at::Tensor& bytes, int64_t inputs) {
   const at::Tensor wide = bytes.to(at::kShort);
-  const at::Tensor codes = at::stack({wide.bitwise_and(15), wide.bitwise_right_shift(4)}, 2).flatten(1);
-  return (codes.bitwise_xor(8) - 8).to(at::kChar).narrow(1, 0, inputs);  // the sign is bit 3
+  return at::stack({wide.bitwise_and(15), wide.bitwise_right_shift(4)}, 2).flatten(1).narrow(1, 0, inputs);
 }
 
-// A weight, [outputs, groups, size of a group], in codes of -half to half - 1.
-struct Rounding {
-  at::Tensor codes, scales, offsets;
-  at::Tensor error;  // of each group
-};
-
-constexpr double smallest = std::numeric_limits<float>::min();  // whose inverse is finite
-
-Rounding rounded_around_zero(const at::Tensor& weight, int64_t half, double share) {
-  const at::Tensor scales = (weight.abs().amax(2) / (half - 1)).clamp_min(smallest) * share, each = scales.unsqueeze(2);
-  const at::Tensor codes = (weight / each).round().clamp(-half, half - 1);
-  return {codes, scales, {}, (codes * each - weight).square().sum(2)};
-}
-
-Rounding rounded(const at::Tensor& weight, int64_t half, double share) {
-  const at::Tensor low = weight.amin(2).clamp_max(0) * share, high = weight.amax(2).clamp_min(0) * share;
-  const int64_t steps = 2 * half - 1;
-  const at::Tensor scales = (high / steps - low / steps).clamp_min(smallest), each = scales.unsqueeze(2);
-  const at::Tensor offsets = (-low / scales).round() - half, offset = offsets.unsqueeze(2);
-  const at::Tensor codes = ((weight / each).round() + offset).clamp(-half, half - 1);
-  return {codes, scales, offsets, ((codes - offset) * each - weight).square().sum(2)};
-}
-
-LowBitSpec in_floats(const char* name, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
-                     std::vector<std::string> post_ops, const LowBitFormat& format, int64_t group_size) {
-  const int64_t outputs = weight.size(0), inputs = weight.size(1);
-  // bfloat16 reaches as far as float32 does.
-  const bool has_scales = format.bits == 8;
-  const int64_t size = has_scales ? std::min(group_size, inputs) : inputs, groups = (inputs + size - 1) / size;
-  const at::Tensor grouped = at::constant_pad_nd(weight, {0, groups * size - inputs}).view({outputs, groups, size});
-  const at::Tensor scales =
-      has_scales ? (grouped.abs().amax(2) / format.largest).clamp_min(smallest) : at::ones({outputs, groups});
-  const at::Tensor scaled = (grouped / scales.unsqueeze(2)).clamp(-format.largest, format.largest);
-  const at::Tensor codes = scaled.view({outputs, -1}).narrow(1, 0, inputs).contiguous().to(format.dtype);
-  return {name, codes, scales, {}, bias.value_or(at::Tensor()), {}, std::move(post_ops), inputs, size};
+// What the codes say, without scales and offsets.
+at::Tensor plain_codes(const at::Tensor& saved, int64_t inputs, const std::optional<at::Tensor>& values) {
+  if (saved.scalar_type() != at::kByte) return saved.to(at::kFloat);
+  const at::Tensor codes = out_of_halves(saved, inputs);
+  if (!values) return (codes.bitwise_xor(8) - 8).to(at::kFloat);  // the sign is bit 3
+  return values->index_select(0, codes.flatten().to(at::kInt)).view(codes.sizes());
 }
 
 }  // namespace
@@ -109,49 +75,14 @@ LowBitSpec low_bit_spec(const char* name, const State& state) {
           reader.integers("inputs", 1, 1)[0],
           reader.integers("group_size", 1, 1)[0],
           std::get<2>(state).contains("follows_input"),
-          std::get<2>(state).contains("row_bits") ? reader.integers("row_bits", 1, 1)[0] : 24};
+          std::get<2>(state).contains("row_bits") ? reader.integers("row_bits", 1, 1)[0] : 24,
+          reader.tensor("values")};
 }
 
-LowBitSpec quantized(const char* name, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
-                     std::vector<std::string> post_ops, const LowBitFormat& format, int64_t group_size,
-                     bool symmetric) {
-  const at::NoGradGuard no_gradients;
-  TORCH_CHECK(weight.dim() == 2 && weight.numel() > 0 && weight.scalar_type() == at::kFloat && is_plain_cpu(weight) &&
-                  has_all_its_memory(weight) && weight.isfinite().all().item<bool>(),
-              name, ": expected a non-empty, finite 2-D CPU weight of float32 to quantise, got ", text_of(weight),
-              ". Leave this layer in float32.");
-  if (!format.is_integer()) return in_floats(name, weight, bias, std::move(post_ops), format, group_size);
-  const int64_t outputs = weight.size(0), inputs = weight.size(1), size = std::min(group_size, inputs);
-  const int64_t groups = (inputs + size - 1) / size, half = int64_t{1} << (format.bits - 1);
-  const at::Tensor grouped = at::constant_pad_nd(weight, {0, groups * size - inputs}).view({outputs, groups, size});
-  // With 4 bits it is worth cutting off the largest numbers of a group, as all others are rounded less. And as there is one
-  // negative code more than positive ones, a negative scale may fit better.
-  const std::vector<double> shares = format.bits == 8 ? std::vector<double>{1}
-                                     : symmetric      ? std::vector<double>{1, -1, 0.9, -0.9, 0.8, -0.8}
-                                                      : std::vector<double>{1, 0.9, 0.8};
-  Rounding best;
-  for (const double share : shares) {
-    const Rounding rounding = symmetric ? rounded_around_zero(grouped, half, share) : rounded(grouped, half, share);
-    if (!best.codes.defined()) {
-      best = rounding;
-      continue;
-    }
-    const at::Tensor is_better = rounding.error < best.error;
-    best = {at::where(is_better.unsqueeze(2), rounding.codes, best.codes),
-            at::where(is_better, rounding.scales, best.scales),
-            symmetric ? at::Tensor() : at::where(is_better, rounding.offsets, best.offsets),
-            at::where(is_better, rounding.error, best.error)};
-  }
-  const at::Tensor codes = best.codes.to(at::kChar).view({outputs, -1}).narrow(1, 0, inputs).contiguous();
-  return {name,
-          format.bits == 8 ? codes : in_halves(codes),
-          best.scales,
-          best.offsets,
-          bias.value_or(at::Tensor()),
-          /*order=*/{},
-          std::move(post_ops),
-          inputs,
-          size};
+at::Tensor in_halves(const at::Tensor& codes) {
+  const at::Tensor even = at::constant_pad_nd(codes, {0, codes.size(1) % 2}).to(at::kShort).bitwise_and(15);
+  const at::Tensor pairs = even.view({codes.size(0), -1, 2});
+  return (pairs.select(2, 0) + pairs.select(2, 1) * 16).to(at::kByte);
 }
 
 LowBitLinear::LowBitLinear(LowBitSpec spec)
@@ -180,7 +111,8 @@ State LowBitLinear::state() const {
                                      {"scales", spec_.scales},
                                      {"offsets", spec_.offsets},
                                      {"bias", spec_.bias},
-                                     {"order", spec_.order}}) {
+                                     {"order", spec_.order},
+                                     {"values", format_.table()}}) {
     if (tensor.defined()) tensors.insert(name, tensor);
   }
   c10::Dict<std::string, std::vector<int64_t>> integers;
@@ -188,14 +120,16 @@ State LowBitLinear::state() const {
   integers.insert("group_size", std::vector<int64_t>{spec_.group_size});
   if (spec_.follows_input) integers.insert("follows_input", std::vector<int64_t>{1});
   if (spec_.row_bits != 24) integers.insert("row_bits", std::vector<int64_t>{spec_.row_bits});
-  // Older readers would not ask for an order or the input's dtype, nor know floats.
-  const int64_t version = spec_.order.defined() || spec_.follows_input || !format_.is_integer() ? 5 : 1;
+  // Older readers would not ask for an order, the input's dtype or a table, nor know floats.
+  const bool is_new = spec_.order.defined() || spec_.follows_input || !format_.is_integer();
+  const int64_t version = format_.values ? 8 : is_new ? 5 : 1;
   return {version, tensors, integers, post_op_texts()};
 }
 
 at::Tensor numbers_of(const at::Tensor& saved, const at::Tensor& scales, const std::optional<at::Tensor>& offsets,
-                      const std::optional<at::Tensor>& order, int64_t inputs, int64_t group_size) {
-  const at::Tensor codes = (saved.scalar_type() == at::kByte ? out_of_halves(saved, inputs) : saved).to(at::kFloat);
+                      const std::optional<at::Tensor>& order, int64_t inputs, int64_t group_size,
+                      const std::optional<at::Tensor>& values) {
+  const at::Tensor codes = plain_codes(saved, inputs, values);
   const auto of_inputs = [&](const at::Tensor& of_groups) {
     return of_groups.repeat_interleave(group_size, 1).narrow(1, 0, inputs);
   };
@@ -209,7 +143,7 @@ at::Tensor LowBitLinear::plain_weight() const {
     return tensor.defined() ? std::optional(tensor) : std::nullopt;
   };
   return numbers_of(packed().codes(), spec_.scales, if_there(spec_.offsets), if_there(spec_.order), inputs(),
-                    spec_.group_size);
+                    spec_.group_size, if_there(format_.table()));
 }
 
 at::DimVector LowBitLinear::result_sizes(const at::Tensor& input) const {

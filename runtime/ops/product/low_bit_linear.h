@@ -22,7 +22,7 @@ namespace ipex::runtime {
 // All that is saved.
 struct LowBitSpec {
   const char* name;  // of the run op, for messages
-  // [outputs, inputs] of the format's dtype; or uint8 [outputs, half the inputs], two codes of -8 to 7 a byte, the first in
+  // [outputs, inputs] of the format's dtype; or uint8 [outputs, half the inputs], two codes of 4 bits a byte, the first in
   // the lower half.
   at::Tensor codes;
   at::Tensor scales;   // float32 [outputs, groups]
@@ -37,22 +37,23 @@ struct LowBitSpec {
   bool follows_input = false;
   // How near the kernels of integers take the rows: to 8 or 16 bits of the largest number of a group, or as floats are.
   int64_t row_bits = 24;
+  at::Tensor values;  // float32 [16]: of a format with a table, its own. Undefined for others
 
   int64_t outputs() const { return codes.size(0); }
-  const LowBitFormat& format() const { return *low_bit_format(codes.scalar_type()); }
+  const LowBitFormat& format() const { return *low_bit_format(codes.scalar_type(), values.defined()); }
   int64_t groups() const { return (inputs + group_size - 1) / group_size; }
 };
 
 // Reads a state, and throws where a field is missing or malformed.
 LowBitSpec low_bit_spec(const char* name, const State& state);
 
-// Rounds a float32 weight. `group_size` is a positive number. Symmetric ones have no offsets; floats always are.
-LowBitSpec quantized(const char* name, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
-                     std::vector<std::string> post_ops, const LowBitFormat& format, int64_t group_size, bool symmetric);
-
 // The weight that codes stand for, in float32.
 at::Tensor numbers_of(const at::Tensor& codes, const at::Tensor& scales, const std::optional<at::Tensor>& offsets,
-                      const std::optional<at::Tensor>& order, int64_t inputs, int64_t group_size);
+                      const std::optional<at::Tensor>& order, int64_t inputs, int64_t group_size,
+                      const std::optional<at::Tensor>& values);
+
+// Two codes of 4 bits a byte, as they are saved.
+at::Tensor in_halves(const at::Tensor& codes);
 
 // Codes in the layout of a kernel.
 class PackedCodes {

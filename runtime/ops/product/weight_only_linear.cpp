@@ -8,15 +8,14 @@
 //
 // Of weights that somebody else has quantised (LowBitSpec has these tensors):
 //
-//   ipex::weight_only_linear_prepack.codes(codes, scales, offsets, order, bias, post_ops, inputs, group_size, row_bits)
-//   ipex::weight_only_linear(input, codes, scales, offsets, order, bias, inputs, group_size, row_bits) -> Tensor
+//   ipex::weight_only_linear_prepack.codes(codes, scales, offsets, order, bias, post_ops, inputs, group_size, row_bits, values)
+//   ipex::weight_only_linear(input, codes, scales, offsets, order, bias, inputs, group_size, row_bits, values) -> Tensor
 //
 // The latter is what a model says before it is optimised. It computes with the numbers that the codes stand for, in aten.
 // Where `row_bits` is 8 or 16 the run op may round the rows to so many bits, in groups as the weight has them.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
-#include <limits>
 #include <numeric>
 
 #include "kernels/kernels.h"
@@ -24,6 +23,7 @@
 #include "memory/scratch.h"
 #include "memory/weight_memory.h"
 #include "ops/product/low_bit_linear.h"
+#include "ops/product/round_weight.h"
 #include "ops/product/tile_product.h"
 #include "packed/door.h"
 #include "threads/grain.h"
@@ -39,6 +39,7 @@ constexpr const char* op_name = "ipex::weight_only_linear_run";
 int64_t most_rows_of_codes(CodeFormat format) {
   switch (format) {
     case CodeFormat::int4:
+    case CodeFormat::table:
       return 12;
     case CodeFormat::e4m3:
       return 30;
@@ -121,7 +122,8 @@ class PanelsOfCodes final : public PackedCodes {
             scales_.const_data_ptr<float>(),
             offsets_.defined() ? offsets_.const_data_ptr<float>() : nullptr,
             group_size_,
-            groups_};
+            groups_,
+            format_.values};
   }
 
   // The first byte of a code. Two neighbours of int4 share it.
@@ -269,12 +271,12 @@ class PanelsOfCodes final : public PackedCodes {
     return runtime::gains_by_tiles(rows, inputs_, outputs_, parts_of_a_number());
   }
 
-  // A code, less its offset, has one. Its number has three, but groups that are large take their scale at their end.
+  // A code, less its offset, has one; a value of a table has three. Its number has three, but groups that are large take their scale at their end.
   int64_t parts_of_a_number() const {
     constexpr int64_t least_blocks = 2;
     const bool scales_sums =
         has_row_scales_ || (group_size_ % tile_depth == 0 && group_size_ / tile_depth >= least_blocks);
-    return scales_sums && has_short_offsets_ ? 1 : parts_of_floats;
+    return scales_sums && has_short_offsets_ && !format_.values ? 1 : parts_of_floats;
   }
 
   void multiply_tiles(const InputRows& rows, const ElementwiseSteps& steps, float* result) const {
@@ -369,8 +371,7 @@ c10::intrusive_ptr<WeightOnlyLinearContext> weight_only_linear_prepack(const at:
   TORCH_CHECK(group_size == 0 || (group_size >= 8 && group_size % 8 == 0), op_name,
               ": expected a group_size of a multiple of 8, or 0 for whole rows, got ", group_size, ".");
   auto context = c10::make_intrusive<WeightOnlyLinearContext>(
-      quantized(op_name, weight, bias, std::move(post_ops), *format,
-                group_size == 0 ? std::numeric_limits<int64_t>::max() : group_size, symmetric));
+      quantized(op_name, weight, bias, std::move(post_ops), *format, group_size, symmetric));
   context->ensure_packed();
   return context;
 }
@@ -380,11 +381,12 @@ c10::intrusive_ptr<WeightOnlyLinearContext> prepack_codes(const at::Tensor& code
                                                           const std::optional<at::Tensor>& order,
                                                           const std::optional<at::Tensor>& bias,
                                                           std::vector<std::string> post_ops, int64_t inputs,
-                                                          int64_t group_size, int64_t row_bits) {
+                                                          int64_t group_size, int64_t row_bits,
+                                                          const std::optional<at::Tensor>& values) {
   const auto or_none = [](const std::optional<at::Tensor>& tensor) { return tensor.value_or(at::Tensor()); };
   auto context = c10::make_intrusive<WeightOnlyLinearContext>(
       LowBitSpec{op_name, codes, scales, or_none(offsets), or_none(bias), or_none(order), std::move(post_ops), inputs,
-                 group_size, /*follows_input=*/true, row_bits});
+                 group_size, /*follows_input=*/true, row_bits, or_none(values)});
   context->ensure_packed();
   return context;
 }
@@ -393,12 +395,13 @@ c10::intrusive_ptr<WeightOnlyLinearContext> prepack_codes(const at::Tensor& code
 at::Tensor weight_only_linear(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
                               const std::optional<at::Tensor>& offsets, const std::optional<at::Tensor>& order,
                               const std::optional<at::Tensor>& bias, int64_t inputs, int64_t group_size,
-                              int64_t /*row_bits*/) {
-  const LowBitFormat* format = low_bit_format(codes.scalar_type());
+                              int64_t /*row_bits*/, const std::optional<at::Tensor>& values) {
+  const LowBitFormat* format = low_bit_format(codes.scalar_type(), values.has_value());
   TORCH_CHECK(format && codes.dim() == 2 && inputs > 0 && group_size > 0 && codes.size(1) == format->row_length(inputs),
               "ipex::weight_only_linear: expected a weight of one of ", low_bit_format_names(), " for ", inputs,
               " inputs, got ", codes.scalar_type(), " ", codes.sizes(), ".");
-  const at::Tensor weight = numbers_of(codes, scales, offsets, order, inputs, group_size).to(input.scalar_type());
+  const at::Tensor weight =
+      numbers_of(codes, scales, offsets, order, inputs, group_size, values).to(input.scalar_type());
   return at::linear(input, weight, bias ? std::optional(bias->to(input.scalar_type())) : std::nullopt);
 }
 
@@ -410,12 +413,12 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
          weight_only_linear_prepack);
   define(m,
          "weight_only_linear_prepack.codes(Tensor codes, Tensor scales, Tensor? offsets, Tensor? order, Tensor? bias, "
-         "str[] post_ops, int inputs, int group_size, int row_bits=24) -> "
+         "str[] post_ops, int inputs, int group_size, int row_bits=24, Tensor? values=None) -> "
          "__torch__.torch.classes.ipex.WeightOnlyLinearContext",
          prepack_codes);
   define(m,
          "weight_only_linear(Tensor input, Tensor codes, Tensor scales, Tensor? offsets, Tensor? order, Tensor? bias, "
-         "int inputs, int group_size, int row_bits=24) -> Tensor",
+         "int inputs, int group_size, int row_bits=24, Tensor? values=None) -> Tensor",
          weight_only_linear);
   define(m,
          "weight_only_linear_run(Tensor input, __torch__.torch.classes.ipex.WeightOnlyLinearContext context, "

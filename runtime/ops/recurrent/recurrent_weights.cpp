@@ -3,12 +3,12 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "aot/checksum.h"
 #include "memory/weight_memory.h"
 #include "ops/product/pairs.h"
+#include "ops/product/round_weight.h"
 #include "packed/expect_tensor.h"
 #include "threads/parallel.h"
 
@@ -150,13 +150,12 @@ std::vector<at::Tensor> to_parameters(const RecurrentSpec& spec) {
 }
 
 RecurrentSpec in_int8(const Cell& cell, const RecurrentSpec& spec) {
-  constexpr int64_t whole_row = std::numeric_limits<int64_t>::max();
   RecurrentSpec result{cell, spec.weights, spec.is_bidirectional, spec.is_batch_first, std::nullopt};
   for (DirectionWeights& weights : result.weights) {
     for (const auto& [weight, scales] : scaled_weights) {
       if (!(weights.*weight).defined()) continue;
-      const LowBitSpec rounded = quantized(cell.name, weights.*weight, std::nullopt, {}, *low_bit_format("int8"),
-                                           whole_row, /*symmetric=*/true);
+      const WeightInCodes rounded =
+          round_weight(cell.name, weights.*weight, *low_bit_format("int8"), /*group_size=*/0, /*symmetric=*/true);
       weights.*weight = rounded.codes;
       weights.*scales = rounded.scales;
     }

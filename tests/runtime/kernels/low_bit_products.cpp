@@ -90,6 +90,9 @@ double short_float(uint32_t bits, int mantissa, int bias) {
   return bits & 128 ? -magnitude : magnitude;
 }
 
+// In no order, and such that sums are exact.
+constexpr float table[numbers_of_a_table] = {3, -1, 0, 0.5f, -8, 7, 100, -99, 2, 11, -0.25f, 64, 5, -6, 1, -31};
+
 // The 8-bit floats that are taken are such that sums are exact: small exponents, but with all below the least normal one.
 Code random_code(CodeFormat format) {
   if (format == CodeFormat::e4m3 || format == CodeFormat::e5m2) {
@@ -102,6 +105,10 @@ Code random_code(CodeFormat format) {
     uint32_t bits;
     __builtin_memcpy(&bits, &number, sizeof(bits));
     return {bits >> 16, number};
+  }
+  if (format == CodeFormat::table) {
+    const int code = random_integer(0, 15);
+    return {static_cast<uint32_t>(code), static_cast<double>(table[code])};
   }
   const int code = format == CodeFormat::int4 ? random_integer(-8, 7) : random_integer(-128, 127);
   return {static_cast<uint32_t>(code), static_cast<double>(code)};
@@ -140,7 +147,7 @@ int wrong_elements_of_codes(const Case& c, CodeFormat format, int64_t group_size
     }
   }
   const CodesMatrix matrix{format,     codes.data(), scales.data(), has_offsets ? offsets.data() : nullptr,
-                           group_size, groups};
+                           group_size, groups,       table};
   std::vector<float> result(c.rows * c.columns), panel_floats(depth * panel_columns);
   std::vector<int8_t> digits(c.rows * digits_of_a_number * depth);
   std::vector<int32_t> digit_sums(c.rows * digits_of_a_number * groups);
@@ -243,7 +250,8 @@ int main() {
         for (const int64_t group_size : {8, 16, 40}) {
           for (const bool has_offsets : {false, true}) {
             for (const CodeFormat format :
-                 {CodeFormat::int8, CodeFormat::int4, CodeFormat::bf16, CodeFormat::e4m3, CodeFormat::e5m2}) {
+                 {CodeFormat::int8, CodeFormat::int4, CodeFormat::table, CodeFormat::bf16, CodeFormat::e4m3,
+                  CodeFormat::e5m2}) {
               if (has_offsets && format != CodeFormat::int8 && format != CodeFormat::int4) continue;
               wrong += wrong_elements_of_codes({rows, depth, columns}, format, group_size, has_offsets);
               ++cases;

@@ -38,6 +38,8 @@ IN_INT8 = {
 LAYERS = {"layers": [1], "bidirectional": [0], "batch_first": [0]}
 PINNED = {"math_mode": [0]}
 CODES, SCALES = torch.randint(-8, 8, (5, 6)), torch.rand(5, 1)
+HALVES = ((CODES & 15)[:, ::2] | (CODES & 15)[:, 1::2] << 4).to(torch.uint8)  # 0 to 15, two in each
+VALUES = torch.ops.ipex.round_weight(torch.ones(1, 8), "nf4", 0, True)[3]
 ORDER, ROW = torch.tensor([3, 0, 5, 1, 2, 4]), {"inputs": [6], "group_size": [6]}
 X, IMAGE, SEQUENCE = torch.randn(3, 6), torch.randn(1, 4, 9, 9), torch.randn(4, 2, 6)
 HIDDEN = torch.randn(1, 2, 5)
@@ -183,6 +185,12 @@ STATES = {
         (5, {"codes": CODES.to(torch.int8), "scales": SCALES}, {**ROW, "follows_input": [1]}, ["relu"]),
         lambda context: weight_only(context, half(X)[0]),
         lambda: F.linear(half(X)[0].float(), CODES * SCALES).relu().bfloat16(),
+    ),
+    "weight-only 8": (
+        "WeightOnlyLinearContext",
+        (8, {"codes": HALVES, "scales": SCALES, "values": VALUES}, ROW, ["relu"]),
+        weight_only,
+        lambda: F.linear(X, VALUES[CODES & 15] * SCALES).relu(),
     ),
     "lstm 1": ("LstmContext", (1, RECURRENT, LAYERS, []), lstm, lstm_in_aten),
     "dynamic lstm 1": ("DynamicLstmContext", (1, IN_INT8, LAYERS, []), dynamic_lstm, dynamic_lstm_in_aten),

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..._torch_internals import is_tracing, tracing_paused
 from ...quantization import WeightOnlyLinear
 
-_PACKED = ("codes", "scales", "offsets", "order", "bias", "row_bits")
+_TENSORS = ("codes", "scales", "offsets", "order", "bias", "values")
 
 
 class PackedWeightOnlyLinear(WeightOnlyLinear):
@@ -21,7 +21,7 @@ class PackedWeightOnlyLinear(WeightOnlyLinear):
         return super().__getattr__(name) if packed is None else _codes_in(packed)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name not in _PACKED or "_ipex_context" not in self.__dict__:
+        if name not in (*_TENSORS, "row_bits") or "_ipex_context" not in self.__dict__:
             return super().__setattr__(name, value)
         self._unpack()
         super().__setattr__(name, value)
@@ -38,11 +38,12 @@ class PackedWeightOnlyLinear(WeightOnlyLinear):
     def pack(self) -> None:
         """Pack the integers, if they are there, and hold them nowhere else."""
         own = self.__dict__["_buffers"]
-        tensors = [own[name] for name in ("codes", "scales", "offsets", "order", "bias")]
+        tensors = [own[name] for name in _TENSORS]
         if any(tensor is not None and tensor.device.type != "cpu" for tensor in tensors):
             return
+        *weight, values = tensors
         prepack = torch.ops.ipex.weight_only_linear_prepack.codes
-        packed = prepack(*tensors, [], self.in_features, self.group_size, self.row_bits)
+        packed = prepack(*weight, [], self.in_features, self.group_size, self.row_bits, values)
         self.__dict__["_ipex_context"] = packed
         del own["codes"]
 

@@ -50,6 +50,8 @@ def test_as_exact_as_floats(rows, inputs, outputs):
         ("int4", 128, True),
         ("int4", 64, False),
         ("int4", 32, True),
+        ("nf4", 32, True),
+        ("nf4", 0, True),
         ("bfloat16", None, True),
         ("float8_e4m3fn", 0, True),
         ("float8_e4m3fn", 96, True),
