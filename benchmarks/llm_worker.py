@@ -17,7 +17,7 @@ from typing import Any
 Tokens = Callable[[list[int], int], Iterator[Any]]  # a prompt and a count; yields as each token is there
 
 
-def _plain(model: Any) -> Any:
+def plain(model: Any) -> Any:
     """The model with linears and embeddings of floats."""
     import torch
     from torch import nn
@@ -120,7 +120,7 @@ def _ready(backend: str, path: str, threads: int) -> Tokens:
         return _of_transformers(llm.optimize(model, inplace=True, quantization_config=mapping))
     if backend == "ipex":
         return _of_transformers(llm.optimize(model, inplace=True))
-    model = _plain(model)
+    model = plain(model)
     if backend == "transformers":
         return _of_transformers(model)
     kind = backend.partition("-")[2]
