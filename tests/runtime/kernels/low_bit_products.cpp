@@ -149,8 +149,8 @@ int wrong_elements_of_codes(const Case& c, CodeFormat format, int64_t group_size
   const CodesMatrix matrix{format,     codes.data(), scales.data(), has_offsets ? offsets.data() : nullptr,
                            group_size, groups,       table};
   std::vector<float> result(c.rows * c.columns), panel_floats(depth * panel_columns);
-  std::vector<int8_t> digits(c.rows * digits_of_a_number * depth);
-  std::vector<int32_t> digit_sums(c.rows * digits_of_a_number * groups);
+  std::vector<int8_t> digits(c.rows * most_digits * depth);
+  std::vector<int32_t> starts(c.rows * most_digits * groups);
   std::vector<float> row_scales(c.rows * groups);
   int wrong = 0;
   const auto check = [&](const DigitRows& rows_of_digits) {
@@ -177,14 +177,16 @@ int wrong_elements_of_codes(const Case& c, CodeFormat format, int64_t group_size
   check({});
   const auto to_digits = codes_product_kernels.to_digits;
   if (to_digits && (format == CodeFormat::int8 || format == CodeFormat::int4)) {
+    const DigitRows rows_of_digits{most_digits, digits.data(), starts.data(), row_scales.data()};
     for (int64_t row = 0; row < c.rows; ++row) {
-      to_digits(&rows[row * depth], matrix, &digits[row * digits_of_a_number * depth],
-                &digit_sums[row * digits_of_a_number * groups], &row_scales[row * groups]);
+      std::vector<float> sums(groups);
+      to_digits(&rows[row * depth], matrix, row, c.rows, rows_of_digits, sums.data());
       wrong += row_scales[row * groups] == 0;
+      for (int64_t group = 0; group < groups; ++group) wrong += sums[group] != group_sums[row * groups + group];
     }
-    check({digits.data(), digit_sums.data(), row_scales.data()});
+    check(rows_of_digits);
     row_scales[c.rows / 2 * groups] = 0;
-    check({digits.data(), digit_sums.data(), row_scales.data()});
+    check(rows_of_digits);
   }
   for (int64_t panel = 0; panel < panels; ++panel) {
     expand_codes(matrix, panel, 0, groups, panel_floats.data());
@@ -201,24 +203,25 @@ int wrong_digits(int64_t groups) {
   const int64_t depth = 8 * groups;
   const CodesMatrix matrix{CodeFormat::int8, nullptr, nullptr, nullptr, 8, groups};
   std::vector<float> row(depth);
-  std::vector<int8_t> digits(digits_of_a_number * depth);
-  std::vector<int32_t> sums(digits_of_a_number * groups);
+  std::vector<int8_t> digits(most_digits * depth);
+  std::vector<int32_t> starts(most_digits * groups);
   for (float& x : row) x = std::ldexp(static_cast<float>(random_integer(-4000000, 4000000)), -30);
   std::vector<float> scales(groups);
-  to_digits(row.data(), matrix, digits.data(), sums.data(), scales.data());
+  const DigitRows to{most_digits, digits.data(), starts.data(), scales.data()};
+  to_digits(row.data(), matrix, 0, 1, to, nullptr);
   int wrong = scales[0] == 0;
   for (int64_t k = 0; k < depth; ++k) {
-    const int whole = digits[2 * depth + k] * 65536 + digits[depth + k] * 256 + digits[k];
+    const auto digit = [&](int number) { return digits[(k / 4 * most_digits + number) * 4 + k % 4]; };
+    const int whole = digit(2) * 65536 + digit(1) * 256 + digit(0);
     wrong += static_cast<float>(whole) * scales[k / 8] != row[k];
-    for (int digit = 0; digit < digits_of_a_number; ++digit) {
-      sums[k / 8 * digits_of_a_number + digit] -= digits[digit * depth + k];
-    }
+    // Kernels take codes from 0 up, where 128 stands for 0.
+    for (int number = 0; number < most_digits; ++number) starts[k / 8 * most_digits + number] += 128 * digit(number);
   }
-  for (const int32_t left : sums) wrong += left != 0;
+  for (const int32_t left : starts) wrong += left != 0;
   for (const float odd : {INFINITY, -INFINITY, NAN, 0x1p-110f}) {
     if (std::abs(odd) < 1) std::fill(row.begin(), row.end(), 0.f);
     row[depth - 1] = odd;
-    to_digits(row.data(), matrix, digits.data(), sums.data(), scales.data());
+    to_digits(row.data(), matrix, 0, 1, to, nullptr);
     wrong += scales[0] != 0;
   }
   return wrong;
