@@ -92,7 +92,7 @@ def assert_same(actual: Any, expected: Any, tolerance: float = FP32_TOLERANCE) -
     assert actual.shape == expected.shape
     assert actual.stride() == expected.stride()
     finite = expected[torch.isfinite(expected)]
-    scale = finite.abs().max().item() if finite.numel() else 1.0
+    scale = finite.abs().max().item() if finite.numel() and finite.dtype != torch.bool else 1.0
     torch.testing.assert_close(actual, expected, rtol=0, atol=tolerance * max(scale, 1e-3), equal_nan=True)
 
 

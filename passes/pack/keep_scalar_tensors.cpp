@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "ir/floating.h"
 #include "ir/graph_walk.h"
 #include "ops/op_table.h"
 #include "pack/numbered_attributes.h"
@@ -36,9 +37,10 @@ bool has_dimensions(const Value* value) {
   return false;
 }
 
-// Whether a constant may decide the dtype of the result that reads it. A trace has the numbers of arithmetic as tensors, but
-// those that come first, which are tensors in eager too.
-bool decides_dtype(const Use& use, const Value* constant, bool is_tensor) {
+// Whether a constant may decide the dtype of the result that reads it: a tensor without dimensions does, unless another one with
+// dimensions is of its category or a higher one. A trace has the numbers of arithmetic as tensors, but those that come first,
+// which are tensors in eager too.
+bool decides_dtype(const Use& use, bool is_tensor) {
   static const OpName arithmetic[] = {OpName("aten::add"), OpName("aten::sub"), OpName("aten::mul"),
                                       OpName("aten::div"), OpName("aten::rsub")};
   static const OpName others[] = {OpName("aten::clamp.Tensor"), OpName("aten::clamp_min.Tensor"),
@@ -46,8 +48,8 @@ bool decides_dtype(const Use& use, const Value* constant, bool is_tensor) {
   const bool is_operand = is_of_any(arithmetic, use.user) && (is_tensor || use.offset == 0);
   if (!is_of_any(others, use.user) && !is_operand) return false;
   const auto inputs = use.user->inputs();
-  return torch::jit::toIValue(constant)->toTensor().scalar_type() == at::kDouble ||
-         std::none_of(inputs.begin(), inputs.end(), has_dimensions);
+  return std::none_of(inputs.begin(), inputs.end(),
+                      [](const Value* input) { return has_dimensions(input) && is_floating(input); });
 }
 
 }  // namespace
@@ -84,9 +86,7 @@ void ScalarTensors::keep_deciding(const std::shared_ptr<Graph>& graph, torch::ji
 }
 
 void ScalarTensors::keep(const std::shared_ptr<Graph>& graph, torch::jit::Module& module) const {
-  const auto is_made_a_number = [](const Use& use, const Value*, bool is_tensor) {
-    return is_tensor && becomes_a_number(use);
-  };
+  const auto is_made_a_number = [](const Use& use, bool is_tensor) { return is_tensor && becomes_a_number(use); };
   keep_where(is_made_a_number, *graph, module);
 }
 
@@ -100,7 +100,7 @@ void ScalarTensors::keep_where(const Decides& decides, Graph& graph, torch::jit:
     if (value->toTensor().dim() > 0) return;
     const bool is_tensor = contain(value->toTensor());
     const auto& uses = node->output()->uses();
-    const auto is_deciding = [&](const Use& use) { return decides(use, node->output(), is_tensor); };
+    const auto is_deciding = [&](const Use& use) { return decides(use, is_tensor); };
     if (std::any_of(uses.begin(), uses.end(), is_deciding)) constants.push_back(node);
   });
   NumberedAttributes scalars(module, "scalar_");

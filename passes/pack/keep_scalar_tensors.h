@@ -10,9 +10,9 @@
 namespace ipex::passes {
 
 // TorchScript's executor makes a number of a constant without dimensions that is added, subtracted, multiplied or divided
-// by, as a trace holds the numbers of a model as such. Beside another tensor without dimensions a tensor decides the dtype,
-// and a number doesn't: of a buffer that became a constant the executor gives float32 where eager gives float64. As an
-// attribute it stays what it is.
+// by, as a trace holds the numbers of a model as such. Beside another tensor without dimensions, or one of a lower category
+// (bools, integers, floats, complex numbers), a tensor decides the dtype, and a number doesn't: of a buffer that became a
+// constant the executor gives float32 where eager gives float64 or bfloat16. As an attribute it stays what it is.
 //
 //   before   %b = prim::Constant[value={1.5}]()
 //            %y = aten::add(%x, %b, %alpha)
@@ -24,8 +24,8 @@ class ScalarTensors {
   // counts as a number.
   explicit ScalarTensors(const torch::jit::Module& module);
 
-  // Before the passes, which take a constant for a number: those of doubles, whose dtype is wider than a result's, and
-  // those beside a tensor that may have no dimensions either.
+  // Before the passes, which take a constant for a number: those beside no tensor that has dimensions and is floating. Beside
+  // integers a number gives the default dtype, and a tensor of floats its own.
   void keep_deciding(const std::shared_ptr<Graph>& graph, torch::jit::Module& module) const;
   // After the passes: the others.
   void keep(const std::shared_ptr<Graph>& graph, torch::jit::Module& module) const;

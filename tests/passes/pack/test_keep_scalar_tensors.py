@@ -62,6 +62,54 @@ def test_a_model_that_is_optimised_twice_keeps_them():
     assert_same(results, Scaled("mul", torch.float64)(x))
 
 
+DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.complex64]
+DTYPES += [torch.int64, torch.int32, torch.int8, torch.uint8, torch.bool]
+
+
+class Joined(nn.Module):
+    """Each op of a tensor that has dimensions, of a dtype that nobody knows, and of each buffer that eager takes."""
+
+    def __init__(self, x: Tensor) -> None:
+        super().__init__()
+        self.pairs = []
+        for dtype in DTYPES:
+            scale, name = torch.tensor(3).to(dtype), str(dtype).replace("torch.", "of_")
+            self.register_buffer(name, scale)
+            self.pairs += [(op, name) for op in OPS.values() if takes(op, x, scale)]
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        joined = torch.cat([x, x])
+        results = [op(joined, getattr(self, name)) for op, name in self.pairs]
+        return *results, *(torch.exp(result) for result in results)
+
+
+def takes(op: Callable[[Tensor, Tensor], Tensor], x: Tensor, scale: Tensor) -> bool:
+    try:
+        torch.exp(op(x, scale))
+    except (RuntimeError, UserWarning):  # which tells of complex numbers of float16
+        return False
+    return True
+
+
+@pytest.mark.parametrize("given", DTYPES)
+def test_a_tensor_of_a_higher_category_decides(given):
+    x = torch.arange(1, 5).to(given)
+    model = Joined(x)
+    assert len(model.pairs) > 30
+    check_against_eager(model, x)
+
+
+def test_the_default_dtype_is_a_numbers_not_a_tensors():
+    x = torch.arange(1, 5, dtype=torch.int32)
+    model = Joined(x)
+    optimized = ipex.jit_optimize(torch.jit.trace(model.eval(), x, check_trace=False))
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert_same(optimized(x), model(x))
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("given", [torch.float32, torch.bfloat16, torch.float16])
