@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import ipex
 from ipex.quantization import Recipe, convert, prepare
-from support import assert_round_trip, contexts, kinds
+from support import assert_round_trip, contexts, converted, kinds
 
 
 class Bottleneck(nn.Module):
@@ -321,6 +321,15 @@ def test_a_branch_that_calibration_did_not_take():
     x = torch.randn(4, 8)
     prepared(x)
     assert error(convert(prepared)(x), model(x)) < 0.1
+
+
+def test_sums_that_32_bits_do_not_hold():
+    model, x = nn.Sequential(nn.Linear(70000, 8), nn.Linear(8, 8)).eval(), torch.ones(1, 70000)
+    nn.init.ones_(model[0].weight)
+    module = converted(model, x)
+    assert "its sums are too long for 32 bits" in [d.reason for d in ipex.explain(module)]
+    with torch.no_grad():
+        torch.testing.assert_close(module(x), model(x), rtol=0.02, atol=0)
 
 
 def test_bad_calibration_is_said():

@@ -68,6 +68,14 @@ def test_declines_after_a_post_op():
     assert_unchanged("fold_batch_norm", ir, reason="comes in between")
 
 
+def test_folds_one_of_two_in_a_row():
+    second = batch_norm("z").replace("%z : ", "%n : ")
+    ir = graph_ir("%x : Tensor", *PACKED, *STATISTICS, batch_norm("y"), second, returns="%n")
+    result = assert_rewrites("fold_batch_norm", ir)
+    assert result.count("aten::batch_norm") == 1
+    assert "a batch_norm is folded already" in [d.reason for d in result.report]
+
+
 def test_folds_into_the_right_one_of_two():
     ir = graph_ir("%x : Tensor", *PACKED, *packed("x", "y2", "2"), *STATISTICS, batch_norm("y2"), returns="%y, %z")
     assert assert_rewrites("fold_batch_norm", ir).count("ipex::convolution_run") == 2

@@ -40,10 +40,17 @@ def test_fires(call):
     assert call.split("(")[0] + "(" not in graph
 
 
+NORMALIZED = (FLAT, *(line.replace("%post_ops, %none, %none", "%post_ops, %v, %v") for line in PACKED))
+
+
 @pytest.mark.parametrize(
     ("ir", "reason"),
     [
         (after_conv("aten::mul(%y, %v)", VECTOR, returns="%y, %z"), "another reader"),
+        (
+            graph_ir("%x : Tensor", *NORMALIZED, HALF, "%z : Tensor = aten::mul(%y, %half)", returns="%z"),
+            "folded already",
+        ),
         (after_conv("aten::mul(%y, %v)", FLAT), "not a number or a float32 vector of the channels"),
         (after_conv("aten::mul(%y, %v)", DOUBLE), "not a number or a float32 vector of the channels"),
         (after_conv("aten::add(%y, %v, %two)", VECTOR, TWO), "alpha is not 1"),

@@ -57,6 +57,18 @@ def test_padding_as_a_string_becomes_numbers(mode, padding):
     assert f"value={padding}" in graph
 
 
+@pytest.mark.parametrize(
+    ("padding", "reason"),
+    [
+        ("int[] = prim::Constant[value=[-1, 0]]()", "its geometry is not valid"),
+        ("int[] = prim::Constant[value=[1, 1, 1]]()", "its geometry is not valid"),
+        ('str = prim::Constant[value="circular"]()', "its padding is 'circular', which is unknown"),
+    ],
+)
+def test_declines_a_padding_that_aten_refuses(padding, reason):
+    assert_unchanged("prepack_convolution", conv2d("%w", "%none", "%p", f"%p : {padding}"), reason=reason)
+
+
 def test_takes_the_form_that_tracing_records():
     ir = graph_ir(
         "%x : Tensor",

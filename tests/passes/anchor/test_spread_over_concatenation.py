@@ -112,6 +112,16 @@ def test_a_channel_that_vanishes():
     check_against_eager(model, torch.randn(2, 8, 9, 9))
 
 
+def test_weights_that_would_overflow():
+    model = Mixed().eval()
+    for part in model.parts:
+        nn.init.uniform_(part.weight, 1e19, 2e19)
+        nn.init.zeros_(part.bias)
+    nn.init.constant_(model.norm.weight, 1e25)
+    optimized = check_against_eager(model, torch.rand(2, 8, 9, 9) * 1e-19)
+    assert kinds(optimized)["aten::cat"] + kinds(optimized)["ipex::cat_batch_norm"] == 1
+
+
 def test_an_image_without_a_batch():
     """Its rows are what a batch_norm takes for channels: eager refuses them, but for as many as there are channels."""
     optimized = check_against_eager(Mixed(), torch.randn(2, 8, 9, 9))

@@ -77,6 +77,13 @@ def test_declines(old, new, reason):
     assert_unchanged(NAME, rms_ir(old, new), reason)
 
 
+@pytest.mark.parametrize("arguments", ["%false, %false, %two", "%false, %true, %none"])
+def test_a_cast_that_does_more_stays(arguments):
+    """Into another layout, or to a copy."""
+    result = assert_rewrites(NAME, rms_ir("%false, %false, %none", arguments))
+    assert (result.count("ipex::rms_norm"), result.count("aten::to")) == (1, 1)
+
+
 def test_declines_a_second_reader():
     assert_unchanged(NAME, rms_ir(returns="%y, %r"), reason="another reader")
 
