@@ -1,14 +1,18 @@
 """`torch.compile(model, backend="ipex")`: the graphs that Dynamo finds go through `jit_optimize`.
 
-A graph is traced at its first call, with its parameters as constants, and its result compared with the graph's own. It
-runs as it is where gradients are wanted, where it can't be traced, or where the trace computes something else.
+A graph is traced at its first call, with its parameters as constants, and its result compared with the graph's own.
+Dynamo has one graph for all modules of a class, and calls it with the parameters of each: each gets a trace of its own.
+A graph runs as it is where gradients are wanted, where it can't be traced, or where the trace computes something else;
+the log says why, once.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,53 +23,81 @@ from ._tracing import difference, trace_for_all_values
 
 _log = logging.getLogger("ipex.compile")
 
+# Of one set of parameters: they were written to, or a number that is a constant in the trace is another one.
+_MOST_TRACES = 4
+
 
 def ipex(graph: fx.GraphModule, example_inputs: Sequence[Any], **_: Any) -> Callable[..., Any]:
     """Return what runs this graph. Its name is the backend's."""
     return _Compiled(graph, example_inputs)
 
 
+@dataclass
+class _Trace:
+    """What stands for the graph while its constants have these values: a trace, or None for the graph itself."""
+
+    constants: list[float]
+    traced: Callable[..., Any] | None
+    parameters: list[weakref.ref[Any]]  # each forgets the trace when it dies
+    count: int = 1
+
+
 class _Compiled:
-    """A graph of Dynamo's, and its optimised trace once there is one."""
+    """A graph of Dynamo's, and an optimised trace for each set of parameters that it is called with."""
 
     def __init__(self, graph: fx.GraphModule, example_inputs: Sequence[Any]) -> None:
         self._graph = graph
-        names = [node.target for node in graph.graph.nodes if node.op == "placeholder"]
         is_number = _numbers(graph)
         is_fixed = [i in is_number or _is_fixed(value) for i, value in enumerate(example_inputs)]
         self._numbers = is_number
         self._varying = [i for i, fixed in enumerate(is_fixed) if not fixed]
         self._fixed = [i for i, fixed in enumerate(is_fixed) if fixed]
-        self._sizes = _sizes_of_inputs(graph) if len(names) == len(is_fixed) else {}
-        self._traced: Callable[..., Any] | None = None
-        self._traced_with: list[tuple[int, float]] = []
-        self._reason: str | None = None
+        self._traces: dict[tuple[int, ...], _Trace] = {}
+        self._said: set[str] = set()
         self._lock = threading.Lock()
 
     def __call__(self, *inputs: Any) -> Any:
         if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in inputs):
+            self._say("gradients are wanted. Call it under torch.no_grad()")
             return self._graph(*inputs)
-        if self._traced is None and self._reason is None:
-            with self._lock:
-                if self._traced is None and self._reason is None:
-                    self._trace(inputs)
-        # A parameter that is another one now, or was written to, is not the constant in the trace.
-        if self._traced is None or self._fixed_now(inputs) != self._traced_with:
+        fixed = [(i, inputs[i]) for i in self._fixed if isinstance(inputs[i], Tensor)]
+        key = tuple(id(x) for i, x in fixed if i not in self._numbers)
+        # A parameter that was written to is not the constant in the trace.
+        constants = [x.item() if i in self._numbers else _version(x) for i, x in fixed]
+        trace = self._traces.get(key)
+        if trace is None or (trace.constants != constants and trace.count <= _MOST_TRACES):
+            trace = self._trace_of(key, constants, [x for i, x in fixed if i not in self._numbers], inputs)
+        if trace.traced is None or trace.constants != constants:
             return self._graph(*inputs)
-        return self._traced(*[inputs[i] for i in self._tensors(inputs)])
-
-    def _fixed_now(self, inputs: Sequence[Any]) -> list[tuple[int, float]]:
-        tensors = [(i, inputs[i]) for i in self._fixed if isinstance(inputs[i], Tensor)]
-        return [(0, x.item()) if i in self._numbers else (id(x), x._version) for i, x in tensors]
+        return trace.traced(*[inputs[i] for i in self._tensors(inputs)])
 
     def _tensors(self, inputs: Sequence[Any]) -> list[int]:
         return [i for i in self._varying if isinstance(inputs[i], Tensor)]
 
+    def _trace_of(
+        self, key: tuple[int, ...], constants: list[float], parameters: list[Tensor], inputs: Sequence[Any]
+    ) -> _Trace:
+        """Return the trace for these parameters, made anew where there is none for their values."""
+        with self._lock:
+            before = self._traces.get(key)
+            if before is not None and before.constants == constants:
+                return before  # by another thread
+            count = 1 if before is None else before.count + 1
+            traced = None
+            if count > _MOST_TRACES:
+                self._say(f"its parameters, or numbers that it is called with, changed {_MOST_TRACES} times")
+            else:
+                traced = self._traced(inputs)
+            held = [weakref.ref(x, lambda _: self._traces.pop(key, None)) for x in parameters]
+            self._traces[key] = _Trace(constants, traced, held, count)
+            return self._traces[key]
+
     @torch.no_grad()
-    def _trace(self, inputs: Sequence[Any]) -> None:
+    def _traced(self, inputs: Sequence[Any]) -> Callable[..., Any] | None:
         try:
             varying = self._tensors(inputs)
-            module = _OfVarying(self._graph, inputs, varying, self._numbers, self._sizes).eval()
+            sizes = _sizes_of_inputs(self._graph)
+            module = _OfVarying(self._graph, inputs, varying, self._numbers, sizes).eval()
             given = tuple(inputs[i] for i in varying)
             if not given:
                 raise ValueError("it has no input")
@@ -77,11 +109,18 @@ class _Compiled:
                     raise ValueError(found)
         except Exception as error:
             first_line = (str(error).splitlines() or [""])[0]
-            self._reason = f"{type(error).__name__}: {first_line}"
-            _log.warning("ipex: a graph of torch.compile runs as it is: %s", self._reason)
-            return
-        self._traced_with = self._fixed_now(inputs)
-        self._traced = traced
+            self._say(f"{type(error).__name__}: {first_line}")
+            return None
+        return traced
+
+    def _say(self, reason: str) -> None:
+        if reason not in self._said:
+            self._said.add(reason)
+            _log.warning("ipex: a graph of torch.compile runs as it is: %s", reason)
+
+
+def _version(tensor: Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version
 
 
 class _OfVarying(torch.nn.Module):

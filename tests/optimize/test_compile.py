@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 
 import pytest
@@ -72,8 +73,8 @@ def test_our_backend_makes_one_graph_for_all_sizes():
             x = torch.randn(batch, length, 16)
             assert_same(compiled(x), model(x), 2e-5)
     assert len(graphs) == 1
-    assert graphs[0]._traced is not None
-    assert any(d.applied for d in ipex.explain(graphs[0]._traced))
+    (trace,) = graphs[0]._traces.values()
+    assert any(d.applied for d in ipex.explain(trace.traced))
 
 
 def test_our_backend_sees_weights_that_change():
@@ -87,10 +88,105 @@ def test_our_backend_sees_weights_that_change():
         assert_same(compiled(x), model(x))
 
 
-def test_our_backend_leaves_gradients_to_torch():
+@pytest.fixture
+def traces(monkeypatch):
+    """Counts the traces that the backend makes, and the calls of each."""
+    from ipex import _compile_backend
+
+    made: list[list[int]] = []
+
+    def counted(traced):
+        module, calls = ipex.jit_optimize(traced), [0]
+        made.append(calls)
+
+        def call(*inputs):
+            calls[0] += 1
+            return module(*inputs)
+
+        return call
+
+    monkeypatch.setattr(_compile_backend, "jit_optimize", counted)
+    return made
+
+
+def calls_of(traces, run) -> list[int]:
+    before = [calls[0] for calls in traces]
+    run()
+    return [calls[0] - count for calls, count in zip(traces, before)]
+
+
+def test_our_backend_optimises_each_module_of_a_class(traces, caplog):
+    models, x = [trained(Mlp()) for _ in range(3)], torch.randn(3, 16)
+    compiled = [torch.compile(model, backend="ipex") for model in models]
+    with torch.no_grad(), caplog.at_level(logging.WARNING, "ipex.compile"):
+        for _ in range(2):
+            for one, model in zip(compiled, models):
+                assert_same(one(x), model(x), 2e-5)
+        assert calls_of(traces, lambda: [one(x) for one in compiled]) == [1, 1, 1]
+    assert runs_as_it_is(caplog) == []
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(16, 16), nn.LayerNorm(16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x + torch.relu(self.linear(x)))
+
+
+def test_our_backend_optimises_each_of_repeated_blocks(traces, caplog):
+    model, x = nn.Sequential(*(Block() for _ in range(4))).eval(), torch.randn(3, 16)
+    with torch.no_grad(), caplog.at_level(logging.WARNING, "ipex.compile"):
+        expected = model(x)
+        for block in model:
+            block.compile(backend="ipex")
+        assert_same(model(x), expected, 2e-5)
+        assert calls_of(traces, lambda: model(x)) == [1, 1, 1, 1]
+    assert runs_as_it_is(caplog) == []
+
+
+def test_our_backend_traces_anew_what_was_written_to_and_says_when_it_gives_up(traces, caplog):
+    model, x = nn.Sequential(nn.Linear(8, 4), nn.ReLU()).eval(), torch.randn(3, 8)
+    compiled = torch.compile(model, backend="ipex")
+    with torch.no_grad(), caplog.at_level(logging.WARNING, "ipex.compile"):
+        for _ in range(6):
+            assert_same(compiled(x), model(x))
+            model[0].weight.add_(0.1)
+    assert len(traces) == 4
+    (message,) = runs_as_it_is(caplog)
+    assert message.endswith("its parameters, or numbers that it is called with, changed 4 times")
+
+
+def test_our_backend_forgets_parameters_that_are_gone():
+    from ipex import _compile_backend
+
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(_compile_backend.ipex(graph, inputs))
+        return graphs[-1]
+
+    model, x = nn.Linear(8, 4).eval(), torch.randn(3, 8)
+    compiled = torch.compile(model, backend=backend)
+    with torch.no_grad():
+        for _ in range(3):
+            model.weight = nn.Parameter(torch.randn(4, 8))
+            assert_same(compiled(x), model(x))
+    gc.collect()
+    assert sum(len(graph._traces) for graph in graphs) == 1
+
+
+def test_our_backend_leaves_gradients_to_torch(caplog):
     model, x = nn.Linear(8, 4), torch.randn(3, 8)
-    torch.compile(model, backend="ipex")(x).sum().backward()
+    compiled = torch.compile(model, backend="ipex")
+    with caplog.at_level(logging.WARNING, "ipex.compile"):
+        for _ in range(2):
+            model.zero_grad()
+            compiled(x).sum().backward()
     assert torch.equal(model.weight.grad, x.sum(0).expand(4, 8))
+    (message,) = runs_as_it_is(caplog)
+    assert message.endswith("gradients are wanted. Call it under torch.no_grad()")
 
 
 class NoTensor(nn.Module):
@@ -215,3 +311,40 @@ def test_the_fake_ops_tell_shapes_and_strides(layer, sizes):
         with FakeTensorMode() as mode, pytest.MonkeyPatch.context() as patch, torch.no_grad():
             patch.setattr(torch.compiler, "is_compiling", lambda: True)
             assert shape(packed, mode.from_tensor(given)) == expected
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_recurrent_layers_compile_under_autocast(kind):
+    model, x = kind(4, 5, 2).eval(), torch.randn(3, 2, 4)
+    optimized = ipex.optimize(model)
+    compiled = torch.compile(optimized, backend="aot_eager", fullgraph=True)
+    with torch.no_grad(), torch._dynamo.config.patch(allow_rnn=True), torch.autocast("cpu", torch.bfloat16):
+        assert_same(compiled(x)[0], optimized(x)[0])
+
+
+@pytest.mark.parametrize("dtype", [None, torch.bfloat16])
+def test_layers_are_leaves_to_fx(dtype):
+    class All(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.up = nn.Conv2d(3, 4, 3), nn.ConvTranspose1d(4, 4, 3)
+            self.lstm, self.gru = nn.LSTM(38, 8), nn.GRU(8, 8)
+            self.linear, self.own = nn.Linear(8, 8), Own(8, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.up(self.conv(x).flatten(2)[:, :, :36]).transpose(0, 1)
+            return self.own(self.linear(self.gru(self.lstm(y)[0])[0]))
+
+    class Own(nn.Linear):
+        pass
+
+    model, x = All().eval(), torch.randn(2, 3, 8, 8)
+    for prepack in (True, False):
+        optimized = ipex.optimize(model, dtype=dtype, weights_prepack=prepack, optimize_lstm=prepack)
+        traced = torch.fx.symbolic_trace(optimized)
+        called = {node.target for node in traced.graph.nodes if node.op == "call_module"}
+        assert called >= {name for name, _ in model.named_children()} - (
+            {"own"} if not prepack and not dtype else set()
+        )
+        with torch.no_grad():
+            assert torch.equal(traced(x), optimized(x))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import logging
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import ipex
+from ipex import _compile_backend
 from ipex._tracing import difference
 from optimize.models import Attention, Classifier, Mlp, trained
 from support import assert_same
@@ -121,3 +123,48 @@ def test_how_near_is_near_follows_the_math_mode():
     with ipex.fp32_math_mode(ipex.FP32MathMode.BF32):
         assert difference(expected, rounded) is None
         assert difference(expected.double(), rounded.double()) == "its trace gives other numbers"
+
+
+class TwoWays(nn.Module):
+    """What a trace can't hold, and torch.compile can."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x).relu() if x.shape[0] > 1 else self.linear(x)
+
+
+def test_each_model_of_a_class_is_compiled(caplog, monkeypatch):
+    made = []
+    monkeypatch.setattr(_compile_backend, "jit_optimize", lambda traced: made.append(1) or ipex.jit_optimize(traced))
+    models, x = [TwoWays().eval() for _ in range(3)], torch.ones(2, 4)
+    with caplog.at_level(logging.WARNING):
+        optimized = [ipex.optimize(model, graph_mode=True) for model in models]
+        with torch.no_grad():
+            for _ in range(2):
+                for one, model in zip(optimized, models):
+                    assert_same(one(x), model(x))
+    assert len(made) == 3
+    assert [r.getMessage() for r in caplog.records if r.name.startswith("ipex")] == []
+
+
+def test_calls_that_are_eager_say_why_once(caplog):
+    model, x = trained(Mlp()), torch.randn(3, 16)
+    optimized, _ = graph(model, x)
+    with caplog.at_level(logging.WARNING, "ipex.graph_mode"):
+        for _ in range(2):
+            optimized(x)
+            with torch.no_grad():
+                optimized(x)
+                optimized(x=x)
+                handle = optimized.register_forward_hook(lambda *_: None)
+                optimized(x)
+                handle.remove()
+    reasons = [r.getMessage().partition("eager: ")[2] for r in caplog.records]
+    assert reasons == [
+        "gradients may be wanted. Call it under torch.no_grad()",
+        "its arguments are of another number, rank or dtype than those of sample_input, or named",
+        "it has hooks, which a graph would not call",
+    ]

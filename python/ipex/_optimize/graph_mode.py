@@ -2,11 +2,12 @@
 
 The model is traced, and the optimised trace compared with the model itself on the sample. Where it can't be traced, or
 computes something else, torch.compile runs it with our passes as backend. Where that fails too, it stays eager. The
-report says which.
+report says which. A call that the graph is not for is the model's own; the log says why, once.
 """
 
 from __future__ import annotations
 
+import logging
 import warnings
 import weakref
 from typing import Any
@@ -21,6 +22,7 @@ from .._tracing import difference, trace_for_all_values
 from .notes import Notes
 
 KNOB = "graph_mode"
+_log = logging.getLogger("ipex.graph_mode")
 
 
 class GraphCall:
@@ -31,13 +33,18 @@ class GraphCall:
         self._graph = graph
         self._kinds = None if sample is None else [_kind(value) for value in sample]
         self._constants = [] if sample is None else _constants(model)
+        self._said: set[str] = set()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         model = self._model()
         assert model is not None
-        fits = self._kinds is None or (not kwargs and [_kind(value) for value in args] == self._kinds)
-        has_hooks = model._forward_hooks or model._forward_pre_hooks or model._backward_hooks
-        if not fits or model.training or has_hooks or torch.is_grad_enabled() or _is_being_captured():
+        if _is_being_captured():
+            return model._call_impl(*args, **kwargs)
+        reason = self._why_not(model, args, kwargs)
+        if reason is not None:
+            if reason not in self._said:
+                self._said.add(reason)
+                _log.warning("ipex.optimize: a call of a model in graph_mode is eager: %s", reason)
             return model._call_impl(*args, **kwargs)
         if not all(
             held.get(name) is value and _version(value) == version for held, name, value, version in self._constants
@@ -50,6 +57,17 @@ class GraphCall:
             )
             return model._call_impl(*args, **kwargs)
         return self._graph(*args, **kwargs)
+
+    def _why_not(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+        if model.training:
+            return "it is in training mode. Call eval()"
+        if torch.is_grad_enabled():
+            return "gradients may be wanted. Call it under torch.no_grad()"
+        if model._forward_hooks or model._forward_pre_hooks or model._backward_hooks:
+            return "it has hooks, which a graph would not call"
+        if self._kinds is not None and (kwargs or [_kind(value) for value in args] != self._kinds):
+            return "its arguments are of another number, rank or dtype than those of sample_input, or named"
+        return None
 
 
 def _constants(model: nn.Module) -> list[tuple[dict[str, Any], str, Tensor, int]]:
