@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..._torch_internals import graph_break, is_tracing
+from ... import isa
 from .layer import PackedLayer
 from .source import PackedParameter
+
+_CAST_BY_AUTOCAST = (torch.float32, torch.bfloat16, torch.float16)
+
+
+@cache
+def multiplies_bfloat16_fast() -> bool:
+    """Whether the CPU has instructions that multiply more bfloat16 numbers at a time than float32 ones."""
+    return isa.has_fast_avx512_bf16() or isa.has_amx()
 
 
 class PackedRecurrent(PackedLayer):
@@ -30,6 +40,7 @@ class PackedRecurrent(PackedLayer):
     prepack_op: str
     graph_op: str
     state_count: int
+    rows_for_bfloat16: int  # of benchmarks/recurrent_autocast.py
 
     def parameters_to_pack(self) -> list[str]:
         return list(self._flat_weights_names)
@@ -43,6 +54,7 @@ class PackedRecurrent(PackedLayer):
         return (self._ipex_context,)
 
     def parameters_changed(self) -> None:
+        self.__dict__.pop("_ipex_plain", None)
         own = self.__dict__["_parameters"]
         self.__dict__["_flat_weights"] = [own.get(name) for name in self._flat_weights_names]
 
@@ -50,6 +62,14 @@ class PackedRecurrent(PackedLayer):
         plain = super().as_plain_module()
         plain.__dict__["_flat_weights"] = [plain.__dict__["_parameters"][name] for name in self._flat_weights_names]
         return plain
+
+    def forward_of_class(self, *inputs: Any) -> Any:
+        if not self._is_packed_now() or torch._C._get_tracing_state() is not None:
+            return super().forward_of_class(*inputs)
+        # Who holds plain weights gets the same ones again: they are unpacked once.
+        plain = self.as_plain_module()
+        self.__dict__["_ipex_plain"] = list(plain.__dict__["_parameters"].values())
+        return plain.forward(*inputs)
 
     def forward(self, input: Any, hx: Any = None) -> Any:
         if torch.compiler.is_compiling():
@@ -68,12 +88,22 @@ class PackedRecurrent(PackedLayer):
             and not is_tracing()
             and self._is_packed_now()
             and not (self.training and self.dropout > 0)
-            and not torch.is_autocast_enabled("cpu")
-            and input.dtype == self._ipex_dtype
+            and self._takes_dtype(input.dtype)
+            and not self._is_faster_in_bfloat16(input)
         )
 
     def _takes_in_graph(self, input: Any) -> bool:
-        return isinstance(input, Tensor) and self.is_packed_in_graph(input) and input.dtype == self._ipex_dtype
+        return isinstance(input, Tensor) and self.is_packed_in_graph(input) and self._takes_dtype(input.dtype)
+
+    def _is_faster_in_bfloat16(self, input: Tensor) -> bool:
+        """Whether torch's layer, which rounds to autocast's bfloat16, is faster than the packed one in float32."""
+        if not torch.is_autocast_enabled("cpu") or torch.get_autocast_dtype("cpu") != torch.bfloat16:
+            return False
+        rows = input.size(0 if self.batch_first else 1) if input.dim() == 3 else 1
+        return rows >= self.rows_for_bfloat16 and multiplies_bfloat16_fast()
+
+    def _takes_dtype(self, dtype: torch.dtype) -> bool:
+        return dtype == self._ipex_dtype or (torch.is_autocast_enabled("cpu") and dtype in _CAST_BY_AUTOCAST)
 
     def call_graph_op(self, *inputs: Tensor) -> Any:
         width = (self.proj_size or self.hidden_size) * (2 if self.bidirectional else 1)
@@ -84,11 +114,22 @@ class PackedRecurrent(PackedLayer):
         if not is_batched:
             input = input.unsqueeze(0 if self.batch_first else 1)
         states = self._states(input, hx, is_batched)
-        output, *final = self.call_op(input, *states)
+        if torch.is_autocast_enabled("cpu"):
+            # In float32: nothing is gained by rounding what is packed in float32.
+            wanted = self.dtype_under_autocast(states)
+            with torch.autocast("cpu", enabled=False):
+                found = self.call_op(*[tensor.to(self._ipex_dtype) for tensor in (input, *states)])
+                output, *final = [tensor.to(wanted) for tensor in found]
+        else:
+            output, *final = self.call_op(input, *states)
         if not is_batched:
             output = output.squeeze(0 if self.batch_first else 1)
             final = [state.squeeze(1) for state in final]
         return output, final[0] if len(final) == 1 else tuple(final)
+
+    def dtype_under_autocast(self, states: list[Tensor]) -> torch.dtype:
+        """Return the dtype of the results that torch's layer gives under autocast."""
+        raise NotImplementedError
 
     def _states(self, input: Tensor, hx: Any, is_batched: bool) -> list[Tensor]:
         if hx is None:
@@ -109,6 +150,10 @@ class PackedLSTM(PackedRecurrent):
     prepack_op = "lstm_prepack"
     graph_op = "packed_lstm"
     state_count = 2
+    rows_for_bfloat16 = 8
+
+    def dtype_under_autocast(self, states: list[Tensor]) -> torch.dtype:
+        return torch.get_autocast_dtype("cpu")
 
 
 class PackedGRU(PackedRecurrent):
@@ -118,3 +163,7 @@ class PackedGRU(PackedRecurrent):
     prepack_op = "gru_prepack"
     graph_op = "packed_gru"
     state_count = 1
+    rows_for_bfloat16 = 32
+
+    def dtype_under_autocast(self, states: list[Tensor]) -> torch.dtype:
+        return states[0].dtype
