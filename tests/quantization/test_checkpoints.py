@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -203,6 +204,14 @@ def test_folders(configuration, tmp_path):
     assert_is(from_gptq(model, tmp_path), float_model(model, rest, wide=own, narrow=narrow), 128)
     with pytest.raises(ValueError, match="expected g_idx in order for wide, got another order. Say desc_act=True"):
         from_gptq(model, str(tmp_path), desc_act=False)
+
+
+@pytest.mark.parametrize("kind", [Path, str])
+def test_the_configuration_beside_a_file(kind, tmp_path):
+    one, file = nn.Sequential(nn.Linear(128, 64, bias=False)), tmp_path / "model.safetensors"
+    write_safetensors(file, packed.gptq(OWN, "0", version=2))
+    (tmp_path / "quantize_config.json").write_text(json.dumps({"bits": 4, "checkpoint_format": "gptq_v2"}))
+    assert_is(from_gptq(one, kind(file)), F_linear(OWN), 128)
 
 
 def test_a_pair_says_what_arguments_do_not():

@@ -232,6 +232,24 @@ def test_layers_are_left_in_float():
     assert reasons == {"it is one of the layers to leave in float"}
 
 
+def test_a_recipe_that_names_no_layer_is_refused():
+    model, x = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 8)).eval(), torch.randn(4, 64)
+    with pytest.raises(ValueError, match="expected paths of modules .* got 'head', of which the trace has none"):
+        prepare(model, x, Recipe(float_layers=["2", "head"]))
+
+
+def test_arguments_of_ipex_are_refused():
+    from torch.ao.quantization import QConfigMapping, default_qconfig
+
+    model, x = nn.Linear(64, 32).eval(), torch.randn(4, 64)
+    with pytest.raises(TypeError, match=r"expected a model, example_inputs and a Recipe, got QConfig\. Leave out"):
+        prepare(model, default_qconfig, x)
+    with pytest.raises(TypeError, match="got QConfigMapping, inplace. Leave out what is IPEX's: a Recipe stands for"):
+        prepare(model, QConfigMapping(), example_inputs=x, inplace=False)
+    with pytest.raises(TypeError, match="expected an ipex.quantization.Recipe in recipe, got str"):
+        prepare(model, x, "min_max")
+
+
 def test_smoothing_evens_out_channels():
     torch.manual_seed(7)
     model = nn.Sequential(nn.LayerNorm(32), nn.Linear(32, 32)).eval()

@@ -54,7 +54,7 @@ def from_gptq(
     `bits` (2, 4 or 8), `group_size` (-1 for whole rows), `desc_act` (whether groups are of inputs in an order of their
     own) and `sym` (whether all zeros are in the middle) are in the tensors: what is given is checked.
     `checkpoint_format` is "gptq", the default, or "gptq_v2", which counts zeros from zero. What is not given comes from
-    the pair, and else from the folder's configuration, if there is one.
+    the pair, and else from the configuration in the folder, that of the file too, if there is one.
     """
     tensors, configuration = _read(checkpoint, "gptq")
     known = _Known(
@@ -300,7 +300,10 @@ def _loaded(model: nn.Module, tensors: dict[str, Tensor], strict: bool, caller: 
 def configuration_of(checkpoint: Any, caller: str) -> dict[str, Any]:
     """Return what is known of a checkpoint beside its tensors: what its folder says, and what the caller gives."""
     if not isinstance(checkpoint, tuple):
-        return _configuration(Path(checkpoint)) if isinstance(checkpoint, (str, PathLike)) else {}
+        if not isinstance(checkpoint, (str, PathLike)):
+            return {}
+        path = Path(checkpoint)
+        return _configuration(path if path.is_dir() else path.parent)
     if len(checkpoint) != 2 or not isinstance(checkpoint[1], Mapping):
         raise TypeError(
             f"ipex.{caller}: expected a pair of a checkpoint and a dict, as {{'quant_method': 'gptq'}}, got a tuple of "

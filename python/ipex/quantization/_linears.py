@@ -13,7 +13,7 @@ from .._explain.decision import module_in
 from .._jit_optimize import script_module
 from .._load_extension import _C
 from .._script_module import cpp_module, wrapped
-from ._recipe import module_paths
+from ._recipe import check_float_layers, module_paths
 
 # What looks at each layer that may be quantised. Of those in `float_layers` it takes none.
 _QUANTISING = ("quantize_linears", "quantize_recurrent", "quantize_embeddings")
@@ -45,10 +45,5 @@ def quantized(
     linears = (recipe.format, recipe.rounds_inputs, recipe.group_size, recipe.symmetric, recipe.embeddings, names)
     result = _C.jit_optimize(cpp_module(script, caller), quantized_linears=linears)
     left = [module_in(node) for name, node, applied, *_ in _C.explain(result) if name in _QUANTISING and not applied]
-    for name in names:
-        if not any(f"{path}.".startswith(f"{name}.") for path in left):
-            raise ValueError(
-                f"ipex.{caller}: expected paths of modules with {layers} in float_layers, got {name!r}, of which the "
-                "trace has none. Take paths that model.named_modules() gives, of a model that is traced, not scripted."
-            )
+    check_float_layers(caller, names, layers, left)
     return wrapped(result, adapter_of(script))

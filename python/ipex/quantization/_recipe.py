@@ -18,6 +18,17 @@ def module_paths(caller: str, float_layers: Iterable[str]) -> tuple[str, ...]:
     return tuple(float_layers)
 
 
+def check_float_layers(caller: str, names: Iterable[str], layers: str, paths: Iterable[str]) -> None:
+    """Raise where none of these modules is one of those named, or lies in it."""
+    there = list(paths)
+    for name in names:
+        if not any(f"{path}.".startswith(f"{name}.") for path in there):
+            raise ValueError(
+                f"ipex.{caller}: expected paths of modules with {layers} in float_layers, got {name!r}, of which the "
+                "trace has none. Take paths that model.named_modules() gives, of a model that is traced, not scripted."
+            )
+
+
 @dataclass(frozen=True)
 class Recipe:
     """How a model is quantised.

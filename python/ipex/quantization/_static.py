@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import torch
 
 from .._adapter import adapter_of
+from .._explain import explain
+from .._explain.decision import module_in
 from .._jit_optimize import script_module
 from .._load_extension import _C
 from .._script_module import cpp_module, wrapped
-from ._recipe import Recipe
+from ._recipe import Recipe, check_float_layers
 from ._scales import Scale, scale_of
 
 
@@ -21,6 +25,8 @@ class Prepared:
         self._script = script
         self._recipe = recipe
         self._observed = self._optimized("prepare", self._ask())
+        there = [module_in(decision.node) for decision in explain(self._observed)]
+        check_float_layers("quantization.prepare", recipe.float_layers, "layers to quantise", there)
         self._observers = _observers_of(self._observed)
         if not self._observers:
             raise ValueError(
@@ -68,6 +74,25 @@ class Prepared:
         return statistics
 
 
+def _not_of_ipex(prepare: Callable[..., Prepared]) -> Callable[..., Prepared]:
+    """Say what to do where the arguments are those of IPEX: a qconfig in second place, and `inplace`."""
+
+    @wraps(prepare)
+    def checked(*args: Any, **kwargs: Any) -> Prepared:
+        kinds = [type(value).__name__ for value in (*args, *kwargs.values())]
+        strange = [kind for kind in kinds if kind.startswith("QConfig")]
+        strange += [name for name in ("inplace", "configure", "bn_folding", "example_kwarg_inputs") if name in kwargs]
+        if strange:
+            raise TypeError(
+                f"ipex.quantization.prepare: expected a model, example_inputs and a Recipe, got {', '.join(strange)}. "
+                "Leave out what is IPEX's: a Recipe stands for the qconfig, and a copy is prepared."
+            )
+        return prepare(*args, **kwargs)
+
+    return checked
+
+
+@_not_of_ipex
 def prepare(
     model: torch.nn.Module,
     example_inputs: Any = None,
@@ -86,7 +111,11 @@ def prepare(
     >>> torch.allclose(quantized(x), model(x), atol=0.1)
     True
     """
-    return Prepared(script_module(model, example_inputs, "quantization.prepare"), recipe or Recipe())
+    recipe = Recipe() if recipe is None else recipe
+    if not isinstance(recipe, Recipe):
+        got = type(recipe).__name__
+        raise TypeError(f"ipex.quantization.prepare: expected an ipex.quantization.Recipe in recipe, got {got}.")
+    return Prepared(script_module(model, example_inputs, "quantization.prepare"), recipe)
 
 
 def convert(prepared: Prepared) -> torch.jit.ScriptModule:

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..._torch_internals import graph_break, is_tracing
 from ... import isa
+from ..._torch_internals import graph_break, is_tracing
 from .layer import PackedLayer
 from .source import PackedParameter
 
