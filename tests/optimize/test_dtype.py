@@ -243,3 +243,9 @@ def test_an_optimizer_that_has_no_step_for_16_bits_is_warned_of(kind):
     with pytest.warns(UserWarning, match=f"dtype is left out. {kind} keeps its own step: .* weights stay float32"):
         trained_model, _ = ipex.optimize(model, optimizer=optimizer, dtype=torch.bfloat16)
     assert trained_model.weight.dtype == torch.float32
+
+
+def test_a_model_in_float64_is_warned_of():
+    with pytest.warns(UserWarning, match="dtype is left out. Its weights are float64, .* Call model.float"):
+        optimized = ipex.optimize(nn.Linear(4, 4).double().eval(), dtype=torch.bfloat16)
+    assert optimized.weight.dtype == torch.float64

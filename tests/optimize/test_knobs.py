@@ -170,3 +170,8 @@ def test_with_an_optimizer_both_come_back(inplace):
     assert len(result) == 2
     assert (result[0] is model) == inplace
     assert isinstance(result[1], torch.optim.Optimizer)
+
+
+def test_what_stands_for_a_dropout_has_its_attributes():
+    model = ipex.optimize(nn.Sequential(nn.Dropout(0.3), nn.Dropout2d(0.2, inplace=True)).eval())
+    assert [(type(m), m.p, m.inplace) for m in model] == [(nn.Identity, 0.3, False), (nn.Identity, 0.2, True)]

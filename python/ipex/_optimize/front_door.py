@@ -196,6 +196,8 @@ def _for_inference(
     if flow and dtype is not None and casts and not (knobs.graph_mode and is_on_cpu and sample is not None):
         with notes.of("dtype"):
             cast = cast_weights(model, dtype, flow, notes)
+            if not cast and any(parameter.dtype == torch.float64 for parameter in model.parameters()):
+                notes.failed("dtype", "Its weights are float64, and float32 ones are cast. Call model.float() first.")
     if (knobs.weights_prepack or knobs.graph_mode) and is_auto_channels_last_enabled():
         with notes.of("channels_last"):
             to_channels_last(model, notes)

@@ -24,5 +24,7 @@ def replace_dropout(model: nn.Module, notes: Notes) -> None:
             elif child._forward_hooks or child._forward_pre_hooks or "forward" in child.__dict__:
                 notes.declined(KNOB, full_name, "it has hooks or a forward of its own")
             else:
-                parent._modules[name] = nn.Identity().eval()
+                identity = nn.Identity().eval()
+                identity.p, identity.inplace = child.p, child.inplace  # which code of the model may read
+                parent._modules[name] = identity
                 notes.applied(KNOB, full_name, "replaced")
