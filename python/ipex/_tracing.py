@@ -49,10 +49,10 @@ def traced(
             f"a {error}. Return tensors, or leave it out by an argument."
         ) from None
     except Exception as error:
-        first_line = (str(error).splitlines() or [""])[0]
+        first_line = (str(error).splitlines() or [""])[0].rstrip(". ")
         raise RuntimeError(
             f"ipex.{caller}: expected {type(model).__name__} to run under torch.jit.trace with these inputs, got "
-            f"{type(error).__name__}: {first_line} Where it runs without, ipex.optimize(model) needs no trace."
+            f"{type(error).__name__}: {first_line}. Where it runs without, ipex.optimize(model) needs no trace."
         ) from error
     copies = copy.deepcopy((args, kwargs))
     expected = model(*copies[0], **copies[1])
