@@ -47,7 +47,8 @@ class Adapter:
             if tensors:
                 found.append(tuple(tensors))
         for name, value in given.items():
-            if value is not self._default(name) and value != self._default(name):
+            default = self._default(name)
+            if isinstance(value, Tensor) or (value is not default and value != default):
                 raise TypeError(
                     f"ipex: expected the arguments that the model was traced with, {', '.join(self.arguments)}, got "
                     f"{name} too. Optimise the model with it among the example inputs."

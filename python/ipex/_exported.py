@@ -99,7 +99,7 @@ def _compare(module: Any, script: Any, example: Any, caller: str) -> None:
     if found is not None:
         warnings.warn(
             f"ipex.{caller}: expected the graph of the program to compute what the program does, but {found}.",
-            stacklevel=4,
+            stacklevel=6,
         )
 
 

@@ -76,7 +76,7 @@ def traced(
         warnings.warn(
             f"ipex.{caller}: expected the trace of {type(model).__name__} to compute what the model does, but {found}. "
             "What draws random numbers, or hangs on values of tensors, is not traced as it is.",
-            stacklevel=4,
+            stacklevel=5,
         )
     return script
 
@@ -98,7 +98,7 @@ def _warn_of_hooks(model: torch.nn.Module, caller: str) -> None:
             f"ipex.{caller}: expected a module without forward hooks, got {', '.join(found[:3])}"
             f"{', ...' if len(found) > 3 else ''}. Calls of the trace don't call them; what they computed with tensors "
             "while it was made is in it. Remove them, or let the module return what they keep.",
-            stacklevel=5,
+            stacklevel=6,
         )
 
 

@@ -17,4 +17,4 @@ def test_what_is_none_of_the_two():
     def fails():
         raise RuntimeError("an internal assert\nand more")
 
-    assert huggingface_classes.outcome(fails) == "FAILS: RuntimeError: an internal assert"
+    assert huggingface_classes.outcome(None, fails, {}, {}) == "FAILS: RuntimeError: an internal assert"

@@ -126,6 +126,8 @@ def test_what_is_no_tensor_is_a_constant():
         optimized(A, scale=0.5)
     with pytest.raises(TypeError, match=r"was traced with, x, y, scale, got bias too. Optimise the model with it"):
         optimized(A, B, 0.5, bias=A)
+    with pytest.raises(TypeError, match=r"was traced with, x, got scale too. Optimise the model with it"):
+        ipex.jit_optimize(Model(ANSWERS["dataclass"]).eval(), A)(A, scale=torch.ones(2, 4))
     with pytest.raises(TypeError, match="ipex: expected the arguments of forward, got others: missing a required"):
         optimized(y=A)
     assert_same(optimized(A, B, 0.5, flag=False), optimized(A, B, 0.5))  # the model's default
@@ -145,8 +147,11 @@ def test_what_a_trace_cannot_take_or_give():
 
 
 def test_a_trace_that_computes_something_else_is_warned_of():
-    with pytest.warns(UserWarning, match="trace of Model to compute what the model does, but its trace gives other"):
+    with pytest.warns(
+        UserWarning, match="trace of Model to compute what the model does, but its trace gives other"
+    ) as warned:
         ipex.jit_optimize(Model(lambda y: y * (2 if torch.jit.is_tracing() else 1)).eval(), A)
+    assert [w.filename for w in warned if str(w.message).startswith("ipex")] == [__file__]
 
 
 def test_the_model_is_not_changed():

@@ -33,8 +33,9 @@ def test_one_submodule_in_training_mode():
 
 def test_traced_in_training_mode():
     message = r"got aten::dropout at 1, aten::batch_norm at 2\. The results are those of training. Call eval\(\) on the"
-    with pytest.warns(UserWarning, match=message):
+    with pytest.warns(UserWarning, match=message) as warned:
         optimized = ipex.jit_optimize(traced_in_training())
+    assert [w.filename for w in warned if str(w.message).startswith("ipex")] == [__file__]
     assert "1 x aten::dropout" in " ".join(ipex.explain(optimized).verdict)
 
 
@@ -60,8 +61,11 @@ def test_hooks_that_are_lost():
 
     net[0].register_forward_hook(functools.partial(record, seen))
     net.register_forward_pre_hook(lambda *_: seen.append(2))
-    with pytest.warns(UserWarning, match=r"got .*<lambda> of the model, partial of 0\. Calls of the trace don't call"):
+    with pytest.warns(
+        UserWarning, match=r"got .*<lambda> of the model, partial of 0\. Calls of the trace don't call"
+    ) as warned:
         ipex.jit_optimize(net, X)
+    assert [w.filename for w in warned if str(w.message).startswith("ipex")] == [__file__]
 
 
 def test_hooks_of_torch_compute():
