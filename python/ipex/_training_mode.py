@@ -55,8 +55,8 @@ def _trains(node: Any) -> bool:
 
 
 def _place(node: Any) -> str:
-    scope: str = node.scopeName().rpartition("/")[2].removeprefix("__module.")
-    return scope or str(node.sourceRange()).strip().splitlines()[0]
+    scope = node.scopeName().rpartition("/")[2].removeprefix("__module.")
+    return str(scope or node.sourceRange().strip().splitlines()[0])
 
 
 def _nodes(graph: Any) -> Iterator[Any]:
