@@ -22,7 +22,7 @@ def cpp_module(module: torch.nn.Module, caller: str) -> Any:
         returned = ", which ipex.optimize returned" if "_ipex_report" in module.__dict__ else ""
         raise TypeError(
             f"ipex.{caller}: expected a ScriptModule, got the nn.Module {type(module).__name__}{returned}. "
-            "Call ipex.jit_optimize(module, example_inputs) first."
+            f"Call ipex.jit_optimize(module, example_inputs){' or ipex.optimize(module)' * (caller == 'explain')} first."
         )
     raise TypeError(f"ipex.{caller}: expected a ScriptModule, got {type(module).__name__}.")
 
