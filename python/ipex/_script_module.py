@@ -20,9 +20,10 @@ def cpp_module(module: torch.nn.Module, caller: str) -> Any:
         return module._c
     if isinstance(module, torch.nn.Module):
         returned = ", which ipex.optimize returned" if "_ipex_report" in module.__dict__ else ""
+        or_optimize = " or ipex.optimize(module)" if caller == "explain" else ""
         raise TypeError(
             f"ipex.{caller}: expected a ScriptModule, got the nn.Module {type(module).__name__}{returned}. "
-            f"Call ipex.jit_optimize(module, example_inputs){' or ipex.optimize(module)' * (caller == 'explain')} first."
+            f"Call ipex.jit_optimize(module, example_inputs){or_optimize} first."
         )
     raise TypeError(f"ipex.{caller}: expected a ScriptModule, got {type(module).__name__}.")
 
