@@ -159,6 +159,7 @@ def test_python_files_import_only_torch_and_each_other():
                 "dataclasses",
                 "copy",
                 "enum",
+                "functools",
                 "importlib",
                 "inspect",
                 "itertools",

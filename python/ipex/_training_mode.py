@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch import nn
 
 # Ops that training changes, and which of their inputs says that they train.
 _TRAIN = {
@@ -19,11 +20,27 @@ _TRAIN = {
     "aten::batch_norm": 5,
 }
 _RUNNING_MEAN = 3
+# Modules that training changes. Of others in training mode, as in what torch.fx makes, the graph tells.
+_TRAINED = (
+    nn.Dropout,
+    nn.Dropout1d,
+    nn.Dropout2d,
+    nn.Dropout3d,
+    nn.AlphaDropout,
+    nn.FeatureAlphaDropout,
+    nn.BatchNorm1d,
+    nn.BatchNorm2d,
+    nn.BatchNorm3d,
+    nn.MultiheadAttention,
+    nn.RNNBase,
+    nn.RReLU,
+)
 
 
-def refuse_training(module: torch.nn.Module, caller: str) -> None:
-    """Raise where the module, or one in it, is in training mode."""
-    training = [name for name, part in module.named_modules() if getattr(part, "training", False)]
+def refuse_training(module: nn.Module, caller: str) -> None:
+    """Raise where the module, or one in it that training changes, is in training mode."""
+    parts = [(name, part) for name, part in module.named_modules() if part is module or isinstance(part, _TRAINED)]
+    training = [name for name, part in parts if getattr(part, "training", False)]
     if not training:
         return
     where = "" if "" in training else f" in {', '.join(training[:3])}{', ...' if len(training) > 3 else ''}"

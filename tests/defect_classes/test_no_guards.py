@@ -144,6 +144,7 @@ def test_attention_of_another_kind(scores):
     check(Attention(scores), *((torch.randn(2, 5, 6), mask) for mask in masks))
 
 
+@pytest.mark.filterwarnings("ignore:.*ops in training mode:UserWarning")
 @every_convolution
 def test_batch_norm_in_training_mode(anchor):
     module, x = make(anchor)
@@ -151,6 +152,7 @@ def test_batch_norm_in_training_mode(anchor):
     check(After(module, lambda f, x: F.batch_norm(f(x), mean.clone(), var.clone(), training=True)), (x,))
 
 
+@pytest.mark.filterwarnings("ignore:.*ops in training mode:UserWarning")
 def test_dropout_in_training_mode_stays():
     module = After(nn.Linear(6, 600), lambda f, x: F.dropout(f(x), 0.5, training=True))
     optimized = ipex.jit_optimize(trace(module, torch.randn(5, 6)))

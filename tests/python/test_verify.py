@@ -349,8 +349,8 @@ def test_named_tuples_and_dataclasses_get_a_report():
     assert ipex.verify(model, plain, x)
     plain.make = lambda a, b: (a, b)
     note = ipex.verify(model, plain, x).outputs[0].note
-    assert note.startswith("expected result.logits, result.pair.first, ")
-    assert note.endswith("got result[0], result[1]")
+    assert note.startswith("expected Result of result.logits, result.pair.first, ")
+    assert note.endswith("got tuple of result[0], result[1]")
 
 
 def test_a_trace_of_a_named_tuple_gets_a_report():

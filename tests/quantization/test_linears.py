@@ -153,7 +153,7 @@ def test_recipes_of_weights():
         text = quantization.weight_only(model, x, **arguments).packed_0.describe()
         assert f"weight_format={arguments.get('dtype', 'int8')}, group={group}, symmetric={symmetric}" in text
     for arguments, message in (
-        ({"dtype": "int2"}, "expected one of 'int8', 'int4', 'bfloat16', .* in dtype, got 'int2'"),
+        ({"dtype": "int2"}, "expected one of 'int8', 'int4', 'nf4', 'bfloat16', .* in dtype, got 'int2'"),
         ({"dtype": "bfloat16", "group_size": 32}, "expected no group_size for bfloat16, got 32. It has no scales"),
         ({"dtype": "float8_e4m3fn", "symmetric": False}, "expected symmetric=True for float8_e4m3fn, got False"),
     ):

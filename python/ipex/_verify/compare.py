@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import torch
@@ -65,11 +65,12 @@ def compare(name: str, expected: Tensor, actual: Tensor, tolerance: float) -> Co
 
 def compare_all(expected: Any, actual: Any, tolerance: Any) -> list[Compared]:
     """Compare structures of results, tensor by tensor. `tolerance` is asked for each dtype."""
+    same = expected if type(expected) is type(actual) else _as_traced(expected)
     wanted, given = _leaves(expected), _leaves(actual)
-    if wanted.keys() != given.keys() or type(expected) is not type(actual):
+    if type(same) is not type(actual) or _leaves(same).keys() != given.keys():
         note = f"expected {_form(expected, wanted)}, got {_form(actual, given)}"
         return [Compared("result", False, math.inf, 0.0, -math.inf, note)]
-    return [_compare_one(name, wanted[name], given[name], tolerance) for name in wanted]
+    return [_compare_one(name, value, other, tolerance) for (name, value), other in zip(wanted.items(), given.values())]
 
 
 def tensors_in(values: Any) -> Iterator[Tensor]:
@@ -102,6 +103,15 @@ def _leaves(values: Any) -> dict[str, Any]:
         return {"result": values}  # of a kind that is not known
     tensors = iter(found)
     return {place: leaf.of(tensors) for place, leaf in structure.leaves("result")}
+
+
+def _as_traced(value: Any) -> Any:
+    """Return what a trace has in place of NamedTuples and dataclasses: tuples and dictionaries."""
+    if is_dataclass(value) and not isinstance(value, (type, Mapping)):
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, tuple):
+        return tuple(_as_traced(one) for one in value)
+    return {name: _as_traced(one) for name, one in value.items()} if type(value) is dict else value
 
 
 def _form(value: Any, leaves: dict[str, Any]) -> str:

@@ -25,7 +25,9 @@ class Prepared:
         self._script = script
         self._recipe = recipe
         self._observed = self._optimized("prepare", self._ask())
-        there = [module_in(decision.node) for decision in explain(self._observed)]
+        # A layer whose result nobody reads is in the trace no more.
+        there = [name for name, _ in script.named_modules()]
+        there += [module_in(decision.node) for decision in explain(self._observed)]
         check_float_layers("quantization.prepare", recipe.float_layers, "layers to quantise", there)
         self._observers = _observers_of(self._observed)
         if not self._observers:

@@ -8,7 +8,6 @@
 
 #include <ATen/ATen.h>
 #include <torch/library.h>
-#include <xmmintrin.h>
 
 #include <algorithm>
 #include <array>
@@ -42,7 +41,7 @@ struct FourBits {
   // Of numbers over their scale, as floats.
   static Lanes codes(const Lanes& x) {
     constexpr float to_integers = 0x1.8p23f;
-    const Lanes inside = _mm_min_ps(_mm_max_ps(x, Lanes{} - 8.f), Lanes{} + 7.f);
+    const Lanes not_below = x > -8.f ? x : Lanes{} - 8.f, inside = not_below < 7.f ? not_below : Lanes{} + 7.f;
     return (inside + to_integers) - to_integers;
   }
   static Lanes values(const Lanes& codes) { return codes; }

@@ -101,6 +101,7 @@ RANDOM = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:.*ops in training mode:UserWarning")
 @pytest.mark.parametrize("name", RANDOM)
 def test_random_numbers_are_drawn_anew(name):
     class Noise(nn.Module):

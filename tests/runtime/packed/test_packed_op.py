@@ -59,8 +59,8 @@ def test_a_channels_last_weight_stays_channels_last():
 
 
 BAD = [
-    (lambda s: (8, *s[1:]), "expected a saved format of version 1 to 7, got 8"),
-    (lambda s: (0, *s[1:]), "expected a saved format of version 1 to 7, got 0"),
+    (lambda s: (9, *s[1:]), "expected a saved format of version 1 to 8, got 9"),
+    (lambda s: (0, *s[1:]), "expected a saved format of version 1 to 8, got 0"),
     (lambda s: (*s[:3], ["relu", "warp"]), "expected a post-op that this version knows, got 'warp'"),
     (
         lambda s: (s[0], {}, *s[2:]),

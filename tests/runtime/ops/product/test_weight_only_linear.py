@@ -242,7 +242,7 @@ def test_every_value_of_a_table(rows):
     places = torch.arange(16, dtype=torch.uint8).repeat(16, 1)
     halves = places[:, ::2] | places[:, 1::2] << 4
     prepack = torch.ops.ipex.weight_only_linear_prepack.codes
-    context = prepack(halves, torch.full((16, 1), 2.0), None, None, None, [], 16, 16, values)
+    context = prepack(halves, torch.full((16, 1), 2.0), None, None, None, [], 16, 16, 24, values)
     for first in range(0, 16, rows):
         y = run(context, torch.eye(16)[first : first + rows])
         assert torch.equal(y, 2 * values[first : first + rows].unsqueeze(1).expand(-1, 16))

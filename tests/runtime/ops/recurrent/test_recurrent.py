@@ -342,7 +342,7 @@ def without(fields: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 BAD = [
-    (lambda s: (8, *s[1:]), "expected a saved format of version 1 to 7, got 8"),
+    (lambda s: (9, *s[1:]), "expected a saved format of version 1 to 8, got 9"),
     (lambda s: (s[0], {}, *s[2:]), "expected a weight_ih_l0, got none"),
     (lambda s: (s[0], without(s[1], "weight_ih_l1_reverse"), *s[2:]), "expected a weight_ih_l1_reverse, got none"),
     (
