@@ -79,7 +79,8 @@ def script_module(module: Any, example_inputs: Any, caller: str) -> torch.jit.Sc
         )
     if example_inputs is None:
         raise TypeError(
-            f"ipex.{caller}: expected example_inputs to trace {_kind(module)} with, got None. Pass what it is called with."
+            f"ipex.{caller}: expected example_inputs to trace {_kind(module)} with, got None. Pass what it is called "
+            "with."
         )
     refuse_training(module, caller)
     return traced(module, *arguments(example_inputs, caller), caller)

@@ -9,7 +9,6 @@
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
-
 #include "memory/scratch.h"
 #include "ops/product/packed_bytes.h"
 #include "ops/product/round_weight.h"
@@ -57,8 +56,8 @@ class DynamicLinearContext final : public LowBitLinear {
 c10::intrusive_ptr<DynamicLinearContext> dynamic_linear_prepack(const at::Tensor& weight,
                                                                 const std::optional<at::Tensor>& bias,
                                                                 std::vector<std::string> post_ops) {
-  auto context = c10::make_intrusive<DynamicLinearContext>(
-      quantized(op_name, weight, bias, std::move(post_ops), *low_bit_format("int8"), /*group_size=*/0, /*symmetric=*/true));
+  auto context = c10::make_intrusive<DynamicLinearContext>(quantized(
+      op_name, weight, bias, std::move(post_ops), *low_bit_format("int8"), /*group_size=*/0, /*symmetric=*/true));
   context->ensure_packed();
   return context;
 }

@@ -46,9 +46,8 @@ const LowBitFormat* low_bit_format(const std::string& name) {
 }
 
 const LowBitFormat* low_bit_format(at::ScalarType dtype, bool has_values) {
-  return find([&](const LowBitFormat& format) {
-    return format.dtype == dtype && (format.values != nullptr) == has_values;
-  });
+  return find(
+      [&](const LowBitFormat& format) { return format.dtype == dtype && (format.values != nullptr) == has_values; });
 }
 
 at::Tensor LowBitFormat::table() const {

@@ -120,7 +120,8 @@ class Group {
       if (!(sums.error < last_error * worth_a_fit)) return;
       last_error = sums.error;
       const Line fitted = fit(line, shift, sums);
-      if (!std::isfinite(fitted.scale) || !std::isfinite(fitted.shift) || std::abs(fitted.scale) < least_scale()) return;
+      if (!std::isfinite(fitted.scale) || !std::isfinite(fitted.shift) || std::abs(fitted.scale) < least_scale())
+        return;
       line = fitted;
     }
   }
@@ -137,7 +138,8 @@ class Group {
     const auto [inverse, start] = over(line);
     for (int64_t i = 0; i < count_; i += lanes) {
       const Lanes codes = codes_.codes(scaled(inverse, start, i));
-      for (int64_t lane = 0; lane < std::min(lanes, count_ - i); ++lane) to[i + lane] = static_cast<int8_t>(codes[lane]);
+      for (int64_t lane = 0; lane < std::min(lanes, count_ - i); ++lane)
+        to[i + lane] = static_cast<int8_t>(codes[lane]);
     }
   }
 

@@ -376,13 +376,10 @@ c10::intrusive_ptr<WeightOnlyLinearContext> weight_only_linear_prepack(const at:
   return context;
 }
 
-c10::intrusive_ptr<WeightOnlyLinearContext> prepack_codes(const at::Tensor& codes, const at::Tensor& scales,
-                                                          const std::optional<at::Tensor>& offsets,
-                                                          const std::optional<at::Tensor>& order,
-                                                          const std::optional<at::Tensor>& bias,
-                                                          std::vector<std::string> post_ops, int64_t inputs,
-                                                          int64_t group_size, int64_t row_bits,
-                                                          const std::optional<at::Tensor>& values) {
+c10::intrusive_ptr<WeightOnlyLinearContext> prepack_codes(
+    const at::Tensor& codes, const at::Tensor& scales, const std::optional<at::Tensor>& offsets,
+    const std::optional<at::Tensor>& order, const std::optional<at::Tensor>& bias, std::vector<std::string> post_ops,
+    int64_t inputs, int64_t group_size, int64_t row_bits, const std::optional<at::Tensor>& values) {
   const auto or_none = [](const std::optional<at::Tensor>& tensor) { return tensor.value_or(at::Tensor()); };
   auto context = c10::make_intrusive<WeightOnlyLinearContext>(
       LowBitSpec{op_name, codes, scales, or_none(offsets), or_none(bias), or_none(order), std::move(post_ops), inputs,

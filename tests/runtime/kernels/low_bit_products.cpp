@@ -252,9 +252,8 @@ int main() {
         wrong += wrong_elements_of_bytes({rows, depth, columns});
         for (const int64_t group_size : {8, 16, 40}) {
           for (const bool has_offsets : {false, true}) {
-            for (const CodeFormat format :
-                 {CodeFormat::int8, CodeFormat::int4, CodeFormat::table, CodeFormat::bf16, CodeFormat::e4m3,
-                  CodeFormat::e5m2}) {
+            for (const CodeFormat format : {CodeFormat::int8, CodeFormat::int4, CodeFormat::table, CodeFormat::bf16,
+                                            CodeFormat::e4m3, CodeFormat::e5m2}) {
               if (has_offsets && format != CodeFormat::int8 && format != CodeFormat::int4) continue;
               wrong += wrong_elements_of_codes({rows, depth, columns}, format, group_size, has_offsets);
               ++cases;
