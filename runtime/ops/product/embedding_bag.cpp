@@ -122,9 +122,15 @@ at::Tensor by_kernel(const Table& table, const at::Tensor& indices, const at::Te
   });
 }
 
+// aten takes any number, and some releases end the process.
+void check_mode(const char* name, int64_t mode) {
+  TORCH_CHECK(mode >= 0 && mode <= 2, name, ": expected mode 0, 1 or 2 (sum, mean, max), got ", mode, ".");
+}
+
 at::Tensor embedding_bag(const at::Tensor& weight, const at::Tensor& indices, const at::Tensor& offsets, int64_t mode,
                          const std::optional<at::Tensor>& per_sample_weights, bool include_last_offset,
                          std::optional<int64_t> padding_idx) {
+  check_mode("ipex::embedding_bag", mode);
   if (is_worth_it(indices, mode) && is_usual_table(weight)) {
     const at::Tensor result = by_kernel({weight}, indices, offsets, mode, per_sample_weights.value_or(at::Tensor()),
                                         include_last_offset, padding_idx);
@@ -208,6 +214,7 @@ at::Tensor embedding_bag_in_int8(const at::Tensor& codes, const at::Tensor& rang
                                  const at::Tensor& offsets, int64_t mode,
                                  const std::optional<at::Tensor>& per_sample_weights, bool include_last_offset,
                                  std::optional<int64_t> padding_idx) {
+  check_mode("ipex::embedding_bag_in_int8", mode);
   const at::Tensor result = by_kernel(table_of(codes, ranges), indices, offsets, mode,
                                       per_sample_weights.value_or(at::Tensor()), include_last_offset, padding_idx);
   if (result.defined()) return result;

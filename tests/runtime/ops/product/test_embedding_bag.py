@@ -131,3 +131,12 @@ def test_gradients_of_the_samples():
     optimized(indices, offsets, ours).sum().backward()
     model(indices, offsets, eager).sum().backward()
     torch.testing.assert_close(ours.grad, eager.grad)
+
+
+@pytest.mark.parametrize("mode", [-(2**31), -1, 3])
+def test_what_is_no_mode(mode):
+    rest = torch.tensor([1]), torch.tensor([0]), mode, None, False, None
+    with pytest.raises(RuntimeError, match=f"embedding_bag: expected mode 0, 1 or 2 .sum, mean, max., got {mode}"):
+        torch.ops.ipex.embedding_bag(torch.randn(4, 32), *rest)
+    with pytest.raises(RuntimeError, match="embedding_bag_in_int8: expected mode 0, 1 or 2"):
+        torch.ops.ipex.embedding_bag_in_int8(torch.zeros(4, 32, dtype=torch.uint8), torch.randn(4, 2), *rest)
