@@ -156,6 +156,7 @@ def the_command(words: list[str]) -> str:
 def test_commands_of_ipex_run(name, tmp_path):
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3, 2), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1)).eval()
     torch.jit.trace(model, torch.zeros(1, 3, 224, 224)).save(tmp_path / "model.pt")
+    torch.export.save(torch.export.export(model, (torch.zeros(1, 3, 224, 224),)), tmp_path / "program.pt2")
     (tmp_path / "script.py").write_text("print(1)\n")
     highest = str(min(ipex.isa.current(), ipex.isa.highest_binary()))
     for words in filter(None, map(of_ipex, commands(ROOT / name))):
