@@ -84,7 +84,10 @@ def script_of(exported: Any, caller: str) -> torch.jit.ScriptModule:
             "Export a module that takes and gives these."
         )
     is_flat_tuple = result is not None and result.kind is tuple and all(part.kind is Tensor for part in result.parts)
-    if any(structure is not None for structure in arguments.values()) or (result is not None and not is_flat_tuple):
+    # TorchScript gives an argument called `input` another name.
+    forward: Any = script.forward
+    has_names = [argument.name for argument in forward.schema.arguments[1:]] == list(arguments)
+    if not has_names or any(arguments.values()) or (result is not None and not is_flat_tuple):
         adapter = _FlatAdapter(signature, arguments, None if is_flat_tuple else result)
         script.__dict__["_compiled_call_impl"] = AdaptedCall(script._call_impl, adapter)
     if is_program and exported.example_inputs is not None:

@@ -7,6 +7,7 @@ from torch.export import Dim
 
 import ipex
 from ipex._cli import main
+from support import assert_same
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -106,3 +107,15 @@ def test_on_the_command_line(tmp_path, capsys):
     (tmp_path / "other.pt2").write_bytes(b"no program")
     assert main(["optimize", str(tmp_path / "other.pt2"), "-o", str(tmp_path / "fast.pt")]) == 2
     assert "expected a program that torch.export.save wrote in" in capsys.readouterr().err
+
+
+def test_an_argument_called_input(tmp_path):
+    """As that of nn.Sequential is, and of most modules of torch."""
+    model, x = nn.Sequential(nn.Linear(8, 8), nn.ReLU()).eval(), torch.randn(2, 8)
+    program = torch.export.export(model, (x,))
+    optimized = ipex.jit_optimize(program)
+    assert_same(optimized(input=x), model(x))
+    assert_same(optimized(x), model(x))
+    torch.export.save(program, tmp_path / "program.pt2")
+    assert main(["optimize", str(tmp_path / "program.pt2"), "-o", str(tmp_path / "fast.pt")]) == 0
+    assert_same(ipex.load(tmp_path / "fast.pt")(x), model(x))
