@@ -127,6 +127,12 @@ void check_mode(const char* name, int64_t mode) {
   TORCH_CHECK(mode >= 0 && mode <= 2, name, ": expected mode 0, 1 or 2 (sum, mean, max), got ", mode, ".");
 }
 
+// aten ends the process where there are indices and no bags. Without bags no index is read.
+at::Tensor those_in_bags(const at::Tensor& indices, const at::Tensor& offsets, bool include_last_offset) {
+  const bool has_bags = offsets.numel() > (include_last_offset ? 1 : 0);
+  return has_bags || indices.dim() != 1 ? indices : indices.narrow(0, 0, 0);
+}
+
 at::Tensor embedding_bag(const at::Tensor& weight, const at::Tensor& indices, const at::Tensor& offsets, int64_t mode,
                          const std::optional<at::Tensor>& per_sample_weights, bool include_last_offset,
                          std::optional<int64_t> padding_idx) {
@@ -136,8 +142,9 @@ at::Tensor embedding_bag(const at::Tensor& weight, const at::Tensor& indices, co
                                         include_last_offset, padding_idx);
     if (result.defined()) return result;
   }
-  return std::get<0>(at::embedding_bag(weight, indices, offsets, /*scale_grad_by_freq=*/false, mode, /*sparse=*/false,
-                                       per_sample_weights, include_last_offset, padding_idx));
+  return std::get<0>(at::embedding_bag(weight, those_in_bags(indices, offsets, include_last_offset), offsets,
+                                       /*scale_grad_by_freq=*/false, mode, /*sparse=*/false, per_sample_weights,
+                                       include_last_offset, padding_idx));
 }
 
 // Rounded to the nearest of 256 numbers from the row's smallest to its largest.
@@ -227,8 +234,9 @@ at::Tensor embedding_bag_in_int8(const at::Tensor& codes, const at::Tensor& rang
     places = places.masked_fill(indices == padding, indices.numel());
     padding_idx = indices.numel();
   }
-  return std::get<0>(at::embedding_bag(table, places, offsets, /*scale_grad_by_freq=*/false, mode, /*sparse=*/false,
-                                       per_sample_weights, include_last_offset, padding_idx));
+  return std::get<0>(at::embedding_bag(table, those_in_bags(places, offsets, include_last_offset), offsets,
+                                       /*scale_grad_by_freq=*/false, mode, /*sparse=*/false, per_sample_weights,
+                                       include_last_offset, padding_idx));
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {

@@ -140,3 +140,17 @@ def test_what_is_no_mode(mode):
         torch.ops.ipex.embedding_bag(torch.randn(4, 32), *rest)
     with pytest.raises(RuntimeError, match="embedding_bag_in_int8: expected mode 0, 1 or 2"):
         torch.ops.ipex.embedding_bag_in_int8(torch.zeros(4, 32, dtype=torch.uint8), torch.randn(4, 2), *rest)
+
+
+@pytest.mark.parametrize("mode", [0, 1, 2])
+@pytest.mark.parametrize(("dtype", "width"), [(torch.float32, 8), (torch.bfloat16, 4), (torch.float64, 32)])
+@pytest.mark.parametrize(("offsets", "includes_last"), [([], False), ([0], True), ([3], True)])
+def test_no_bags(mode, dtype, width, offsets, includes_last):
+    """aten's own, asked for a maximum, ends the process."""
+    rest = torch.tensor([1, 2, 3]), torch.tensor(offsets, dtype=torch.int64), mode, None, includes_last, None
+    try:
+        result = torch.ops.ipex.embedding_bag(torch.randn(20, width, dtype=dtype), *rest)
+    except RuntimeError:
+        return  # as aten does for offsets that it checks
+    assert result.shape == (0, width)
+    assert result.dtype == dtype
