@@ -15,6 +15,7 @@ from torch import Tensor, fx
 
 from ._adapter import AdaptedCall, Adapter, named
 from ._structure import Structure, taken_apart
+from ._torch_internals import HigherOrderOperator, OpOverload
 from ._tracing import difference
 
 _aten = torch.ops.aten
@@ -144,9 +145,9 @@ def _as_torch_script(module: fx.GraphModule, caller: str) -> fx.GraphModule:
 def _target(target: Any, caller: str) -> Any:
     if target in _OF_SIZES:
         return _OF_SIZES[target]
-    if isinstance(target, torch._ops.OpOverload):
+    if isinstance(target, OpOverload):
         return target.overloadpacket
-    if isinstance(target, torch._ops.HigherOrderOperator):
+    if isinstance(target, HigherOrderOperator):
         raise TypeError(
             f"ipex.{caller}: expected an exported program of aten's ops, got {target.name()}. Control flow and regions "
             "of other modes can't be converted: give the nn.Module and example_inputs."

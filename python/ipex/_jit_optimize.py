@@ -77,11 +77,6 @@ def script_module(module: Any, example_inputs: Any, caller: str) -> torch.jit.Sc
         raise TypeError(
             f"ipex.{caller}: expected a ScriptModule, an nn.Module or an exported program, got {_kind(module)}."
         )
-    if example_inputs is None:
-        raise TypeError(
-            f"ipex.{caller}: expected example_inputs to trace {_kind(module)} with, got None. Pass what it is called "
-            "with."
-        )
     refuse_training(module, caller)
     return traced(module, *arguments(example_inputs, caller), caller)
 

@@ -19,6 +19,8 @@ from torch.utils._pytree import tree_map as tree_map
 
 TracerWarning = torch.jit._trace.TracerWarning
 TensorType = torch._C.TensorType
+OpOverload = torch._ops.OpOverload
+HigherOrderOperator = torch._ops.HigherOrderOperator
 
 
 def is_tracing() -> bool:
@@ -74,6 +76,12 @@ def memory_format_of(tensor: Tensor) -> torch.memory_format:
     """Return the memory format that aten's convolutions would take this tensor for."""
     found: torch.memory_format = torch._prims_common.suggest_memory_format(tensor)
     return found
+
+
+def argument_names_of(forward: Any) -> list[str]:
+    """Return the names that torch.jit.trace gives the arguments."""
+    names: list[str] = torch._jit_internal.get_callable_argument_names(forward)
+    return names
 
 
 def wrap_cpp_module(cpp: Any) -> torch.jit.ScriptModule:

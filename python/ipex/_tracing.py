@@ -13,7 +13,7 @@ from torch import Tensor
 from ._adapter import AdaptedCall, Adapter, named, structure_of_argument
 from ._structure import Structure, is_plain, taken_apart, with_numbers_of
 from ._tolerance import computed_in, tolerance_for
-from ._torch_internals import TracerWarning
+from ._torch_internals import TracerWarning, argument_names_of
 
 
 @torch.no_grad()
@@ -37,7 +37,7 @@ def traced(
         raise TypeError(f"ipex.{caller}: expected a tensor in the example inputs, got none. Pass one.")
     _warn_of_hooks(model, caller)
     taken = _Taken(model, {name: structure for name, (structure, _) in arguments.items()}, len(args))
-    known = torch._jit_internal.get_callable_argument_names(model.forward)
+    known = argument_names_of(model.forward)
     by_name = all(name in known for name in given)
     example: dict[str, Any] = {"example_kwarg_inputs": given} if by_name else {"example_inputs": tuple(given.values())}
     taken.names = tuple(given)

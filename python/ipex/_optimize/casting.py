@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
 
+from .._torch_internals import tree_map
 from .packed.layer import PackedLayer, subclass
 
 

@@ -64,7 +64,7 @@ class PackedRecurrent(PackedLayer):
         return plain
 
     def forward_of_class(self, *inputs: Any) -> Any:
-        if not self._is_packed_now() or torch._C._get_tracing_state() is not None:
+        if not self._is_packed_now() or is_tracing():
             return super().forward_of_class(*inputs)
         # Who holds plain weights gets the same ones again: they are unpacked once.
         plain = self.as_plain_module()
