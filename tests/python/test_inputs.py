@@ -90,6 +90,11 @@ def command_line(inputs):
     assert main(["aot", "model.pt", "-o", "model.ipex", "--inputs", "inputs.pt"]) == 0
 
 
+@pytest.fixture(autouse=True)
+def _folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.mark.parametrize("inputs", INPUTS.values(), ids=INPUTS)
 @pytest.mark.parametrize(
     "reads", [jit_optimize, verify, profile, optimize, prepare, aot_save, stream_pool, command_line]
