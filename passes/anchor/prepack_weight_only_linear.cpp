@@ -1,6 +1,6 @@
 // prepack_weight_only_linear: split a linear whose weight came as codes (GPTQ, AWQ) into packing, done once, and running.
 //
-//   before   %y = ipex::weight_only_linear(%x, %codes, %scales, %offsets, %order, %b, %inputs, %group_size, %values)
+//   before   %y = ipex::weight_only_linear(%x, %codes, %scales, %offsets, %order, %b, %inputs, %group_size, %row_bits, ..)
 //   after    %context = ipex::weight_only_linear_prepack(%codes, %scales, %offsets, %order, %b, %post_ops=[], %inputs, ..)
 //            %y = ipex::weight_only_linear_run(%x, %context, %operands=[], %eager_layout=1)
 //

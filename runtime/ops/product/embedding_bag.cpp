@@ -105,8 +105,8 @@ bool is_usual(const at::Tensor& indices, const at::Tensor& offsets, int64_t mode
       !scales.defined() || (mode == static_cast<int64_t>(Reduction::sum) && is_plain_cpu_float(scales) &&
                             !wants_gradient(scales) && is_dense_vector(scales) && scales.size(0) == indices.numel());
   return is_dense_vector(indices) && is_dense_vector(offsets) && indices.scalar_type() == offsets.scalar_type() &&
-         (indices.scalar_type() == at::kLong || indices.scalar_type() == at::kInt) && mode >= 0 && mode <= 2 &&
-         scales_are_usual && padding.value_or(0) >= 0;
+         (indices.scalar_type() == at::kLong || indices.scalar_type() == at::kInt) && scales_are_usual &&
+         padding.value_or(0) >= 0;
 }
 
 bool is_usual_table(const at::Tensor& weight) {
