@@ -49,3 +49,11 @@ def _in_an_empty_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
     os.chdir(tmp_path_factory.mktemp("empty"))
     yield
     os.chdir(before)
+
+
+@pytest.fixture(autouse=True)
+def _leaves_nothing_there(_in_an_empty_folder: None) -> Iterator[None]:
+    folder = os.getcwd()
+    before = os.listdir(folder)
+    yield
+    assert os.listdir(folder) == before, "expected a test to write into its tmp_path"

@@ -101,12 +101,12 @@ def test_files_of_other_kinds(what, message, tmp_path):
 
 
 @pytest.mark.parametrize("call", [lambda m: ipex.aot_save(m, "no.ipex"), ipex.StreamPool])
-def test_what_optimize_returned_is_no_script_module(call):
+def test_what_optimize_returned_is_no_script_module(call, tmp_path):
     optimized = ipex.optimize(model())
     message = "got the nn.Module Sequential, which ipex.optimize returned. Call ipex.jit_optimize"
     with pytest.raises(TypeError, match=message):
         call(optimized)
-    ipex.aot_save(ipex.jit_optimize(optimized, X), "model.ipex")  # what the message says
+    ipex.aot_save(ipex.jit_optimize(optimized, X), tmp_path / "model.ipex")  # what the message says
 
 
 def test_an_optimizer_of_another_model():
