@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "aot/file_layout.h"
+#include "saved_by_ipex2.h"
 #include "storage_records.h"
 
 namespace ipex {
@@ -51,7 +52,9 @@ torch::jit::Module load(const std::string& path) {
   try {
     caffe2::serialize::PyTorchStreamReader file(path);
     runtime::check_storage_records(file);
+    const bool is_of_ipex2 = runtime::prepare_for_ipex2(file);
     torch::jit::Module module = torch::jit::load(path, at::kCPU);
+    if (is_of_ipex2) runtime::make_plain(module);
     runtime::check_tensors(module);
     cast_as_eager(module);
     return module;

@@ -13,6 +13,7 @@ Pass spell_out_encoder_layers();
 Pass simplify_sizes();
 Pass rename_synonyms();
 Pass read_known_sizes();
+Pass remove_aliases();
 Pass remove_dropout();
 Pass remove_in_place_activations();
 Pass share_subexpressions();

@@ -15,8 +15,8 @@ std::vector<Pass> epilogues() {
 
 Phase canonical() {
   return {"canonical",
-          {{{hold_changing_lists(), read_rounding(), spell_out_encoder_layers(), simplify_sizes(), rename_synonyms(),
-             read_known_sizes(), remove_dropout(), remove_in_place_activations(),
+          {{{remove_aliases(), hold_changing_lists(), read_rounding(), spell_out_encoder_layers(), simplify_sizes(),
+             rename_synonyms(), read_known_sizes(), remove_dropout(), remove_in_place_activations(),
              // What is still overwritten, as tables of relative positions are, isn't computed now.
              share_subexpressions()}}}};
 }

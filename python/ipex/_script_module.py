@@ -44,7 +44,10 @@ def wrapped(cpp: Any, adapter: Adapter | None = None) -> torch.jit.ScriptModule:
 
 
 def load(path: str | os.PathLike[str]) -> torch.jit.ScriptModule:
-    """Load a saved model, like torch.jit.load, and say what is wrong with a file that can't be loaded."""
+    """Load a saved model, like torch.jit.load, and say what is wrong with a file that can't be loaded.
+
+    A file that Intel Extension for PyTorch 2.x saved is a plain model again: give it to `ipex.jit_optimize`.
+    """
     try:
         return wrapped(_C.load(os.fspath(path)))
     except RuntimeError as error:

@@ -141,6 +141,15 @@ def test_a_model_optimised_in_cpp_gives_the_same_bits(programs, models, tmp_path
     assert torch.equal(load_tensor(tmp_path / "output.pt"), expected)
 
 
+def test_what_ipex2_saved_is_optimised_in_cpp(programs, tmp_path):
+    saved = Path(__file__).parents[1] / "runtime" / "saved_by_ipex2" / "convolutions_traced"
+    subprocess.run([programs / "optimize", f"{saved}.pt", tmp_path / "model.pt"], capture_output=True, check=True)
+    (x,), expected = torch.load(f"{saved}.values.pt")
+    save_tensor(x, tmp_path / "input.pt")
+    assert serve(programs, tmp_path).returncode == 0
+    torch.testing.assert_close(load_tensor(tmp_path / "output.pt"), expected)
+
+
 def test_errors_are_those_of_python(programs, models, tmp_path):
     _, optimized, x, _ = models
     optimized.save(tmp_path / "model.pt")

@@ -62,6 +62,7 @@ def run_docstrings(names: list[str]) -> tuple[int, int]:
     for name in names:
         for where, value in documented(name):
             text = inspect.getdoc(value) or ""
+            torch.manual_seed(0)
             runner.run(parser.get_doctest(text, {"torch": torch, "ipex": ipex}, where, None, 0))
     return runner.tries, runner.failures
 

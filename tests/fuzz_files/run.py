@@ -28,26 +28,31 @@ from children import parser_of, run_in_children  # noqa: E402
 from fuzz_files.damage import damaged, damaged_aot  # noqa: E402
 from kinds_of_model import KINDS, model_and_input  # noqa: E402
 
+SAVED_BY_IPEX2 = Path(__file__).parents[1] / "runtime" / "saved_by_ipex2"
+
 
 class Models:
-    """Files of models with every kind of packed weight, portable and packed ahead of time, and their inputs."""
+    """Files of models with every kind of packed weight, portable and packed ahead of time, and files of IPEX 2.x."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.saved: list[tuple[str, Path, torch.Tensor]] = []
+        self.saved: list[tuple[str, Path, tuple[torch.Tensor, ...]]] = []
         for number, name in enumerate(KINDS):
             model, x = model_and_input(name)
             portable, packed = folder / f"{number}.pt", folder / f"{number}.ipex"
             torch.jit.save(model, portable)
             ipex.aot_save(model, packed, example_inputs=x)
-            self.saved += [(name, portable, x), (f"{name}, ahead of time", packed, x)]
+            self.saved += [(name, portable, (x,)), (f"{name}, ahead of time", packed, (x,))]
+        for values in sorted(SAVED_BY_IPEX2.glob("*.values.pt")):
+            path = values.with_name(values.name.replace(".values", ""))
+            if "recurrent" not in path.name:  # aten::lstm, which they become, reads beyond weights that are too small
+                self.saved.append((path.stem, path, torch.load(values)[0]))
 
     def run(self, seed: int, index: int) -> str:
         """What became of it: "refused", "raised" by a call, or "ran"."""
         draw = random.Random(f"{seed} {index}")
         _, path, x = self.saved[index % len(self.saved)]
-        damaged_file = self.folder / f"damaged{path.suffix}"
-        is_portable = path.suffix == ".pt"
+        damaged_file, is_portable = self.folder / f"damaged{path.suffix}", path.suffix == ".pt"
         damaged_file.write_bytes(damaged(path.read_bytes(), draw) if is_portable else damaged_aot(path, draw))
         try:
             loaded = ipex.load(damaged_file) if is_portable else ipex.aot_load(damaged_file)
@@ -56,7 +61,10 @@ class Models:
         try:
             with torch.no_grad():
                 for _ in range(2):
-                    loaded(x)
+                    loaded(*x)
+                if path.parent == SAVED_BY_IPEX2:
+                    loaded = ipex.jit_optimize(loaded)
+                    loaded(*x)
             torch.jit.save(loaded, io.BytesIO())
         except Exception:
             return "raised"

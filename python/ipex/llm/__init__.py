@@ -4,7 +4,7 @@ A small model with random weights stands for `AutoModelForCausalLM.from_pretrain
 
 >>> from transformers import LlamaConfig, LlamaForCausalLM
 >>> sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64}
->>> config = LlamaConfig(num_hidden_layers=1, num_attention_heads=2, **sizes)
+>>> config = LlamaConfig(num_hidden_layers=1, num_attention_heads=2, eos_token_id=None, **sizes)
 >>> model = ipex.llm.optimize(LlamaForCausalLM(config).eval())
 >>> prompt = torch.tensor([[1, 5, 9]])
 >>> model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=4, do_sample=False).shape

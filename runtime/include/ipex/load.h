@@ -9,7 +9,8 @@
 namespace ipex {
 
 // Loads a TorchScript file onto the CPU. Throws c10::Error naming the file when it is missing, truncated, not
-// TorchScript, or written by a newer ipex.
+// TorchScript, or written by a newer ipex. A file that Intel Extension for PyTorch 2.x saved is a plain model again, with
+// torch's ops and plain weights: give it to jit_optimize.
 IPEX_API torch::jit::Module load(const std::string& path);
 
 // Lets autocast give a model the dtypes that eager has. TorchScript writes casts of its own into a graph whose dtypes it
