@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # pytest's own settings are in pyproject.toml; add to them with `make test PYTEST="-k linear"`.
 PYTEST ?=
+# So many processes share the tests, a file at a time.
+JOBS ?= 2
 
 SOURCES := $(shell git ls-files --cached --others --exclude-standard CMakeLists.txt pyproject.toml cmake runtime passes python 2>/dev/null)
 
@@ -29,13 +31,13 @@ BENCH ?=
 # Options for `make zoo`; `.venv/bin/python -m benchmarks.zoo --help` lists them. `build/zoo.jsonl` keeps what was done.
 ZOO ?= --markdown docs/zoo.md
 
-.PHONY: demo test test-torch test-isa fuzz fuzz-ops fuzz-files neighbours mutants threads tsan asan coverage bench op-database huggingface zoo docs lint format wheel try-wheel sdk fuzz-requests soak faults clean
+.PHONY: demo test nightly test-torch test-isa fuzz fuzz-ops fuzz-files neighbours mutants threads tsan asan coverage bench op-database huggingface zoo docs lint format wheel try-wheel sdk fuzz-requests soak faults clean
 demo: $(VENV)/installed        ## build, optimise a ResNet-50, compare, time, serve it from C++
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/installed        ## every test, Python and C++
-	@echo "make test: every test of Python and C++, about 20 minutes on 2 cores; PYTEST='-k linear' runs some of them"
-	$(BIN)/python -m pytest $(PYTEST)
+	@echo "make test: every test of Python and C++, about 15 minutes on 2 cores; PYTEST='-k linear' runs some of them"
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(PYTEST)
 	@echo "make test: OK"
 
 # In an environment and a build folder of its own: make test-torch TORCH=torch==2.8.0 PYTHON=python3.12
@@ -43,6 +45,10 @@ test-torch:                    ## every test, against another torch or Python
 	version=$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
 	folder=build/python-$$version-$$(echo "$(TORCH)" | tr -s '<>=!~ ' -); \
 	SKBUILD_BUILD_DIR=$$folder/cmake $(MAKE) test VENV=$$folder/venv
+
+nightly: $(VENV)/installed     ## the same without samples, and what looks for bugs, each for some minutes: two hours on 2 cores
+	IPEX_NIGHTLY=1 $(MAKE) test
+	$(MAKE) fuzz fuzz-ops fuzz-files fuzz-requests faults soak threads
 
 test-isa: $(VENV)/installed    ## kernels and passes once per level of instructions that this CPU has
 	$(BIN)/python tests/each_isa.py $(PYTEST)
@@ -149,7 +155,7 @@ $(VENV)/tools:
 	@$(BIN)/python cmake/show_progress.py oneDNN build/onednn.log \
 		$(BIN)/cmake -G Ninja -S cmake/onednn/ahead -B build/onednn-ahead & \
 	$(BIN)/pip install --quiet "$(TORCH)" && \
-	$(BIN)/pip install --quiet "scikit-build-core>=0.11" "pytest>=8" "hypothesis>=6" numpy expecttest scikit-learn rich \
+	$(BIN)/pip install --quiet "scikit-build-core>=0.11" "pytest>=8" "pytest-xdist>=3" "hypothesis>=6" numpy expecttest scikit-learn safetensors rich \
 		"$(TRANSFORMERS)" ruff==0.17.5 mypy==2.4.1 clang-format==18.1.8 && \
 	{ echo "make: 2 of 3, oneDNN, if it is not in the cache"; wait; }
 	touch $@

@@ -18,11 +18,11 @@ DROPPED = (
     *("PYTHON", "LANG", "LC_", "TZ", "COLUMNS", "LINES", "MAKE", "MFLAGS"),
     *("FORCE_COLOR", "NO_COLOR", "CLICOLOR", "PY_COLORS", "TTY_", "GREP_", "LS_COLORS", "CDPATH"),
 )
-# Chosen by whoever runs the tests, which pass with any choice: instructions, seeds, threads, where packages lie.
+# Chosen by whoever runs the tests, which pass with any: instructions, seeds, samples, threads, where packages lie.
 KEPT = (
     *("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "IPEX_FAST_AVX512_BF16"),
     *("IPEX_TEST_SEED", "IPEX_FUZZ_SEED", "IPEX_ZOO_SEED", "IPEX_OP_DATABASE_SEED"),
-    "IPEX_VERIFY",
+    *("IPEX_VERIFY", "IPEX_NIGHTLY"),
     *("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "TORCH_HOME"),
     *("PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE", "PYTHONNOUSERSITE", "PYTHONHASHSEED", "PYTHONPYCACHEPREFIX"),
     "PYTHONDONTWRITEBYTECODE",

@@ -1,6 +1,8 @@
+import os
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from build_cpp import build
 from by_hand import INCLUDES, LIBRARIES, compile_by_hand
@@ -22,5 +24,9 @@ def plain_programs(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def program(tmp_path_factory):
-    """The server of examples/cpp/server."""
-    return build(SOURCE, tmp_path_factory.mktemp("server")) / "server"
+    """The server of examples/cpp/server: built once, where several processes share the tests."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    with FileLock(folder / "server.lock"):
+        return build(SOURCE, folder / "server") / "server"

@@ -42,7 +42,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--failures", type=Path, default=Path("fuzz-failures"), help="where failing programs go")
     parser.add_argument("--strict", action="store_true", help="what torch.jit.freeze gets wrong too is a failure")
     parser.add_argument("--plant", choices=planted.NAMES, help="a bug to put in: the fuzzer must find it")
-    parser.add_argument("--plant-all", action="store_true", help="every one of these, each with --cases and unshrunk")
+    parser.add_argument("--plant-each", nargs="+", metavar="BUG", help="each of these, with --cases and unshrunk")
     return parser.parse_args(arguments)
 
 
@@ -81,11 +81,11 @@ def plant(name: str, seed: int, cases: int) -> tuple[str, str | None, int]:
     return name, found[0].verdict.category if found else None, session.counts["cases"]
 
 
-def plant_all(options: argparse.Namespace) -> int:
+def plant_each(options: argparse.Namespace) -> int:
     missed = 0
     fork = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(options.jobs, mp_context=fork) as pool:
-        for future in [pool.submit(plant, name, options.seed, options.cases) for name in planted.NAMES[1:]]:
+        for future in [pool.submit(plant, name, options.seed, options.cases) for name in options.plant_each]:
             name, category, cases = future.result()
             missed += category is None
             print(f"{name}: {f'{category}, found in' if category else 'MISSED in'} {cases} cases", flush=True)
@@ -94,8 +94,8 @@ def plant_all(options: argparse.Namespace) -> int:
 
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
-    if options.plant_all:
-        return plant_all(options)
+    if options.plant_each:
+        return plant_each(options)
     fork = multiprocessing.get_context("fork")  # torch is imported, nothing is computed yet: safe, and quick
     messages = fork.Queue()
     started = printed = time.monotonic()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
@@ -16,7 +17,6 @@ import packed_checkpoints as packed  # noqa: E402
 from ipex import llm  # noqa: E402
 from ipex.quantization import WeightOnlyLinear, WoqWeightDtype, get_weight_only_quant_qconfig_mapping  # noqa: E402
 from llm.families import VOCABULARY, make  # noqa: E402
-from safetensors_file import write_safetensors  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 GREEDY = {"max_new_tokens": 12, "do_sample": False, "pad_token_id": 0}
@@ -130,11 +130,11 @@ def test_a_step_that_is_not_captured():
 @pytest.mark.parametrize("method", ["gptq", "awq"])
 def test_the_folder_of_a_quantised_model(method, tmp_path):
     model, in_floats, checkpoint = quantised("Llama", method)
-    write_safetensors(tmp_path / "model.safetensors", checkpoint)
+    save_file(checkpoint, tmp_path / "model.safetensors")
     said = {"quant_method": method, "bits": 4, "group_size": 32}
     (tmp_path / "config.json").write_text(json.dumps({"quantization_config": said}))
     assert_generates(llm.optimize(model, low_precision_checkpoint=tmp_path), in_floats)
-    with pytest.raises(ValueError, match="groups of 64 of 64 inputs .*, got scales of 2 groups"):
+    with pytest.raises(ValueError, match=r"groups of 64 of \d+ inputs .*, got scales of \d groups"):
         llm.optimize(model, low_precision_checkpoint=(tmp_path, {"group_size": 64}))
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import copy
 import json
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import ipex
 import packed_checkpoints as packed
 from ipex.quantization import WeightOnlyLinear, from_awq, from_gptq
-from safetensors_file import write_safetensors
 from support import assert_same, fallback_reasons, kinds, packed_post_ops
 
 DAMAGED = "expected {} for 0, got {}"
@@ -196,8 +197,8 @@ def test_folders(configuration, tmp_path):
     model, own = Block(has_bias=False), packed.linear(192, 128, 4, 32, False, is_ordered=False)
     narrow = packed.linear(128, 192, 4, 32, False, is_ordered=False, seed=1)
     rest = random_rest(model)
-    write_safetensors(tmp_path / "model-1.safetensors", packed.gptq(own, "wide", version=2))
-    write_safetensors(tmp_path / "model-2.safetensors", {**rest, **packed.gptq(narrow, "narrow", version=2)})
+    save_file(packed.gptq(own, "wide", version=2), tmp_path / "model-1.safetensors")
+    save_file({**rest, **packed.gptq(narrow, "narrow", version=2)}, tmp_path / "model-2.safetensors")
     said = {"bits": 4, "group_size": 32, "desc_act": True, "sym": False, "checkpoint_format": "gptq_v2"}
     found = {"hidden_size": 128, "quantization_config": said} if configuration == "config.json" else said
     (tmp_path / configuration).write_text(json.dumps(found))
@@ -209,7 +210,7 @@ def test_folders(configuration, tmp_path):
 @pytest.mark.parametrize("kind", [Path, str])
 def test_the_configuration_beside_a_file(kind, tmp_path):
     one, file = nn.Sequential(nn.Linear(128, 64, bias=False)), tmp_path / "model.safetensors"
-    write_safetensors(file, packed.gptq(OWN, "0", version=2))
+    save_file(packed.gptq(OWN, "0", version=2), file)
     (tmp_path / "quantize_config.json").write_text(json.dumps({"bits": 4, "checkpoint_format": "gptq_v2"}))
     assert_is(from_gptq(one, kind(file)), F_linear(OWN), 128)
 
@@ -227,29 +228,28 @@ def test_a_pair_says_what_arguments_do_not():
 
 def test_one_file(tmp_path):
     own = packed.linear(64, 128, 4, 32, is_symmetric=False)
-    write_safetensors(tmp_path / "own.safetensors", packed.awq(own, "0"))
+    save_file(packed.awq(own, "0"), tmp_path / "own.safetensors")
     assert_is(from_awq(nn.Sequential(nn.Linear(128, 64, False)), tmp_path / "own.safetensors"), F_linear(own), 128)
 
 
 @pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda file: file[:5], "header of"),
-        (lambda file: file[:-1], "bytes at"),
-        (lambda file: b"\xff" * 8 + file[8:], "header of 18446744073709551615 bytes in a file of"),
-        (lambda file: file[:8] + b"?" + file[9:], "Expecting value"),
-        (lambda file: file.replace(b'"I32"', b'"I31"', 1), "I31"),
-        (lambda file: file.replace(b"[128, 8]", b"[128, 9]", 1), "bytes at"),
-        (lambda file: file.replace(b'"shape"', b'"shapo"', 1), "shape"),
-    ],
+    "damage", [lambda file: file[:5], lambda file: file[:-1], lambda file: file[:8] + b"?" + file[9:]]
 )
-def test_damaged_files(damage, message, tmp_path):
+def test_damaged_files(damage, tmp_path):
     own = packed.linear(64, 128, 4, 32, is_symmetric=False)
     path = tmp_path / "own.safetensors"
-    write_safetensors(path, packed.awq(own, "0"))
+    save_file(packed.awq(own, "0"), path)
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(ValueError, match=rf"from_awq: expected a whole safetensors file at .*, got .*{message}"):
+    message = r"ipex\.quantization\.from_awq: expected a whole safetensors file at .*, got: .*\. Download it again"
+    with pytest.raises(ValueError, match=message):
         from_awq(nn.Sequential(nn.Linear(128, 64, False)), path)
+
+
+def test_without_the_package(tmp_path, monkeypatch):
+    (tmp_path / "own.safetensors").touch()
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    with pytest.raises(ImportError, match=r"from_awq: expected the package safetensors, got none\. pip install"):
+        from_awq(nn.Sequential(nn.Linear(128, 64, False)), tmp_path)
 
 
 OWN = packed.linear(64, 128, 4, 32, is_symmetric=False)
@@ -318,7 +318,7 @@ def test_what_else_is_refused(tmp_path):
         from_gptq(one, tmp_path / "nowhere")
     with pytest.raises(TypeError, match=r"expected a state_dict or a path in checkpoint, got int"):
         from_gptq(one, 3)
-    write_safetensors(tmp_path / "own.safetensors", packed.awq(OWN, "0"))
+    save_file(packed.awq(OWN, "0"), tmp_path / "own.safetensors")
     (tmp_path / "config.json").write_text(json.dumps({"quantization_config": {"bits": 4, "version": "GEMV"}}))
     with pytest.raises(ValueError, match=r"from_awq: expected a checkpoint in the layout 'gemm', got 'gemv'"):
         from_awq(one, tmp_path)

@@ -25,7 +25,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ._safetensors import read_safetensors
 from ._weight_only_module import WeightOnlyLinear
 
 # Which of eight neighbours lies in each four bits of a word, from the lowest up.
@@ -330,8 +329,23 @@ def _read(checkpoint: Any, method: str) -> tuple[Mapping[str, Tensor], dict[str,
         raise ValueError(f"{caller}: expected a safetensors file, or a folder of them, got {path}.")
     tensors: dict[str, Tensor] = {}
     for file in files:
-        tensors.update(read_safetensors(file, f"from_{method}"))
+        tensors.update(_read_file(file, caller))
     return tensors, configuration
+
+
+def _read_file(path: Path, caller: str) -> dict[str, Tensor]:
+    try:
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+    except ImportError as error:
+        raise ImportError(f"{caller}: expected the package safetensors, got none. pip install safetensors.") from error
+    try:
+        tensors: dict[str, Tensor] = load_file(path)
+    except SafetensorError as error:
+        raise ValueError(
+            f"{caller}: expected a whole safetensors file at {path}, got: {error}. Download it again."
+        ) from error
+    return tensors
 
 
 def _configuration(folder: Path) -> dict[str, Any]:
