@@ -20,9 +20,17 @@ from support import assert_same, kinds
 
 pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
 
+
+def transposed_linear() -> nn.Module:
+    layer = pytest.importorskip("transformers.pytorch_utils").Conv1D(7, 12)
+    nn.init.normal_(layer.bias)
+    return layer
+
+
 LAYERS = {
     "linear": (lambda: nn.Linear(12, 7), (3, 12)),
     "linear without bias": (lambda: nn.Linear(12, 7, bias=False), (2, 4, 12)),
+    "linear of transformers": (transposed_linear, (2, 4, 12)),
     "conv1d": (lambda: nn.Conv1d(4, 6, 3, padding=2, stride=2), (2, 4, 11)),
     "conv2d": (lambda: nn.Conv2d(4, 6, (3, 5), padding=(1, 2), groups=2), (2, 4, 9, 9)),
     "conv2d same": (lambda: nn.Conv2d(4, 6, (3, 5), padding="same", dilation=(1, 2)), (2, 4, 9, 9)),

@@ -18,7 +18,7 @@ from .._saved_once import save_once
 from ..optim.prepare import LOW
 from .data_flow import DataFlow
 from .notes import Notes
-from .packed.families import changed_behaviour, torch_class_of
+from .packed.families import changed_behaviour, known_class_of
 
 KNOB = "dtype"
 
@@ -51,7 +51,7 @@ def _layers(model: nn.Module, dtype: torch.dtype, flow: DataFlow, notes: Notes) 
     """Return the layers that can be cast, by name."""
     found = {}
     for name, module in model.named_modules():
-        base = torch_class_of(type(module))
+        base = known_class_of(type(module))
         if base is nn.GRU or (base is None and type(module) is not nn.Embedding):
             continue
         tensors = [t for t in (*module._parameters.values(), *module._buffers.values()) if t is not None]
@@ -121,8 +121,8 @@ def _why_not(module: nn.Module) -> str | None:
     own = changed_behaviour(type(module))
     if isinstance(module, NonDynamicallyQuantizableLinear):
         return "the attention around it reads its weight"
-    if own is not None and torch_class_of(type(module)) is not None:
-        return f"{own} may do something else than torch's"
+    if own is not None and known_class_of(type(module)) is not None:
+        return f"{own} may do something else than the class it derives from"
     if torch.nn.utils.parametrize.is_parametrized(module) or module._forward_pre_hooks:
         return "its parameters may be computed at every call"
     return None

@@ -9,7 +9,7 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from ..quantization import WeightOnlyLinear
 from .data_flow import DataFlow
 from .notes import Notes
-from .packed.families import RECURRENT, changed_behaviour, family_of, torch_class_of
+from .packed.families import RECURRENT, changed_behaviour, family_of, known_class_of
 from .packed.layer import PackedLayer, pack_module
 from .packed.weight_only import pack_weight_only
 
@@ -26,7 +26,7 @@ def prepack_weights(
             pack_weight_only(module)
             notes.applied(knob, name or "the model", "packed")
             continue
-        base = torch_class_of(type(module))
+        base = known_class_of(type(module))
         if base is None or isinstance(module, PackedLayer) or (family_of(base) in RECURRENT) != recurrent:
             continue
         where = name or "the model"
@@ -50,7 +50,7 @@ def why_not(module: nn.Module, readers: dict[int, set[str]]) -> str | None:
     if isinstance(module, NonDynamicallyQuantizableLinear):
         return "the attention around it reads its weight"
     if own is not None:
-        return f"{own} may do something else than torch's"
+        return f"{own} may do something else than the class it derives from"
     if torch.nn.utils.parametrize.is_parametrized(module):
         return "its parameters are computed at every call"
     if "forward" in module.__dict__:
@@ -82,7 +82,7 @@ def _readers(model: nn.Module) -> dict[int, set[str]]:
     """Which modules that are not packed hold each parameter, by its id."""
     readers: dict[int, set[str]] = {}
     for name, module in model.named_modules():
-        if torch_class_of(type(module)) is None:
+        if known_class_of(type(module)) is None:
             for parameter in module._parameters.values():
                 if parameter is not None:
                     readers.setdefault(id(parameter), set()).add(name or "the model")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import nn
 
 from .notes import Notes
-from .packed.families import torch_class_of
+from .packed.families import known_class_of
 from .packed.trained import TrainedConv2d, why_not
 from .weights_prepack import KNOB
 
@@ -16,7 +16,7 @@ from .weights_prepack import KNOB
 def prepack_for_training(model: nn.Module, notes: Notes) -> None:
     """Let each layer for which it pays compute so, and say why others don't."""
     for name, module in model.named_modules():
-        if type(module) is TrainedConv2d or torch_class_of(type(module)) is None:
+        if type(module) is TrainedConv2d or known_class_of(type(module)) is None:
             continue
         reason = why_not(module)
         if reason is None:

@@ -7,7 +7,7 @@ from torch import nn
 from . import graph_ops  # noqa: F401  (registers them)
 from .convolution import PackedConvolution, PackedTransposed
 from .layer import PackedLayer
-from .linear import PackedLinear
+from .linear import PackedConv1D, PackedLinear
 from .recurrent import PackedGRU, PackedLSTM
 
 FAMILIES: dict[type[nn.Module], type[PackedLayer]] = {
@@ -21,6 +21,8 @@ FAMILIES: dict[type[nn.Module], type[PackedLayer]] = {
     nn.LSTM: PackedLSTM,
     nn.GRU: PackedGRU,
 }
+# Classes of other packages, by name: nothing is imported for them.
+_OF_OTHERS: dict[str, type[PackedLayer]] = {"transformers.pytorch_utils.Conv1D": PackedConv1D}
 RECURRENT = (PackedLSTM, PackedGRU)
 
 # A subclass that defines one of these may do something else than the class of torch's.
@@ -48,21 +50,26 @@ _BEHAVIOUR = {
 }
 
 
-def torch_class_of(plain_class: type[nn.Module]) -> type[nn.Module] | None:
-    """Return the class of torch's that this one is or derives from, of those that are packed."""
-    return next((base for base in plain_class.__mro__ if base in FAMILIES), None)
+def known_class_of(plain_class: type[nn.Module]) -> type[nn.Module] | None:
+    """Return the class that this one is or derives from, of those that are packed."""
+    return next((base for base in plain_class.__mro__ if _family(base) is not None), None)
 
 
 def family_of(plain_class: type[nn.Module]) -> type[PackedLayer]:
     """Return what packs modules of this class."""
-    base = torch_class_of(plain_class)
-    assert base is not None
-    return FAMILIES[base]
+    base = known_class_of(plain_class)
+    family = None if base is None else _family(base)
+    assert family is not None
+    return family
+
+
+def _family(known: type) -> type[PackedLayer] | None:
+    return FAMILIES.get(known) or _OF_OTHERS.get(f"{known.__module__}.{known.__qualname__}")
 
 
 def changed_behaviour(plain_class: type[nn.Module]) -> str | None:
     """Return what a subclass does in its own way, that the packed layer would not, if anything."""
-    base = torch_class_of(plain_class)
+    base = known_class_of(plain_class)
     for between in plain_class.__mro__[: plain_class.__mro__.index(base)] if base else ():
         for name in sorted(_BEHAVIOUR & set(vars(between))):
             return f"{between.__name__}.{name}"

@@ -8,6 +8,7 @@ computes it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -38,6 +39,12 @@ class PackedLayer(nn.Module):
         """Return the names of the parameters that go into the context."""
         raise NotImplementedError
 
+    @staticmethod
+    def values_in(context: Any, name: str) -> Tensor:
+        """Return the values of a parameter, perhaps the context's own memory."""
+        values: Tensor = context.__getstate__()[0][1][name]
+        return values
+
     def bound_arguments(self) -> tuple[Any, ...]:
         """Return what the op takes after its tensors."""
         return (self._ipex_context, [], True)
@@ -56,7 +63,7 @@ class PackedLayer(nn.Module):
             source = source_of(own[name])
             source.discard(self, name)
             source.add(self, name)
-            source.hold(context, name)
+            source.hold(partial(self.values_in, context, name))
             own[name] = source.parameter
         self.parameters_changed()
         self._take_the_short_way()
@@ -86,7 +93,7 @@ class PackedLayer(nn.Module):
             context = self.prepack({name: values.detach() for name, values in plain.items()})
         self.__dict__["_ipex_context"] = context
         for name in plain:
-            own[name].source.hold(context, name)
+            own[name].source.hold(partial(self.values_in, context, name))
         self._take_the_short_way()
 
     def parameters_changed(self) -> None:

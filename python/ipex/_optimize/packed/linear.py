@@ -1,4 +1,4 @@
-"""nn.Linear on ipex::linear_run."""
+"""nn.Linear, and transformers' Conv1D, on ipex::linear_run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,30 @@ class PackedLinear(OneInput):
         return self.compute(input)
 
     def call_graph_op(self, *inputs: Tensor) -> Any:
-        return torch.ops.ipex.packed_linear(*inputs, self._ipex_context, self.out_features)
+        return torch.ops.ipex.packed_linear(*inputs, self._ipex_context, self._outputs())
+
+    def _outputs(self) -> int:
+        return self.out_features
+
+
+class PackedConv1D(PackedLinear):
+    """The linear layer of GPT-2. Its weight is [inputs, outputs]."""
+
+    nf: int
+
+    def _outputs(self) -> int:
+        return self.nf
+
+    def prepack(self, values: Mapping[str, Tensor]) -> Any:
+        return super().prepack({**values, "weight": values["weight"].t()})
+
+    @staticmethod
+    def values_in(context: Any, name: str) -> Tensor:
+        values = PackedLinear.values_in(context, name)
+        return values.t().contiguous() if name == "weight" else values
+
+    def extra_repr(self) -> str:
+        return f"nf={self.nf}"
 
 
 def hidden_bias(module: nn.Module) -> Tensor | None:

@@ -7,7 +7,7 @@ shape, strides and dtype, and gets the values from the packed op when somebody w
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -37,7 +37,7 @@ class Source:
     def __init__(self, plain: nn.Parameter) -> None:
         self.parameter = PackedParameter(self, plain)
         self._owners: list[tuple[weakref.ref[Owner], str]] = []
-        self._held: tuple[Any, str] | None = None
+        self._held: Callable[[], Tensor] | None = None
         self._plain: weakref.ref[nn.Parameter] | None = None
         self._lent: Tensor | None = None
 
@@ -45,16 +45,14 @@ class Source:
         """Say that this layer packs the parameter, under this name."""
         self._owners.append((weakref.ref(layer), name))
 
-    def hold(self, context: Any, name: str) -> None:
-        """Say which context has the values. It outlives the layers while somebody holds the parameter."""
-        self._held = context, name
+    def hold(self, values: Callable[[], Tensor]) -> None:
+        """Say what takes the values out of a context. That outlives the layers while somebody holds the parameter."""
+        self._held = values
 
     def _packed_values(self) -> Tensor:
         """Return what the context has, which may be its own memory."""
         assert self._held is not None
-        context, name = self._held
-        values: Tensor = context.__getstate__()[0][1][name]
-        return values.reshape(self.parameter.shape)  # the kernels of 1-d convolutions are those of 2-d ones
+        return self._held().reshape(self.parameter.shape)  # the kernels of 1-d convolutions are those of 2-d ones
 
     def discard(self, layer: Owner, name: str) -> None:
         """Say that it no longer does."""
