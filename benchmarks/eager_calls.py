@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 import ipex
+from ipex._tolerance import tolerance_for
 from ipex.bench.models import MODELS
 
 
@@ -24,6 +25,19 @@ def mlp(width: int = 256, depth: int = 3) -> nn.Module:
     """Linears with relu between them."""
     layers = [layer for _ in range(depth) for layer in (nn.Linear(width, width), nn.ReLU())]
     return nn.Sequential(*layers[:-1]).eval()
+
+
+class Tied(nn.Module):
+    """An embedding and a head with one weight, of SmolLM2-135M's size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(49152, 576), nn.Linear(576, 49152, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, words: Tensor) -> Tensor:
+        """Return the logits of words."""
+        return self.head(self.words(words))
 
 
 def seconds(call: Callable[[], object], least: float) -> float:
@@ -63,7 +77,7 @@ def first(result: Tensor | tuple[Tensor, ...]) -> Tensor:
 def check(actual: Tensor, expected: Tensor) -> None:
     """Stop where the optimised model computes something else."""
     error = (actual - expected).abs().max().item() / expected.abs().max().item()
-    assert error < 1e-4, f"the results differ by {error:.1e} of the largest element"
+    assert error < tolerance_for(expected.dtype), f"the results differ by {error:.1e} of the largest element"
 
 
 @torch.no_grad()
@@ -99,6 +113,9 @@ def main() -> None:
     for width in (8, 64, 256):
         layer = nn.Linear(width, width).eval()
         compare(f"nn.Linear {width}x{width}, 1 row", layer, (torch.randn(1, width),), arguments, 0.01)
+    tied, word = Tied().eval(), torch.tensor([[3]])
+    compare("embedding and head, one weight, 1 word", tied, (word,), arguments)
+    compare("the same in bfloat16", tied.bfloat16(), (word,), arguments)
     compare("MLP of 3 x 256, 1 row", mlp(), (torch.randn(1, 256),), arguments, 0.01)
     compare("MLP of 3 x 1024, 32 rows", mlp(1024), (torch.randn(32, 1024),), arguments)
     for name in ("bert_base", "resnet50"):

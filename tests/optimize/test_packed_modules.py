@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import ipex
+from ipex._optimize.packed.layer import unpack_module
 from ipex._optimize.packed.source import PackedParameter
 from optimize.models import CASES, Attention, Classifier, Mlp, Tagger, inputs_of, model_of, trained
 from support import assert_same, kinds
@@ -304,9 +305,9 @@ def test_tied_weights_stay_tied():
         def forward(self, x: Tensor) -> Tensor:
             return self.b(torch.relu(self.a(x)))
 
-    model, x = Tied().eval(), torch.randn(2, 6)
+    model, x = Tied().eval().half().float(), torch.randn(2, 6)  # whose weights float16 holds
     optimized = packed(model)
-    for twin in (optimized, copy.deepcopy(optimized)):
+    for twin in (optimized, copy.deepcopy(optimized), copy.deepcopy(optimized).half().float()):
         assert is_packed(twin.a)
         assert is_packed(twin.b)
         assert twin.a.weight is twin.b.weight
@@ -319,19 +320,121 @@ def test_tied_weights_stay_tied():
         assert_same(optimized(x), model(x))
 
 
-def test_a_weight_that_an_embedding_reads_too_is_left():
-    class Language(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.words, self.head = nn.Embedding(9, 6), nn.Linear(6, 9, bias=False)
-            self.head.weight = self.words.weight
+class Language(nn.Module):
+    """Its head shares the embedding's weight."""
 
-        def forward(self, x: Tensor) -> Tensor:
-            return self.head(self.words(x))
+    def __init__(self, **options) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(90, 60, **options), nn.Linear(60, 90)
+        self.head.weight = self.words.weight
 
-    optimized = packed(Language().eval())
-    assert not is_packed(optimized.head)
-    assert "words reads its weight too" in [d.reason for d in ipex.explain(optimized).declined]
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.relu(self.words(x)))
+
+
+TOKENS = torch.randint(90, (2, 7))
+SHARED = [None, torch.bfloat16]
+
+
+def language(dtype: torch.dtype | None) -> tuple[nn.Module, nn.Module]:
+    model = Language().eval()
+    return model, packed(model, dtype=dtype)
+
+
+def assert_shared(model: nn.Module, expected: nn.Module, dtype: torch.dtype | None) -> None:
+    assert is_packed(model.head)
+    assert model.words.weight is model.head.weight
+    assert model.words._ipex_context is model.head._ipex_context  # no second weight
+    with torch.no_grad():
+        assert_same(model.words(TOKENS), expected.words(TOKENS), 2**-8 if dtype else 0)
+        assert_same(model(TOKENS), expected(TOKENS), 2**-6 if dtype else 1e-5)
+
+
+@pytest.mark.parametrize("dtype", SHARED)
+def test_an_embedding_reads_rows_of_what_a_linear_packs(dtype):
+    model, optimized = language(dtype)
+    assert isinstance(optimized.words, nn.Embedding)
+    assert_shared(optimized, model, dtype)
+    reasons = {d.node: d.reason for d in ipex.explain(optimized).applied if d.pass_name == "weights_prepack"}
+    rows = "reads rows of what head has packed" if dtype is None else "beside what head has packed, which are 0.0108 MB"
+    assert reasons["head"] == "packed"
+    assert rows in reasons["words"]
+    with pytest.raises(IndexError, match="index out of range in self"):
+        optimized.words(torch.tensor([90]))
+
+
+@pytest.mark.parametrize("dtype", SHARED)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_shared_weight_stays_shared(is_first, dtype):
+    """Copied, loaded, written to, in another dtype, whichever module comes first."""
+    model, optimized = language(dtype)
+    if not is_first:
+        optimized._modules = dict(reversed(optimized._modules.items()))
+    for twin in (copy.deepcopy(optimized), pickle.loads(pickle.dumps(optimized))):
+        assert_shared(twin, model, dtype)
+    other = Language().eval()
+    optimized.load_state_dict(other.state_dict())
+    assert_shared(optimized, other, dtype)
+    optimized.load_state_dict({"words.weight": model.state_dict()["words.weight"]}, strict=False)
+    other.load_state_dict({"words.weight": model.state_dict()["words.weight"]}, strict=False)
+    assert_shared(optimized, other, dtype)
+    with torch.no_grad():
+        for each in (optimized, other):
+            each.words.weight[3] = 0.5
+            each.head.weight.mul_(2)
+    assert_shared(optimized, other, dtype)
+    state = optimized.state_dict()
+    assert state["words.weight"].data_ptr() == state["head.weight"].data_ptr()
+    assert state["words.weight"].dtype == torch.float32
+    optimized.to(torch.bfloat16)
+    assert optimized.words.weight.dtype == torch.bfloat16
+    assert optimized.words.weight is optimized.head.weight
+    assert optimized.words._ipex_context is optimized.head._ipex_context
+
+
+def test_a_shared_weight_of_an_embedding_is_traced_compiled_and_trained():
+    model, optimized = language(None)
+    assert is_packed(optimized.head)
+    with torch.no_grad():
+        expected = model(TOKENS)
+        assert_same(torch.jit.trace(optimized, TOKENS)(TOKENS), expected)
+        assert_same(torch.jit.script(optimized)(TOKENS), expected)
+        assert_same(torch.compile(optimized, fullgraph=True, backend="aot_eager")(TOKENS), expected)
+    for each in (model, optimized):
+        each.requires_grad_()
+        each(TOKENS).sum().backward()
+    torch.testing.assert_close(optimized.words.weight.grad, model.words.weight.grad)
+
+
+def test_a_layer_that_is_unpacked_stays_tied():
+    model, optimized = language(None)
+    unpack_module(optimized.head)
+    assert type(optimized.head) is nn.Linear
+    assert type(optimized.words) is nn.Embedding
+    assert optimized.words.weight is optimized.head.weight
+    assert torch.equal(optimized.words.weight, model.words.weight)
+
+
+class Scaled(nn.Embedding):
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input) * 2
+
+
+def test_a_weight_that_another_embedding_reads_too_is_left():
+    scaled = Language()
+    scaled.words = Scaled(90, 60, _weight=scaled.words.weight.detach())
+    scaled.head.weight = scaled.words.weight
+    tied = nn.Sequential(nn.Linear(6, 6), Doubled(6, 6))
+    tied[1].weight = tied[0].weight
+    for model, reader, layer in (
+        (Language(max_norm=1.0), "words", "head"),
+        (scaled, "words", "head"),
+        (tied, "1", "0"),
+    ):
+        optimized = packed(model.eval())
+        assert not any(map(is_packed, optimized.modules()))
+        reasons = {d.node: d.reason for d in ipex.explain(optimized).declined}
+        assert reasons[layer] == f"{reader} shares a parameter with it"
 
 
 class Doubled(nn.Linear):

@@ -19,6 +19,7 @@ from ..optim.prepare import LOW
 from .data_flow import DataFlow
 from .notes import Notes
 from .packed.families import changed_behaviour, known_class_of
+from .shared_weights import holders_of, leave_shared, other_holder
 
 KNOB = "dtype"
 
@@ -26,18 +27,12 @@ KNOB = "dtype"
 def cast_weights(model: nn.Module, dtype: torch.dtype, flow: DataFlow, notes: Notes) -> list[nn.Module]:
     """Cast the parameters of the layers that IPEX documents. Return these layers."""
     layers = _layers(model, dtype, flow, notes)
-    holders = _holders(model)
-    while True:  # until no layer shares a weight with a module that keeps its dtype
-        readers = {name: _other_reader(layer, layers, holders) for name, layer in layers.items()}
-        stay = {name: reader for name, reader in readers.items() if reader is not None}
-        for name, reader in stay.items():
-            notes.declined(KNOB, name or "the model", f"{reader} reads its weight too")
-            del layers[name]
-        if not stay:
-            break
+    holders = holders_of(model)
+    for name, other in leave_shared(layers, holders, _weights).items():
+        notes.declined(KNOB, name or "the model", f"{other} reads its weight too")
     for name, layer in layers.items():
         for parameter in layer._parameters.values():
-            if parameter is not None and _other_holder(parameter, layers, holders) is None:
+            if parameter is not None and other_holder(parameter, layers, holders) is None:
                 _cast(parameter, dtype)
         for own, buffer in layer._buffers.items():  # of a folded batch_norm
             if buffer is not None and buffer.is_floating_point():
@@ -72,29 +67,9 @@ def _layers(model: nn.Module, dtype: torch.dtype, flow: DataFlow, notes: Notes) 
     return found
 
 
-_Holders = dict[int, list[tuple[str, nn.Module]]]
-
-
-def _holders(model: nn.Module) -> _Holders:
-    """Return which modules hold each parameter, by its id."""
-    found: _Holders = {}
-    for name, module in model.named_modules():
-        for parameter in module._parameters.values():
-            if parameter is not None:
-                found.setdefault(id(parameter), []).append((name or "the model", module))
-    return found
-
-
-def _other_holder(parameter: Tensor, layers: dict[str, nn.Module], holders: _Holders) -> str | None:
-    """Return a module that holds this parameter and is none of these layers, if there is one."""
-    own = set(map(id, layers.values()))
-    return next((name for name, module in holders[id(parameter)] if id(module) not in own), None)
-
-
-def _other_reader(layer: nn.Module, layers: dict[str, nn.Module], holders: _Holders) -> str | None:
-    """Return a module that holds a weight of this layer and is not cast. A bias can stay as it is."""
-    weights = [p for name, p in layer._parameters.items() if p is not None and name != "bias"]
-    return next(filter(None, (_other_holder(weight, layers, holders) for weight in weights)), None)
+def _weights(layer: nn.Module) -> list[nn.Parameter]:
+    """Return what can't stay as it is, as a bias can."""
+    return [p for name, p in layer._parameters.items() if p is not None and name != "bias"]
 
 
 @torch.no_grad()

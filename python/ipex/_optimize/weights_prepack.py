@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from ..quantization import WeightOnlyLinear
 from .data_flow import DataFlow
 from .notes import Notes
+from .packed.embedding import share_packed
 from .packed.families import RECURRENT, changed_behaviour, family_of, known_class_of
 from .packed.layer import PackedLayer, pack_module
+from .packed.linear import PackedLinear
 from .packed.weight_only import pack_weight_only
+from .shared_weights import holders_of, leave_shared
 
 KNOB = "weights_prepack"
 
@@ -20,8 +23,8 @@ def prepack_weights(
     model: nn.Module, flow: DataFlow, notes: Notes, *, casts: bool, recurrent: bool = False, knob: str = KNOB
 ) -> None:
     """Pack every layer that can be packed: those of `optimize_lstm` where `recurrent`, else all others."""
-    readers = _readers(model)
-    for name, module in list(model.named_modules()):
+    layers: dict[str, nn.Module] = {}
+    for name, module in model.named_modules():
         if type(module) is WeightOnlyLinear and not recurrent:
             pack_weight_only(module)
             notes.applied(knob, name or "the model", "packed")
@@ -29,22 +32,58 @@ def prepack_weights(
         base = known_class_of(type(module))
         if base is None or isinstance(module, PackedLayer) or (family_of(base) in RECURRENT) != recurrent:
             continue
+        reason = why_not(module) or ("other code reads its parameters" if flow.reads_parameters_of(name) else None)
+        if reason is None:
+            layers[name] = module
+        else:
+            notes.declined(knob, name or "the model", reason)
+    embeddings = _embeddings(model, layers, flow)
+    shared = leave_shared({**layers, **embeddings}, holders_of(model), _parameters)
+    for name, module in layers.items():
         where = name or "the model"
-        reason = why_not(module, readers) or (
-            "other code reads its parameters" if flow.reads_parameters_of(name) else None
-        )
-        if reason is not None:
-            notes.declined(knob, where, reason)
+        if name in shared:
+            notes.declined(knob, where, f"{shared[name]} shares a parameter with it")
             continue
+        weight = id(module._parameters.get("weight"))
         try:
-            pack_module(module, family_of(base), casts=casts)
+            pack_module(module, family_of(type(module)), casts=casts)
         except RuntimeError as error:
             notes.declined(knob, where, str(error).splitlines()[0])
-        else:
-            notes.applied(knob, where, "packed")
+            continue
+        notes.applied(knob, where, "packed")
+        for reader, embedding in embeddings.items():
+            if reader not in shared and id(embedding.weight) == weight:
+                share_packed(embedding, casts=casts)
+                notes.applied(knob, reader, _read_from(embedding.weight, where))
 
 
-def why_not(module: nn.Module, readers: dict[int, set[str]]) -> str | None:
+def _embeddings(model: nn.Module, layers: dict[str, nn.Module], flow: DataFlow) -> dict[str, nn.Embedding]:
+    """Return the embeddings that can read rows of what one of these layers packs."""
+    families: dict[int, set[type[PackedLayer]]] = {}
+    for layer in layers.values():
+        families.setdefault(id(layer._parameters.get("weight")), set()).add(family_of(type(layer)))
+    return {
+        name: module
+        for name, module in model.named_modules()
+        if type(module) is nn.Embedding
+        and families.get(id(module._parameters.get("weight"))) == {PackedLinear}
+        and module.max_norm is None  # it would write to the weight
+        and "forward" not in module.__dict__
+        and not flow.reads_parameters_of(name)
+    }
+
+
+def _parameters(layer: nn.Module) -> list[nn.Parameter]:
+    return [p for p in layer._parameters.values() if p is not None]
+
+
+def _read_from(weight: Tensor, linear: str) -> str:
+    if weight.dtype == torch.float32:
+        return f"reads rows of what {linear} has packed"
+    return f"reads rows beside what {linear} has packed, which are {weight.nbytes / 1e6:.3g} MB"
+
+
+def why_not(module: nn.Module) -> str | None:
     """Return why this layer stays as it is, if there is a reason."""
     own = changed_behaviour(type(module))
     if isinstance(module, NonDynamicallyQuantizableLinear):
@@ -57,7 +96,7 @@ def why_not(module: nn.Module, readers: dict[int, set[str]]) -> str | None:
         return "it has a forward of its own"
     if getattr(module, "padding_mode", "zeros") != "zeros":
         return f"its padding_mode is {module.padding_mode}"
-    parameters = [p for p in module._parameters.values() if p is not None]
+    parameters = _parameters(module)
     if "weight" in dict(module.named_buffers(recurse=False)) or not parameters:
         return "its weight is no parameter"
     if any(not isinstance(p, nn.Parameter) or type(p) not in (nn.Parameter, torch.Tensor) for p in parameters):
@@ -72,18 +111,4 @@ def why_not(module: nn.Module, readers: dict[int, set[str]]) -> str | None:
         return f"its weights are {str(dtype).removeprefix('torch.')}, and packed ones compute in float32"
     if any(p.numel() == 0 for p in parameters):
         return "a parameter is empty"
-    others = set().union(*(readers.get(id(p), set()) for p in parameters))
-    if others:
-        return f"{sorted(others)[0]} reads its weight too"
     return None
-
-
-def _readers(model: nn.Module) -> dict[int, set[str]]:
-    """Which modules that are not packed hold each parameter, by its id."""
-    readers: dict[int, set[str]] = {}
-    for name, module in model.named_modules():
-        if known_class_of(type(module)) is None:
-            for parameter in module._parameters.values():
-                if parameter is not None:
-                    readers.setdefault(id(parameter), set()).add(name or "the model")
-    return readers

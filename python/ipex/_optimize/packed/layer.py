@@ -63,7 +63,7 @@ class PackedLayer(nn.Module):
             source = source_of(own[name])
             source.discard(self, name)
             source.add(self, name)
-            source.hold(partial(self.values_in, context, name))
+            source.hold(context, partial(self.values_in, context, name))
             own[name] = source.parameter
         self.parameters_changed()
         self._take_the_short_way()
@@ -93,8 +93,11 @@ class PackedLayer(nn.Module):
             context = self.prepack({name: values.detach() for name, values in plain.items()})
         self.__dict__["_ipex_context"] = context
         for name in plain:
-            own[name].source.hold(partial(self.values_in, context, name))
+            own[name].source.hold(context, partial(self.values_in, context, name))
         self._take_the_short_way()
+
+    def shared(self, context: Any) -> None:
+        """A layer that has a parameter of this one too, or this one, has packed it."""
 
     def parameters_changed(self) -> None:
         """Tell whoever keeps a list of the parameters."""
@@ -335,8 +338,13 @@ class OneInput(PackedLayer):
 
 
 def unpack_module(module: Any) -> None:
-    """Make a packed layer what it was."""
-    module.unpack()
-    module.__class__ = type(module).plain_class
-    for name in ("_ipex_casts", "_ipex_context", "_ipex_dtype"):
-        module.__dict__.pop(name, None)
+    """Make a packed layer what it was, and those that share a parameter with it: these stay tied."""
+    own = module.__dict__["_parameters"].values()
+    tied = {layer for p in own if isinstance(p, PackedParameter) for layer in p.source.layers()}
+    plain = module._as_plain()  # one parameter for all of them
+    for layer in {module, *tied}:
+        layer.unpack()
+        layer.__class__ = type(layer).plain_class
+        for name in ("_ipex_casts", "_ipex_context", "_ipex_dtype"):
+            layer.__dict__.pop(name, None)
+    del plain

@@ -21,8 +21,7 @@ class PackedLinear(OneInput):
         return ["weight", "bias"]
 
     def prepack(self, values: Mapping[str, Tensor]) -> Any:
-        bias = values.get("bias", hidden_bias(self))
-        return torch.ops.ipex.linear_prepack(values["weight"], bias, [], None, None, None)
+        return pack_linear(values["weight"], values.get("bias", hidden_bias(self)))
 
     def forward(self, input: Tensor) -> Tensor:
         return self.compute(input)
@@ -52,6 +51,11 @@ class PackedConv1D(PackedLinear):
 
     def extra_repr(self) -> str:
         return f"nf={self.nf}"
+
+
+def pack_linear(weight: Tensor, bias: Tensor | None) -> Any:
+    """Return the context of a linear."""
+    return torch.ops.ipex.linear_prepack(weight, bias, [], None, None, None)
 
 
 def hidden_bias(module: nn.Module) -> Tensor | None:

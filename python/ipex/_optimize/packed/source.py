@@ -23,6 +23,9 @@ class Owner(Protocol):
     def repack(self, changed: Mapping[str, nn.Parameter]) -> None:
         """Pack with some parameters changed."""
 
+    def shared(self, context: Any) -> None:
+        """A layer, perhaps this one, has packed a parameter of it."""
+
     def leave_the_short_way(self) -> None:
         """Let the next call look at everything first."""
 
@@ -40,14 +43,24 @@ class Source:
         self._held: Callable[[], Tensor] | None = None
         self._plain: weakref.ref[nn.Parameter] | None = None
         self._lent: Tensor | None = None
+        self._successor: Source | None = None  # once the parameter has another dtype
 
     def add(self, layer: Owner, name: str) -> None:
         """Say that this layer packs the parameter, under this name."""
         self._owners.append((weakref.ref(layer), name))
 
-    def hold(self, values: Callable[[], Tensor]) -> None:
-        """Say what takes the values out of a context. That outlives the layers while somebody holds the parameter."""
+    def layers(self) -> list[Owner]:
+        """Return the layers that pack the parameter."""
+        return [layer for owner, _ in self._owners if (layer := owner()) is not None]
+
+    def hold(self, context: Any, values: Callable[[], Tensor]) -> None:
+        """Say which context has the values, and what takes them out of it.
+
+        It outlives the layers while somebody holds the parameter.
+        """
         self._held = values
+        for layer in self.layers():
+            layer.shared(context)
 
     def _packed_values(self) -> Tensor:
         """Return what the context has, which may be its own memory."""
@@ -60,6 +73,8 @@ class Source:
 
     def plain(self) -> nn.Parameter:
         """Return the values as an ordinary parameter: the same one while somebody holds it."""
+        if self._successor is not None:
+            return self._successor.plain()
         known = self._plain() if self._plain is not None else None
         if known is not None:
             return known
@@ -68,6 +83,10 @@ class Source:
         _sources[plain] = self  # another layer that packs it joins this source
         self._plain = weakref.ref(plain)
         return plain
+
+    def became(self, other: Source) -> None:
+        """Say that the parameter has another shape or dtype now. Layers that have yet to notice get that."""
+        self._successor = other
 
     def write(self, values: Tensor) -> None:
         """Give the parameter these values: each layer packs them."""
@@ -84,10 +103,8 @@ class Source:
     def lend(self, values: Tensor) -> None:
         """Remember values of which somebody got a view, and may write to it."""
         self._lent = values
-        for owner, _ in self._owners:
-            layer = owner()
-            if layer is not None:
-                layer.leave_the_short_way()
+        for layer in self.layers():
+            layer.leave_the_short_way()
 
     @property
     def is_lent(self) -> bool:
@@ -203,7 +220,9 @@ def source_of(parameter: Tensor) -> Source:
         parameter.dtype,
     )
     if source is None or not same:
-        source = Source(parameter)  # type: ignore[arg-type]
+        known, source = source, Source(parameter)  # type: ignore[arg-type]
+        if known is not None:
+            known.became(source)
         _sources[parameter] = source
     return source
 
