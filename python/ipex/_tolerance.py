@@ -19,6 +19,9 @@ TOLERANCE = {
     "float8_e4m3fn": 2**-2,
     "float8_e5m2": 2**-1,
     "int4": 2**-1,  # twelve layers of random weights are 0.4 off
+    "nf4": 2**-1,
+    "rows16": 1e-3,  # weight-only linears that round what they are given to so many bits
+    "rows8": 6e-2,
 }
 
 

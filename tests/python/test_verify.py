@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 import ipex
 from ipex._verify.compare import compare
+from ipex.quantization import WeightOnlyLinear
 from resnet50 import tiny_resnet
 from support import optimized_for
 
@@ -252,6 +253,7 @@ def spoilt_head(model: nn.Module) -> nn.Module:
 WEIGHTS = {
     "int8": {"dtype": "int8"},
     "int4": {"dtype": "int4"},
+    "nf4": {"dtype": "nf4"},
     "bfloat16": {"dtype": "bfloat16"},
     "float8_e4m3fn": {"dtype": "float8_e4m3fn"},
     "float8_e5m2": {"dtype": "float8_e5m2"},
@@ -268,6 +270,30 @@ def test_the_precision_of_weights_counts(precision):
     assert found, found
     assert found.outputs[0].error > 1e-4
     assert not ipex.verify(model, ipex.quantization.weight_only(spoilt_head(model), x, **WEIGHTS[precision]), x)
+
+
+def linear_of_codes(bits: int, row_bits: int) -> WeightOnlyLinear:
+    codes = torch.randint(-(2 ** (bits - 1)), 2 ** (bits - 1), (128, 128), dtype=torch.int8)
+    linear = WeightOnlyLinear(codes, torch.rand(128, 4) / 2 ** (bits + 2), bits=bits, group_size=32)
+    linear.row_bits = row_bits
+    return linear
+
+
+@pytest.mark.parametrize("optimise", [lambda m, x: ipex.optimize(m), ipex.jit_optimize], ids=["modules", "graph"])
+@pytest.mark.parametrize("row_bits", [24, 16, 8])
+@pytest.mark.parametrize("bits", [8, 4])
+def test_codes_of_the_original_are_no_loss_but_rounded_rows_are(bits, row_bits, optimise):
+    torch.manual_seed(0)
+    model = nn.Sequential(linear_of_codes(bits, row_bits), nn.ReLU(), linear_of_codes(bits, row_bits)).eval()
+    x = torch.randn(4, 128)
+    found = ipex.verify(model, optimise(model, x), x)
+    assert found.precision == ("float32" if row_bits == 24 else f"rows{row_bits}")
+    assert found, found
+    if row_bits == 8 and (ipex.isa.has_avx512_vnni() or ipex.isa.has_avx2_vnni()):
+        assert found.outputs[0].error > 1e-3  # another tolerance would not do
+    damaged = copy.deepcopy(model)
+    damaged[2].scales[5] *= 1.5
+    assert not ipex.verify(model, optimise(damaged, x), x)
 
 
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")  # of torch's LSTM

@@ -97,7 +97,7 @@ def verify(original: nn.Module, optimized: nn.Module, inputs: Any, *, tolerance:
         actual = copied(call(optimized, our_inputs, "verify"))
         again = [copied(call(optimized, copied(inputs), "verify")) for _ in range(CALLS - 1)]
         report = _report(optimized)
-        precision = precision_of(optimized, report, [t.dtype for t in tensors_in(expected)])
+        precision = precision_of(original, optimized, report, [t.dtype for t in tensors_in(expected)])
 
         def allowed(dtype: torch.dtype) -> float:
             return tolerance if tolerance is not None else tolerance_for(dtype, precision)

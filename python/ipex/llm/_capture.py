@@ -14,7 +14,8 @@ from transformers.cache_utils import DynamicCache
 
 from .._load_extension import _C
 from .._script_module import cpp_module, wrapped
-from ..quantization import WeightOnlyLinear
+from .._tolerance import tolerance_for
+from ..quantization._weight_only_module import precision_of_rows
 from ._attention import NAME, CannotCapture, Step, register, running
 from ._cache import RoomyLayer
 
@@ -26,8 +27,6 @@ _USUAL_LAYERS = ("full_attention", "sliding_attention")
 # and powers of two are passed.
 _SHORT_STEPS = (4, 2, 1)
 LONG_STEPS = (1, 4, 3, 2, 1, 1, 8, 1, 13)
-_TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 6e-2}  # of the largest logit
-_TOLERANCE_OF_ROWS = {24: 0.0, 16: 1e-3, 8: 6e-2}  # where linears round what they are given to so many bits
 
 
 @dataclass
@@ -290,8 +289,7 @@ def _compared(model: Any, captured: Captured) -> Captured:
 
 def check_same(model: Any, found: Tensor, expected: Tensor, dtype: torch.dtype) -> None:
     """CannotCapture where a step computes other logits."""
-    bits = min((each.row_bits for each in model.modules() if isinstance(each, WeightOnlyLinear)), default=24)
-    tolerance = max(_TOLERANCE[dtype], _TOLERANCE_OF_ROWS[bits])
+    tolerance = tolerance_for(dtype, precision_of_rows(model))
     difference, largest = (found - expected).abs().max().item(), expected.abs().max().item()
     if not difference <= tolerance * largest:
         raise CannotCapture(f"its step computes other logits: they differ by {difference:.2g} of {largest:.2g}")

@@ -80,6 +80,12 @@ class WeightOnlyLinear(nn.Module):
         return super()._apply(moved, recurse)  # type: ignore[no-untyped-call]
 
 
+def precision_of_rows(model: nn.Module) -> str:
+    """Return what the linears of a model round their inputs to, as the table of tolerances names it."""
+    linears = [module for module in model.modules() if isinstance(module, WeightOnlyLinear)]
+    return f"rows{min((linear.row_bits for linear in linears), default=24)}"
+
+
 def _in_halves(codes: Tensor) -> Tensor:
     """Put two neighbours of a row into a byte, the first into its lower half."""
     even = nn.functional.pad(codes, (0, codes.shape[1] % 2)).view(torch.uint8) & 15
