@@ -13,6 +13,10 @@ JOBS ?= 2
 
 SOURCES := $(shell git ls-files --cached --others --exclude-standard CMakeLists.txt pyproject.toml cmake runtime passes python 2>/dev/null)
 
+# The time in a wheel: the same commit gives the same bytes.
+COMMIT_TIME = $${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || date +%s)}
+NEWEST_WHEEL = $$(ls -t dist/ipex-*.whl | head -1)
+
 # For `make fuzz`: how many random models, and the number that they are drawn from.
 CASES ?= 10000
 SEED ?= 1
@@ -126,10 +130,11 @@ format: $(VENV)/installed      ## put the code into house form
 	git ls-files '*.cpp' '*.h' | xargs $(BIN)/clang-format -i
 
 wheel: $(VENV)/tools           ## a wheel in dist/
-	$(BIN)/pip wheel --no-build-isolation --no-deps -w dist .
+	SOURCE_DATE_EPOCH=$(COMMIT_TIME) $(BIN)/pip wheel --no-build-isolation --no-deps -w dist .
+	$(BIN)/python cmake/sort_wheel.py "$(NEWEST_WHEEL)"
 
 try-wheel: wheel               ## install it where there is no compiler, and run a model
-	$(BIN)/python tests/wheel/try_wheel.py "$$(ls -t dist/ipex-*.whl | head -1)" "$(TORCH)"
+	$(BIN)/python tests/wheel/try_wheel.py "$(NEWEST_WHEEL)" "$(TORCH)"
 
 # The folder is the archive, unpacked: what is tried there is what is given away.
 sdk: $(VENV)/tools             ## headers, libraries, CMake and pkg-config files for C++ alone: dist/ipex-*.tar.gz, dist/sdk
@@ -155,7 +160,7 @@ $(VENV)/tools:
 	@$(BIN)/python cmake/show_progress.py oneDNN build/onednn.log \
 		$(BIN)/cmake -G Ninja -S cmake/onednn/ahead -B build/onednn-ahead & \
 	$(BIN)/pip install --quiet "$(TORCH)" && \
-	$(BIN)/pip install --quiet "scikit-build-core>=0.11" "pytest>=8" "pytest-xdist>=3" "hypothesis>=6" numpy expecttest scikit-learn safetensors rich \
+	$(BIN)/pip install --quiet "scikit-build-core>=1.0" "pytest>=8" "pytest-xdist>=3" "hypothesis>=6" numpy expecttest scikit-learn safetensors rich \
 		"$(TRANSFORMERS)" ruff==0.17.5 mypy==2.4.1 clang-format==18.1.8 && \
 	{ echo "make: 2 of 3, oneDNN, if it is not in the cache"; wait; }
 	touch $@

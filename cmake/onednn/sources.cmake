@@ -1,5 +1,6 @@
 # Where oneDNN's source can be fetched from. Each function sets `source` to an unpacked tree, or `reason` to why not.
-# Archives are pinned by their SHA-256.
+# Archives are pinned by their SHA-256, and unpacked in the build folder, so that names which CMake makes from paths hold no
+# path of this machine.
 set(IPEX_ONEDNN_debian_NAME "the source package of Debian stable")
 set(IPEX_ONEDNN_debian_VERSION 3.7.2)
 set(IPEX_ONEDNN_debian_FILE onednn_3.7.2+ds.orig.tar.xz)
@@ -16,8 +17,8 @@ macro(ipex_onednn_unpack archive sha256)
     set(${reason} "its SHA-256 is ${found_sha256}, not ${sha256}" PARENT_SCOPE)
     return()
   endif()
-  file(ARCHIVE_EXTRACT INPUT ${archive} DESTINATION ${CMAKE_BINARY_DIR}/onednn-source)
-  file(GLOB unpacked ${CMAKE_BINARY_DIR}/onednn-source/oneDNN-*)
+  file(ARCHIVE_EXTRACT INPUT ${archive} DESTINATION ${CMAKE_BINARY_DIR}/onednn-build/source)
+  file(GLOB unpacked ${CMAKE_BINARY_DIR}/onednn-build/source/oneDNN-*)
   set(${source} ${unpacked} PARENT_SCOPE)
   set(${reason} "" PARENT_SCOPE)
 endmacro()
