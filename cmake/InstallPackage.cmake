@@ -29,6 +29,20 @@ foreach(name IN ITEMS ipex ipex_runtime)
   install(FILES ${CMAKE_CURRENT_BINARY_DIR}/${name}.pc DESTINATION ${IPEX_PKG_CONFIG_DIR})
 endforeach()
 
+# What the binaries hold, for scanners: in a wheel, where PEP 770 wants it.
+if(SKBUILD)
+  set(origin IPEX_ONEDNN_${IPEX_ONEDNN_ORIGIN})  # without an archive of known content: no file, no hash
+  execute_process(
+    COMMAND ${Python_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/cmake/sbom.py --output ${CMAKE_CURRENT_BINARY_DIR}/ipex.cdx.json
+      --version ${PROJECT_VERSION} --torch ${IPEX_TORCH_SERIES} --onednn ${IPEX_ONEDNN_VERSION}
+      "--onednn-purl=${${origin}_PURL}" "--onednn-file=${${origin}_FILE}" "--onednn-sha256=${${origin}_SHA256}"
+    RESULT_VARIABLE failed)
+  if(failed)
+    message(FATAL_ERROR "ipex: cmake/sbom.py failed.")
+  endif()
+  install(FILES ${CMAKE_CURRENT_BINARY_DIR}/ipex.cdx.json DESTINATION ${SKBUILD_METADATA_DIR}/sboms)
+endif()
+
 # For C++ alone, as an archive that names the torch that it fits.
 if(NOT IPEX_BUILD_PYTHON)
   set(CPACK_GENERATOR TGZ)

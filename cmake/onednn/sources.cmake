@@ -4,10 +4,13 @@
 set(IPEX_ONEDNN_debian_NAME "the source package of Debian stable")
 set(IPEX_ONEDNN_debian_VERSION 3.7.2)
 set(IPEX_ONEDNN_debian_FILE onednn_3.7.2+ds.orig.tar.xz)
+set(IPEX_ONEDNN_debian_PURL pkg:deb/debian/onednn@3.7.2%2Bds?arch=source)
 set(IPEX_ONEDNN_debian_SHA256 0cc51ca26c1af6a2bb1e71e378e7046f3ceb3e71791ee9d4e246d50f904a6ea6)
 
 set(IPEX_ONEDNN_upstream_NAME "the upstream release archive")
 set(IPEX_ONEDNN_upstream_VERSION 3.7.3)
+set(IPEX_ONEDNN_upstream_FILE v3.7.3.tar.gz)
+set(IPEX_ONEDNN_upstream_PURL pkg:github/uxlfoundation/oneDNN@v3.7.3)
 set(IPEX_ONEDNN_upstream_URL https://github.com/uxlfoundation/oneDNN/archive/refs/tags/v3.7.3.tar.gz)
 set(IPEX_ONEDNN_upstream_SHA256 071f289dc961b43a3b7c8cbe8a305290a7c5d308ec4b2f586397749abdc88296)
 
