@@ -13,9 +13,15 @@ JOBS ?= 2
 
 SOURCES := $(shell git ls-files --cached --others --exclude-standard CMakeLists.txt pyproject.toml cmake runtime passes python 2>/dev/null)
 
-# The time in a wheel: the same commit gives the same bytes.
+# What `make release` builds for.
+TORCHES ?= $(TORCH) torch==2.14.1
+PYTHONS ?= $(PYTHON)
+# Where `make wheel` puts its wheel, and the time in it: the same commit gives the same bytes.
+DIST ?= dist
+NEWEST_WHEEL = $$(ls -t $(DIST)/ipex-*.whl | head -1)
 COMMIT_TIME = $${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || date +%s)}
-NEWEST_WHEEL = $$(ls -t dist/ipex-*.whl | head -1)
+# An environment and a build folder for this torch and this Python alone.
+OWN_FOLDER = build/python-$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')-$$(echo "$(TORCH)" | tr -s '<>=!~ ' -)
 
 # For `make fuzz`: how many random models, and the number that they are drawn from.
 CASES ?= 10000
@@ -35,7 +41,7 @@ BENCH ?=
 # Options for `make zoo`; `.venv/bin/python -m benchmarks.zoo --help` lists them. `build/zoo.jsonl` keeps what was done.
 ZOO ?= --markdown docs/zoo.md
 
-.PHONY: demo test nightly test-torch test-isa fuzz fuzz-ops fuzz-files neighbours mutants threads tsan asan coverage bench op-database huggingface zoo docs lint format wheel try-wheel sdk fuzz-requests soak faults clean
+.PHONY: demo test nightly test-torch test-isa fuzz fuzz-ops fuzz-files neighbours mutants threads tsan asan coverage bench op-database huggingface zoo docs lint format wheel try-wheel release release-wheel reproducible sdk fuzz-requests soak faults clean
 demo: $(VENV)/installed        ## build, optimise a ResNet-50, compare, time, serve it from C++
 	$(BIN)/python examples/demo.py
 
@@ -46,9 +52,7 @@ test: $(VENV)/installed        ## every test, Python and C++
 
 # In an environment and a build folder of its own: make test-torch TORCH=torch==2.8.0 PYTHON=python3.12
 test-torch:                    ## every test, against another torch or Python
-	version=$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
-	folder=build/python-$$version-$$(echo "$(TORCH)" | tr -s '<>=!~ ' -); \
-	SKBUILD_BUILD_DIR=$$folder/cmake $(MAKE) test VENV=$$folder/venv
+	folder=$(OWN_FOLDER); SKBUILD_BUILD_DIR=$$folder/cmake $(MAKE) test VENV=$$folder/venv
 
 nightly: $(VENV)/installed     ## the same without samples, and what looks for bugs, each for some minutes: two hours on 2 cores
 	IPEX_NIGHTLY=1 $(MAKE) test
@@ -130,11 +134,28 @@ format: $(VENV)/installed      ## put the code into house form
 	git ls-files '*.cpp' '*.h' | xargs $(BIN)/clang-format -i
 
 wheel: $(VENV)/tools           ## a wheel in dist/
-	SOURCE_DATE_EPOCH=$(COMMIT_TIME) $(BIN)/pip wheel --no-build-isolation --no-deps -w dist .
+	SOURCE_DATE_EPOCH=$(COMMIT_TIME) $(BIN)/pip wheel --no-build-isolation --no-deps -w $(DIST) .
 	$(BIN)/python cmake/sort_wheel.py "$(NEWEST_WHEEL)"
 
 try-wheel: wheel               ## install it where there is no compiler, and run a model
 	$(BIN)/python tests/wheel/try_wheel.py "$(NEWEST_WHEEL)" "$(TORCH)"
+
+release:                       ## wheels for TORCHES and PYTHONS, tried, with SBOMs and SHA256SUMS: dist/release
+	rm -rf dist/release
+	@set -e; for python in $(PYTHONS); do for torch in $(TORCHES); do \
+		$(MAKE) release-wheel PYTHON=$$python TORCH=$$torch; done; done
+	$(PYTHON) cmake/finish_release.py dist/release
+release-wheel:
+	folder=$(OWN_FOLDER); SKBUILD_BUILD_DIR=$$folder/cmake $(MAKE) try-wheel VENV=$$folder/venv \
+		DIST=dist/release/$$(echo "$(TORCH)" | tr -s '<>=!~ ' -)
+
+# Its own clone, oneDNN and environments, and no compiler cache.
+reproducible:                  ## builds this commit's release once more, elsewhere: the same bytes as in dist/release
+	rm -rf build/reproducible
+	git clone --quiet . build/reproducible/clone
+	PIP_CACHE_DIR="$$($(PYTHON) -m pip cache dir)" XDG_CACHE_HOME="$(CURDIR)/build/reproducible/cache" CCACHE_DISABLE=1 \
+		$(MAKE) -C build/reproducible/clone release
+	$(PYTHON) tests/wheel/same_bytes.py dist/release build/reproducible/clone/dist/release
 
 # The folder is the archive, unpacked: what is tried there is what is given away.
 sdk: $(VENV)/tools             ## headers, libraries, CMake and pkg-config files for C++ alone: dist/ipex-*.tar.gz, dist/sdk

@@ -23,6 +23,13 @@ def row(name: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
+def tried(column: int) -> set[str]:
+    """The minor versions in a column of the page's last table: torch is the first, Python the third."""
+    rows = re.findall(r"^\| \d.*$", PAGE.split("## What was tried")[1], re.MULTILINE)
+    cells = [row.strip("|").split("|")[column].strip() for row in rows]
+    return {re.match(r"\d+\.(\d+)", cell)[1] for cell in cells}
+
+
 def test_python():
     first, last = re.fullmatch(r"3\.(\d+) to 3\.(\d+)", row("Python")[1]).groups()
     assert f"Python 3.{first} to 3.{last}" in README
@@ -32,8 +39,9 @@ def test_python():
     assert listed == [str(minor) for minor in range(int(first), int(last) + 1)]
     assert found(r"find_package\(Python 3\.(\d+)", "cmake/FindTorchOfPython.cmake") == [first]
     assert found(r"sys\.version_info < \(3, (\d+)\)", "cmake/check_prerequisites.sh") == [first]
-    tried = re.findall(r"3\.(\d+)", row("Python")[2])
-    assert set(tried) <= set(listed)
+    assert tried(2) == set(re.findall(r"3\.(\d+)", row("Python")[2])) <= set(listed)
+    # What is supported untried is said.
+    assert [minor for minor in set(listed) - tried(2) if f"**Python 3.{minor}** has not been tried" not in PAGE] == []
 
 
 def test_torch():
@@ -44,7 +52,9 @@ def test_torch():
     pinned = set(re.findall(r"torch==2\.(\d+)", PROJECT))
     assert set(found(r"(?m)^TORCH \?= torch==2\.(\d+)", "Makefile")) == pinned
     assert set(found(r"torch==2\.(\d+)", "examples/container/Dockerfile")) == pinned
-    assert pinned <= set(re.findall(r"2\.(\d+)", row("torch")[2]))
+    assert pinned <= tried(0)
+    assert tried(0) == set(re.findall(r"2\.(\d+)", row("torch")[2]))
+    assert found(r"(?m)^TORCHES \?= \$\(TORCH\) torch==2\.(\d+)", "Makefile") == [max(tried(0), key=int)]
 
 
 def test_cpu_and_compiler():
