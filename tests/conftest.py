@@ -15,6 +15,8 @@ import pytest
 from neutral_environment import make_neutral
 
 make_neutral()
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that wait leave the CPU to the other process
 
 import torch  # noqa: E402
 import torch.jit._builtins as builtins_of_torchscript  # noqa: E402
