@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import pytest
 import torch
 
 VOCABULARY = 150
@@ -95,6 +96,30 @@ OWN_ATTENTION = {
     "XGLM": "attend in a way of their own",
 }
 _CLASSES = {"GPT2": ("GPT2Config", "GPT2LMHeadModel"), "Gemma3": ("Gemma3TextConfig", "Gemma3ForCausalLM")}
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    """No messages of transformers, and no gradients, in the tests of a file that imports it."""
+    import transformers
+
+    level = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()
+    with torch.no_grad():
+        yield
+    transformers.logging.set_verbosity(level)
+
+
+def words(batch: int, count: int, seed: int = 0) -> torch.Tensor:
+    """Texts of random words."""
+    return torch.randint(2, VOCABULARY, (batch, count), generator=torch.Generator().manual_seed(seed))
+
+
+def prompts(batch: int = 2, count: int = 12, padding: slice = slice(3)) -> dict[str, torch.Tensor]:
+    """Random texts, the first of them padded there."""
+    mask = torch.ones(batch, count, dtype=torch.long)
+    mask[0, padding] = 0
+    return {"input_ids": words(batch, count), "attention_mask": mask}
 
 
 def make(family: str, **more: Any) -> Any:

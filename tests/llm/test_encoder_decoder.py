@@ -13,9 +13,9 @@ import ipex
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
 from ipex import llm  # noqa: E402
+from llm.families import VOCABULARY, prompts, quiet  # noqa: E402, F401
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-VOCABULARY = 150
 _SIZES = {
     "vocab_size": VOCABULARY,
     "d_model": 64,
@@ -62,15 +62,6 @@ FAMILIES: dict[str, dict[str, Any]] = {
 BEGINS = {"a text begins"}
 
 
-@pytest.fixture(autouse=True)
-def _quiet():
-    level = transformers.logging.get_verbosity()
-    transformers.logging.set_verbosity_error()
-    with torch.no_grad():
-        yield
-    transformers.logging.set_verbosity(level)
-
-
 def make(family: str, **more: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -84,12 +75,9 @@ def make(family: str, **more: Any) -> Any:
 
 
 def source(family: str, batch: int = 2) -> dict[str, torch.Tensor]:
-    draw = torch.Generator().manual_seed(0)
     if family == "Whisper":
-        return {"input_features": torch.randn(batch, 16, 40, generator=draw)}
-    mask = torch.ones(batch, 9, dtype=torch.long)
-    mask[0, 7:] = 0
-    return {"input_ids": torch.randint(2, VOCABULARY, (batch, 9), generator=draw), "attention_mask": mask}
+        return {"input_features": torch.randn(batch, 16, 40, generator=torch.Generator().manual_seed(0))}
+    return prompts(batch, 9, slice(7, None))
 
 
 def why_as_before(model: Any) -> set[str]:

@@ -16,29 +16,19 @@ import ipex
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
 from ipex import llm  # noqa: E402
-from llm.families import FAMILIES, LEFT, OWN_ATTENTION, VOCABULARY, make  # noqa: E402
+from llm.families import (  # noqa: E402
+    FAMILIES,
+    LEFT,
+    OWN_ATTENTION,
+    VOCABULARY,
+    make,
+    prompts,
+    quiet,  # noqa: F401
+    words,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 CAPTURE = "capture of the step"
-
-
-@pytest.fixture(autouse=True)
-def _quiet():
-    level = transformers.logging.get_verbosity()
-    transformers.logging.set_verbosity_error()
-    with torch.no_grad():
-        yield
-    transformers.logging.set_verbosity(level)
-
-
-def words(batch: int, count: int, seed: int = 0) -> torch.Tensor:
-    return torch.randint(2, VOCABULARY, (batch, count), generator=torch.Generator().manual_seed(seed))
-
-
-def prompts(batch: int = 2, count: int = 12, padding: int = 3) -> dict[str, torch.Tensor]:
-    mask = torch.ones(batch, count, dtype=torch.long)
-    mask[0, :padding] = 0
-    return {"input_ids": words(batch, count), "attention_mask": mask}
 
 
 def captured(model: Any) -> Any:
@@ -90,7 +80,7 @@ def test_windows_that_a_prompt_and_steps_outgrow(family):
     for count in (5, 8, 9, 20):
         how = {"max_new_tokens": 12, "do_sample": False, "input_ids": words(1, count)}
         assert torch.equal(optimized.generate(**how), model.generate(**how))
-        padded = {**how, **prompts(2, count, 2)}
+        padded = {**how, **prompts(2, count, slice(2))}
         assert torch.equal(optimized.generate(**padded), model.generate(**padded))
     assert ran_in_graph(optimized)
 

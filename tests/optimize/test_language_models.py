@@ -9,31 +9,23 @@ import torch
 
 import ipex
 from ipex._optimize.packed.source import PackedParameter
+from llm.families import VOCABULARY, prompts, quiet, words  # noqa: F401
 from support import assert_same
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
 TOLERANCE = {None: 1e-5, torch.bfloat16: 2**-5, torch.float16: 2**-8}
 pytestmark = pytest.mark.filterwarnings("ignore")
-SIZES = {"vocab_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+SIZES = {"vocab_size": VOCABULARY, "num_hidden_layers": 2, "num_attention_heads": 2}
 LLAMA = {**SIZES, "hidden_size": 32, "intermediate_size": 48}
 MODELS = {
-    "GPT2LMHeadModel": {"vocab_size": 64, "n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 64},
+    "GPT2LMHeadModel": {"vocab_size": VOCABULARY, "n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 64},
     "LlamaForCausalLM": LLAMA,
     "LlamaForCausalLM tied": {**LLAMA, "tie_word_embeddings": True},  # as SmolLM2
     "OPTForCausalLM": {**SIZES, "hidden_size": 32, "word_embed_proj_dim": 16, "ffn_dim": 48},
     "AlbertForMaskedLM": {**SIZES, "embedding_size": 16, "hidden_size": 32, "intermediate_size": 48},
     "BertForMaskedLM": LLAMA,
 }
-
-
-@pytest.fixture(autouse=True)
-def _quiet():
-    level = transformers.logging.get_verbosity()
-    transformers.logging.set_verbosity_error()
-    with torch.no_grad():
-        yield
-    transformers.logging.set_verbosity(level)
 
 
 @pytest.mark.parametrize("is_autocast", [False, True], ids=["plain", "autocast"])
@@ -43,7 +35,7 @@ def test_logits_and_what_is_generated(name, dtype, is_autocast):
     torch.manual_seed(0)
     kind = getattr(transformers, name.split()[0])
     model = kind(kind.config_class(bos_token_id=1, eos_token_id=2, **MODELS[name])).eval()
-    inputs = {"input_ids": torch.randint(3, 64, (2, 7)), "attention_mask": torch.ones(2, 7, dtype=torch.long)}
+    inputs = prompts(count=7, padding=slice(0))
     optimized = ipex.optimize(model, dtype=dtype)
     with torch.autocast("cpu", dtype) if is_autocast else contextlib.nullcontext():
         logits = optimized(**inputs).logits
@@ -58,7 +50,7 @@ def test_logits_and_what_is_generated(name, dtype, is_autocast):
 def test_the_transposed_linears_of_gpt2_are_packed(dtype):
     torch.manual_seed(0)
     model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**MODELS["GPT2LMHeadModel"])).eval()
-    optimized, tokens = ipex.optimize(model, dtype=dtype), torch.randint(3, 64, (2, 7))
+    optimized, tokens = ipex.optimize(model, dtype=dtype), words(2, 7)
     linears = {name: m for name, m in model.named_modules() if type(m).__name__ == "Conv1D"}
     assert len(linears) == 8
     packed = {d.node: d.reason for d in ipex.explain(optimized).applied if d.pass_name == "weights_prepack"}
