@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -51,7 +50,9 @@ def refuse_training(module: nn.Module, caller: str) -> None:
 
 def warn_of_training(module: torch.jit.ScriptModule, caller: str, stacklevel: int) -> None:
     """Warn of ops in an optimised graph that compute as in training."""
-    found = [f"{node.kind()} at {_place(node)}" for node in _nodes(module.graph) if _trains(node)]
+    graph: Any = module.graph  # held: its nodes go with it
+    nodes = [node for kind in _TRAIN for node in graph.findAllNodes(kind) if _trains(node)]
+    found = [f"{node.kind()} at {_place(node)}" for node in nodes]
     if found:
         warnings.warn(
             f"ipex.{caller}: expected a module without ops in training mode, got {', '.join(found[:3])}"
@@ -74,10 +75,3 @@ def _trains(node: Any) -> bool:
 def _place(node: Any) -> str:
     scope = node.scopeName().rpartition("/")[2].removeprefix("__module.")
     return str(scope or node.sourceRange().strip().splitlines()[0])
-
-
-def _nodes(graph: Any) -> Iterator[Any]:
-    for node in graph.nodes():
-        yield node
-        for block in node.blocks():
-            yield from _nodes(block)

@@ -45,6 +45,19 @@ def test_training_mode_is_refused():
         ipex.jit_optimize(nn.Linear(2, 2), torch.randn(1, 2))
 
 
+def test_ops_in_training_mode_are_warned_of():
+    class Drops(nn.Module):
+        def forward(self, x: Tensor, twice: bool) -> Tensor:
+            if twice:
+                x = nn.functional.dropout(x, 0.5, True)
+            return nn.functional.dropout(nn.functional.dropout(x, 0.5, True), 0.5, False)
+
+    script = torch.jit.script(Drops().eval())
+    with pytest.warns(UserWarning, match="without ops in training mode") as caught:
+        ipex.jit_optimize(script)
+    assert str(caught[0].message).count("aten::dropout at") == 2
+
+
 @pytest.mark.parametrize(("inputs", "kind"), [(None, "None"), ({1}, "set"), (3, "int")])
 def test_a_module_needs_example_inputs(inputs, kind):
     message = f"ipex.jit_optimize: expected inputs, got {kind}. Pass a tensor, a tuple"
