@@ -219,6 +219,12 @@ def test_packed_models_compile_without_a_break(model, dynamic, channels_last):
             assert_same(compiled(given), optimized(given), 1e-6)  # strides too: the fake op foretells them
 
 
+def test_packed_models_compile_without_messages(caplog):
+    model, x = ipex.optimize(trained(Mlp())), torch.randn(3, 16)
+    torch.compile(model, backend="aot_eager", fullgraph=True)(x)
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
 def test_packed_models_compile_to_code():
     model, x = trained(Mlp()), torch.randn(3, 16)
     compiled = torch.compile(ipex.optimize(model), backend="inductor", fullgraph=True)
