@@ -152,6 +152,7 @@ WRITES = {
     "in place": lambda p: p.mul_(2),
     "through data": lambda p: p.data.mul_(2),
     "through detach": lambda p: p.detach().add_(1),
+    "other data": lambda p: setattr(p, "data", torch.full(p.shape, 0.25)),
     "copy": lambda p: p.copy_(torch.ones(p.shape)),
     "a view": lambda p: p.view(-1)[:3].fill_(5),
     "a transpose": lambda p: p.t().mul_(3) if p.dim() == 2 else p.mul_(3),
@@ -390,6 +391,37 @@ def test_a_shared_weight_stays_shared(is_first, dtype):
     assert optimized.words.weight.dtype == torch.bfloat16
     assert optimized.words.weight is optimized.head.weight
     assert optimized.words._ipex_context is optimized.head._ipex_context
+
+
+@pytest.mark.parametrize("dtype", SHARED)
+def test_a_weight_is_tied_again(dtype):
+    model, optimized = language(dtype)
+    optimized.head.weight = optimized.words.weight
+    assert_shared(optimized, model, dtype)
+    optimized.words.weight = optimized.head.weight
+    assert_shared(optimized, model, dtype)
+
+
+def test_data_of_another_shape():
+    """As transformers' resize_token_embeddings sets it."""
+    model, optimized = language(None)
+    for each in (model, optimized):
+        each.words.weight.data = torch.ones(95, 60)
+        each.head.bias.data = torch.zeros(95)
+        assert each.head.weight is each.words.weight
+    with torch.no_grad():
+        assert_same(optimized(TOKENS), model(TOKENS))
+
+
+def test_data_that_is_set_is_written_to_later():
+    model, x = make("linear")
+    optimized, values = packed(model), torch.ones(7, 12)
+    with torch.no_grad():
+        for each in (model, optimized):
+            each.weight.data = values
+        for factor in (2, 3):
+            values.mul_(factor)
+            assert_same(optimized(x), model(x))
 
 
 def test_a_shared_weight_of_an_embedding_is_traced_compiled_and_trained():

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..._torch_internals import graph_break, is_tracing
 from .layer import PackedLayer, packed_class
 from .linear import pack_linear
-from .source import source_of
+from .source import PackedParameter, source_of
 
 
 class PackedEmbedding(PackedLayer):
@@ -35,7 +35,8 @@ class PackedEmbedding(PackedLayer):
         if self._linear() is None:
             return super().pack()
         self.read_from_linear()
-        source_of(plain).write(plain.detach())
+        if not isinstance(plain, PackedParameter):
+            source_of(plain).write(plain.detach())
 
     def repack(self, changed: Mapping[str, nn.Parameter]) -> None:
         if self._linear() is None:

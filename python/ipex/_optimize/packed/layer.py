@@ -56,7 +56,7 @@ class PackedLayer(nn.Module):
         own = self.__dict__["_parameters"]
         names = [name for name in self.parameters_to_pack() if own.get(name) is not None]
         with torch.no_grad():
-            context = self.prepack({name: own[name].detach() for name in names})
+            context = self.prepack({name: _plain(own[name]).detach() for name in names})
         self.__dict__["_ipex_context"] = context
         self.__dict__["_ipex_dtype"] = own[names[0]].dtype
         for name in names:
@@ -110,7 +110,6 @@ class PackedLayer(nn.Module):
             all(p.device.type == "cpu" for p in present)
             and len(dtypes) == 1
             and dtypes <= {torch.float32, torch.bfloat16, torch.float16}
-            and not any(isinstance(p, PackedParameter) for p in present)
         )
 
     def _pack_again(self) -> None:

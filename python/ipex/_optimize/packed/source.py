@@ -23,6 +23,9 @@ class Owner(Protocol):
     def repack(self, changed: Mapping[str, nn.Parameter]) -> None:
         """Pack with some parameters changed."""
 
+    def unpack(self) -> None:
+        """Be a module with ordinary parameters."""
+
     def shared(self, context: Any) -> None:
         """A layer, perhaps this one, has packed a parameter of it."""
 
@@ -100,6 +103,23 @@ class Source:
                 self._lent = None
                 layer.repack({name: plain})
 
+    def set_data(self, values: Tensor) -> None:
+        """Take these values, and see what is written to them later. Where they have another form nothing is packed."""
+        own = self.parameter
+        if (values.shape, values.stride(), values.dtype, values.device) == (
+            own.shape,
+            own.stride(),
+            own.dtype,
+            own.device,
+        ):
+            self.write(values.detach())
+            self.lend(values.detach())
+            return
+        plain = self.plain()
+        for layer in self.layers():
+            layer.unpack()
+        plain.data = values
+
     def lend(self, values: Tensor) -> None:
         """Remember values of which somebody got a view, and may write to it."""
         self._lent = values
@@ -150,6 +170,15 @@ class PackedParameter(Tensor):
 
     def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]
         return f"Packed parameter containing:\n{self.source.plain().detach()!r}"
+
+    @property
+    def data(self) -> Tensor:
+        """The values without their history, as of any parameter."""
+        return Tensor.data.__get__(self)  # type: ignore[attr-defined, no-any-return]
+
+    @data.setter
+    def data(self, values: Tensor) -> None:
+        self.source.set_data(values)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return self.source.plain().__deepcopy__(memo)
