@@ -145,6 +145,8 @@ release:                       ## wheels for TORCHES and PYTHONS, tried, with SB
 	@set -e; for python in $(PYTHONS); do for torch in $(TORCHES); do \
 		$(MAKE) release-wheel PYTHON=$$python TORCH=$$torch; done; done
 	$(PYTHON) cmake/finish_release.py dist/release
+# The path of the build tree in the libraries would leave a gap of its length when they are installed.
+release-wheel: export CMAKE_ARGS := -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON
 release-wheel:
 	folder=$(OWN_FOLDER); SKBUILD_BUILD_DIR=$$folder/cmake $(MAKE) try-wheel VENV=$$folder/venv \
 		DIST=dist/release/$$(echo "$(TORCH)" | tr -s '<>=!~ ' -)

@@ -5,7 +5,3 @@ add_compile_options(
   -ffile-prefix-map=${CMAKE_SOURCE_DIR}/=
   -ffile-prefix-map=${CMAKE_BINARY_DIR}/=build/
   -ffile-prefix-map=${torch_root}/=torch/)
-# The path of the build tree would leave a gap of its length. Nobody runs what lies there when a wheel is built.
-if(SKBUILD)
-  set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
-endif()

@@ -11,6 +11,7 @@
 #include <unordered_set>
 
 #include "ops/product/low_bit_format.h"
+#include "storage_records.h"
 
 namespace ipex::runtime {
 namespace {
@@ -149,15 +150,17 @@ c10::TypePtr plain_type(const c10::TypePtr& context) {
 }
 
 IValue plain_value(const IValue& context) {
-  return context.type()->expectRef<c10::ClassType>().getMethod("plain")({context});
+  const auto& type = context.type()->expectRef<c10::ClassType>();
+  check_tensors(type.getMethod("__getstate__")({context}));
+  return type.getMethod("plain")({context});
 }
 
 // What a value is in this module. The attributes are plain already.
-std::optional<IValue> known(Value* value, const torch::jit::Module& self) {
+std::optional<IValue> known_value(Value* value, const torch::jit::Module& self) {
   if (value == value->owningGraph()->inputs()[0]) return self._ivalue();
   if (value->node()->kind() == c10::prim::Constant) return torch::jit::toIValue(value);
   if (value->node()->kind() != c10::prim::GetAttr) return std::nullopt;
-  const auto owner = known(value->node()->input(), self);
+  const auto owner = known_value(value->node()->input(), self);
   if (!owner || !owner->isObject()) return std::nullopt;
   return owner->toObjectRef().getAttr(value->node()->s(c10::attr::name));
 }
@@ -167,11 +170,11 @@ bool gives_handle(const Node* node) {
 }
 
 // The plain tuple's elements, as values of the graph.
-std::vector<Value*> elements(Value* context, const IValue& known) {
+std::vector<Value*> elements(Value* context, const IValue& plain) {
   torch::jit::Graph& graph = *context->owningGraph();
   std::vector<Value*> found;
   if (context->node()->kind() == c10::prim::Constant) {
-    for (const IValue& element : known.toTupleRef().elements()) found.push_back(graph.insertConstant(element));
+    for (const IValue& element : plain.toTupleRef().elements()) found.push_back(graph.insertConstant(element));
   } else {
     if (is_context(context->type())) context->setType(plain_type(context->type()));
     const auto outputs = graph.insertNode(graph.createTupleUnpack(context))->outputs();
@@ -192,12 +195,15 @@ void replace(Node* node, const torch::jit::Module& self) {
       std::find_if(inputs.begin(), inputs.end(), [](const Value* input) { return gives_handle(input->node()); });
   if (handle != inputs.end()) {
     Value* context = (*handle)->node()->input(0);
-    auto plain = known(context, self);
+    auto plain = known_value(context, self);
     TORCH_CHECK(plain, "a context that the graph computes");
     if (plain->isObject()) plain = plain_value(*plain);
     for (Value* element : elements(context, *plain)) arguments.emplace_back(element);
     if (const size_t digit = ours.find("%d"); digit != std::string::npos) {
-      ours.replace(digit, 2, std::to_string(plain->toTupleRef().elements()[2].toIntVector().size()) + "d");
+      const auto& known_elements = plain->toTupleRef().elements();
+      TORCH_CHECK(known_elements.size() > 2 && known_elements[2].isIntList(),
+                  "a convolution whose context is another's");
+      ours.replace(digit, 2, std::to_string(known_elements[2].toIntVector().size()) + "d");
     }
   } else {
     const auto& names = node->schema().arguments();

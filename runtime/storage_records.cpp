@@ -190,7 +190,7 @@ void check_constants(const torch::jit::Block& block) {
   for (const torch::jit::Node* node : block.nodes()) {
     for (const torch::jit::Block* inner : node->blocks()) check_constants(*inner);
     if (node->kind() != c10::prim::Constant) continue;
-    if (const auto value = torch::jit::toIValue(node->output())) for_each_tensor(*value, check);
+    if (const auto value = torch::jit::toIValue(node->output())) check_tensors(*value);
   }
 }
 
@@ -216,8 +216,10 @@ std::string line_of_torch(const std::exception& error) {
   return message.substr(0, message.find('\n'));  // behind it is a backtrace
 }
 
+void check_tensors(const IValue& value) { for_each_tensor(value, check); }
+
 void check_tensors(const torch::jit::Module& module) {
-  for_each_tensor(module._ivalue(), check);
+  check_tensors(IValue(module._ivalue()));
   for (const auto& part : module.modules()) {
     for (const auto& method : part.get_methods()) {
       check_constants(*torch::jit::toGraphFunction(method.function()).graph()->block());

@@ -21,5 +21,7 @@ std::string line_of_torch(const std::exception& error);
 
 // After it: throws c10::Error unless each tensor, attribute or constant, lies within its storage.
 void check_tensors(const torch::jit::Module& module);
+// The same of the tensors in a value.
+void check_tensors(const c10::IValue& value);
 
 }  // namespace ipex::runtime

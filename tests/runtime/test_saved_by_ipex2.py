@@ -93,6 +93,16 @@ def test_a_state_of_another_kind(tmp_path):
         ipex.load(changed("weight_only_int8", tmp_path, change))
 
 
+def test_a_context_of_another_layer(tmp_path):
+    def change(_, content):
+        call = b"ipex_MKLSGEMM(x, CONSTANTS.c1, CONSTANTS.c1, (CONSTANTS.c0).get_data_handle(), 24)"
+        other = b"convolution_forward(x, CONSTANTS.c1, None, (CONSTANTS.c0).get_data_handle()" + 5 * b", None" + b")"
+        return content.replace(call, other)
+
+    with pytest.raises(RuntimeError, match="a convolution whose context is another's"):
+        ipex.load(changed("linears_frozen", tmp_path, change))
+
+
 def test_a_handle_that_is_read_by_something_else(tmp_path):
     def change(_, content):
         return content.replace(b"torch.gelu(first)", b"torch.gelu((CONSTANTS.c0).get_data_handle())")

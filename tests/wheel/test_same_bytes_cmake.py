@@ -42,12 +42,20 @@ const char* one(int i) { return i == 0 ? helper() : i == 1 ? made() : i == 2 ? t
 }
 
 
+# As `make release` builds.
+WITH_RPATH = "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON"
+
+
+def test_make_release_builds_so():
+    assert f"release-wheel: export CMAKE_ARGS := {WITH_RPATH}\n" in (MODULES.parent / "Makefile").read_text()
+
+
 def built(folder: Path) -> bytes:
     for name, text in PROJECT.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     for step in (
-        ("-G", "Ninja", "-S", ".", "-B", "build", "-DCMAKE_BUILD_TYPE=Release", "-DSKBUILD=2"),
+        ("-G", "Ninja", "-S", ".", "-B", "build", "-DCMAKE_BUILD_TYPE=Release", WITH_RPATH),
         ("--build", "build"),
         ("--install", "build", "--prefix", "installed", "--strip"),
     ):
