@@ -189,12 +189,12 @@ void StoredFile::check(const Piece& piece, const char* what, std::atomic<bool>& 
 
 std::string StoredFile::describe(uint64_t plain) const {
   if (is_written_) return {};
-  if (!reason_.empty()) return c10::str(", packed=again: ", reason_);
+  if (!reason_.empty()) return "again: " + reason_;
   const std::lock_guard lock(mutex_);
   const auto found = is_found_.find(plain);
-  if (found == is_found_.end()) return ", packed=not used yet";
-  if (found->second) return ", packed=in the file";
-  return c10::str(", packed=again: ", difference_.empty() ? "the file has it in another layout" : difference_);
+  if (found == is_found_.end()) return "not used yet";
+  if (found->second) return "in the file";
+  return "again: " + (difference_.empty() ? "the file has it in another layout" : difference_);
 }
 
 }  // namespace ipex::runtime

@@ -29,7 +29,7 @@ class StoredForms {
   // Throws where the plain weight is damaged. To be called before it is read outside of `make`.
   void check_plain() const;
 
-  // ", packed=in the file". Empty for a weight that lies in no file.
+  // What became of the file's form, such as "in the file". Empty for a weight that lies in no file.
   std::string describe() const { return file_ ? file_->describe(plain_) : std::string(); }
 
  private:

@@ -39,7 +39,7 @@ class Chain : public torch::CustomClassHolder {
 
   std::string describe() const {
     std::string text;
-    for (const Layer& layer : layers_) text += (text.empty() ? "" : ", ") + layer->describe();
+    for (const Layer& layer : layers_) text += (text.empty() ? "" : ", ") + layer->facts().in_words();
     return c10::str(name_, "(", text, ")");
   }
 

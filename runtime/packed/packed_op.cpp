@@ -351,10 +351,16 @@ Spec PackedOp::spec() const {
           math_mode(), vanished_, widens_, needs_batch_,    is_sum_,       adds_input_};
 }
 
-std::string PackedOp::describe() const {
-  return c10::str(name(), "(weight=", weight_sizes(), ", dtype=", name_of(dtype()), ", bias=", bias_.defined(),
-                  ", post_ops=", post_op_texts(), ", math_mode=", runtime::describe(math_mode()), describe_copies(),
-                  weight_->stored().describe(), ")");
+Facts PackedOp::facts() const {
+  Facts facts{name(),
+              {{"weight", weight_sizes()},
+               {"dtype", name_of(dtype())},
+               {"bias", bias_.defined()},
+               {"post_ops", post_op_texts()},
+               {"math_mode", runtime::describe(math_mode())}}};
+  facts.add(copies());
+  facts.add_if_any("packed", weight_->stored().describe());
+  return facts;
 }
 
 }  // namespace ipex::runtime

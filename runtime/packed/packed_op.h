@@ -16,6 +16,7 @@
 
 #include "packed/dead_operand.h"
 #include "packed/dtype.h"
+#include "packed/facts.h"
 #include "packed/fused_op.h"
 #include "packed/packed_weight.h"
 
@@ -112,7 +113,7 @@ class PackedOp : public FusedOp {
   // up to there are added to `wide`, in float32.
   size_t widen(const std::vector<at::Tensor>& operands, std::vector<at::Tensor>& wide) const;
 
-  std::string describe() const;
+  Facts facts() const;
   // What a save writes, with the plain weight made again.
   Spec spec() const;
 
@@ -154,8 +155,8 @@ class PackedOp : public FusedOp {
                                               const dnnl::memory::desc& weight_desc, const FusedPostOps& fused,
                                               FP32MathMode mode) const = 0;
   virtual dnnl::memory::desc any_weight_desc() const = 0;
-  // What describe() adds for the copies of the weight that a context has made: ", name=value" for each.
-  virtual std::string describe_copies() const { return {}; }
+  // The bytes of each copy of the weight that a context has made.
+  virtual Facts::Values copies() const { return {}; }
   // The anchor computed by a kernel of our own, with the first `done` post-ops, as the caller gets it. Undefined where
   // oneDNN's is to be taken.
   virtual at::Tensor run_own_kernel(const at::Tensor& /*input*/, const std::vector<at::Tensor>& /*operands*/,
@@ -242,7 +243,8 @@ void define_context(torch::Library& library, const char* name) {
       .def("cached_primitives",
            [](const Pointer& context) { return static_cast<int64_t>(context->cached_primitives()); })
       .def("primitive_math_modes", [](const Pointer& context) { return context->primitive_math_modes(); })
-      .def("describe", [](const Pointer& context) { return context->describe(); })
+      .def("facts", [](const Pointer& context) { return context->facts().by_name(); })
+      .def("describe", [](const Pointer& context) { return context->facts().in_words(); })
       // What torch.compile asks of a class that stands in a graph. Nothing of a context shows there.
       .def("__obj_flatten__",
            [](const Pointer&) {
@@ -250,7 +252,7 @@ void define_context(torch::Library& library, const char* name) {
                  std::tuple(std::string("kind"), std::string("context")));
            })
       .def("__eq__", [](const Pointer& a, const Pointer& b) { return a == b; })
-      .def("__repr__", [](const Pointer& context) { return context->describe(); })
+      .def("__repr__", [](const Pointer& context) { return context->facts().in_words(); })
       .def_pickle([](const Pointer& context) { return context->state(); },
                   [](const State& state) { return Context::load(state); });
 }

@@ -6,7 +6,6 @@ numbers the op that makes them knows the scale.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -94,9 +93,7 @@ def _scales(module: torch.jit.ScriptModule) -> Iterator[tuple[str, tuple[str, st
         kind = node.kind()
         inputs = list(node.inputs())
         if kind in LAYERS:
-            text = getattr(module, inputs[1].node().s("name")).describe()
-            read = re.search(r"result=uint8 \* (\S+) from (\d+)", text)
-            scale = (float(read[1]), int(read[2])) if read else None
+            scale = dict(getattr(module, inputs[1].node().s("name")).facts())["result"]
         elif kind == "ipex::quantize":
             scale = _scale(inputs[1:3])
             if inputs[3].toIValue() is not None:

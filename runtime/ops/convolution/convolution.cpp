@@ -515,11 +515,12 @@ Tensor ConvolutionContext::pixels_that_windows_see(const Tensor& image) const {
   return contiguous_result(seen, channels_last_);
 }
 
-std::string ConvolutionContext::describe_copies() const {
-  if (const Bf16Weight* copy = weight().made<Bf16Weight>()) return copy->describe();
-  if (const std::string tiles = describe_tiles(weight()); !tiles.empty()) return tiles;
+Facts::Values ConvolutionContext::copies() const {
+  const auto copy = [](size_t bytes) { return Facts::Values{{"bfloat16_copy_bytes", static_cast<int64_t>(bytes)}}; };
+  if (const Bf16Weight* rounded = weight().made<Bf16Weight>()) return copy(rounded->bytes());
+  if (const Facts::Values tiles = kept_tiles(weight()); !tiles.empty()) return tiles;
   const auto* rounded = weight().made<RoundedWeight>();
-  return rounded && rounded->blocked ? c10::str(", bfloat16_copy=", rounded->blocked->desc().get_size(), " bytes") : "";
+  return rounded && rounded->blocked ? copy(rounded->blocked->desc().get_size()) : Facts::Values();
 }
 
 bool ConvolutionContext::rounds(int64_t pixels) const {

@@ -160,7 +160,7 @@ class ConvolutionContext final : public PackedOp {
   at::Tensor pixels_that_windows_see(const at::Tensor& image) const;
   // Whether the product is one of bfloat16 numbers (ops/product/bf16_weight.h).
   bool rounds(int64_t pixels) const;
-  std::string describe_copies() const override;
+  Facts::Values copies() const override;
   // With less to multiply for a pixel, or more pixels than the caches hold, memory is what counts, and oneDNN knows more
   // ways through it. With many channels tiles gain all the same.
   bool is_worth_multiplying(int64_t pixels) const;

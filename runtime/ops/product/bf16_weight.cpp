@@ -86,6 +86,4 @@ void Bf16Weight::multiply(const InputRows& rows, const ElementwiseSteps& steps, 
                      .result_stride = steps.columns});
 }
 
-std::string Bf16Weight::describe() const { return c10::str(", bfloat16_copy=", bytes(), " bytes"); }
-
 }  // namespace ipex::runtime

@@ -22,9 +22,6 @@ class Bf16Weight {
   // one of the result's shape.
   void multiply(const InputRows& rows, const ElementwiseSteps& steps, float* result) const;
 
-  // For a context's description: what memory the copy takes.
-  std::string describe() const;
-
   size_t bytes() const { return sizeof(uint32_t) * panel_size_ * panels_; }
 
  private:

@@ -215,9 +215,11 @@ const Bf16Weight& LinearContext::rounded_weight() const {
   });
 }
 
-std::string LinearContext::describe_copies() const {
-  const Bf16Weight* copy = weight().made<Bf16Weight>();
-  return describe_tiles(weight()) + (copy ? copy->describe() : "");
+Facts::Values LinearContext::copies() const {
+  Facts::Values found = kept_tiles(weight());
+  if (const Bf16Weight* copy = weight().made<Bf16Weight>())
+    found.emplace_back("bfloat16_copy_bytes", static_cast<int64_t>(copy->bytes()));
+  return found;
 }
 
 at::Tensor LinearContext::run_own_kernel(const at::Tensor& input, const std::vector<at::Tensor>& operands,

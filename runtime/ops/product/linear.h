@@ -81,7 +81,7 @@ class LinearContext final : public PackedOp {
   const Bf16Weight& rounded_weight() const;
   // The packed weight of bfloat16, where a kernel of our own reads it faster than oneDNN's for so many rows.
   const PairPanels* pairs_for(int64_t rows) const;
-  std::string describe_copies() const override;
+  Facts::Values copies() const override;
   at::Tensor run_own_kernel(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool may_accumulate,
                             bool eager_layout, size_t& done) const override;
 

@@ -216,13 +216,20 @@ at::Tensor LowBitLinear::run_kernel(const at::Tensor& input, const std::vector<a
   return result;
 }
 
-std::string LowBitLinear::describe() const {
-  const std::string group = spec_.groups() == 1 ? "row" : c10::str(spec_.group_size);
-  return c10::str(name(), "(weight=[", outputs_, ", ", inputs(), "], weight_format=", format_.name, ", group=", group,
-                  ", symmetric=", !spec_.offsets.defined(), spec_.order.defined() ? ", inputs in an order" : "",
-                  ", scales=", spec_.scales.min().item<float>(), "..", spec_.scales.max().item<float>(),
-                  ", rows=", rows_are(), ", bias=", spec_.bias.defined(), ", post_ops=", post_op_texts(),
-                  stored_.describe(), ")");
+Facts LowBitLinear::facts() const {
+  const std::string scales = c10::str(spec_.scales.min().item<float>(), "..", spec_.scales.max().item<float>());
+  Facts facts{name(),
+              {{"weight", std::vector{outputs_, inputs()}},
+               {"weight_format", format_.name},
+               {"group", spec_.groups() == 1 ? c10::IValue("row") : c10::IValue(spec_.group_size)},
+               {"symmetric", !spec_.offsets.defined()},
+               {"scales", scales},
+               {"rows", rows_are()},
+               {"bias", spec_.bias.defined()},
+               {"post_ops", post_op_texts()}}};
+  if (spec_.order.defined()) facts.add({{"inputs", "in an order"}});
+  facts.add_if_any("packed", stored_.describe());
+  return facts;
 }
 
 }  // namespace ipex::runtime

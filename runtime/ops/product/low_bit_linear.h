@@ -75,7 +75,7 @@ class LowBitLinear : public FusedOp {
   void ensure_packed() const { packed(); }
 
   State state() const;
-  std::string describe() const;
+  Facts facts() const;
 
  protected:
   virtual std::unique_ptr<const PackedCodes> pack(const at::Tensor& codes) const = 0;

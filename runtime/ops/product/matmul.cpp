@@ -142,8 +142,8 @@ class MatmulContext final : public FusedOp {
     return c10::make_intrusive<MatmulContext>(spec.post_ops, spec.math_mode);
   }
 
-  std::string describe() const {
-    return c10::str(op_name, "(post_ops=", post_op_texts(), ", math_mode=", runtime::describe(math_mode()), ")");
+  Facts facts() const {
+    return {op_name, {{"post_ops", post_op_texts()}, {"math_mode", runtime::describe(math_mode())}}};
   }
 
  private:

@@ -325,9 +325,9 @@ WeightTiles tiles_for(int64_t rows, const PackedWeight& weight, const Panels& pa
   return {.are_used = true, .kept = keeps ? weight.derived<KeptTiles>(make).data() : nullptr};
 }
 
-std::string describe_tiles(const PackedWeight& weight) {
+Facts::Values kept_tiles(const PackedWeight& weight) {
   const auto* tiles = weight.made<KeptTiles>();
-  return tiles ? c10::str(", tiles=", tiles->bytes(), " bytes") : "";
+  return tiles ? Facts::Values{{"tiles_bytes", tiles->bytes()}} : Facts::Values();
 }
 
 void multiply_by_tiles(const InputRows& rows, const TileMatrix& matrix, const ElementwiseSteps& steps, float* result,

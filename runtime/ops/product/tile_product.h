@@ -8,6 +8,7 @@
 
 #include "kernels/tile_product.h"
 #include "ops/product/product.h"
+#include "packed/facts.h"
 #include "packed/packed_weight.h"
 
 namespace ipex::runtime {
@@ -37,8 +38,8 @@ bool gains_by_tiles(int64_t rows, int64_t depth, int64_t columns, int64_t own_pa
 // Whether tiles take its numbers is looked at once.
 WeightTiles tiles_for(int64_t rows, const PackedWeight& weight, const Panels& panels, int64_t depth, int64_t columns);
 
-// What a context says of tiles that its weight keeps. Empty for none.
-std::string describe_tiles(const PackedWeight& weight);
+// The bytes of tiles that a weight keeps, as a fact of its context. None for none.
+Facts::Values kept_tiles(const PackedWeight& weight);
 
 // result = steps(rows . matrix). `multiply_floats` computes the rows that have numbers that tiles can't have, from the first
 // to the last of some.

@@ -456,15 +456,22 @@ QuantizedSpec QuantizedOp::read(const char* name, const State& state) {
           {affines.begin() + 2, affines.end()}};
 }
 
-std::string QuantizedOp::describe() const {
-  const auto text = [](const std::optional<Affine>& affine) {
-    return affine ? c10::str("uint8 * ", affine->scale, " from ", affine->zero_point) : std::string("float32");
+Facts QuantizedOp::facts() const {
+  const auto fact = [](const std::optional<Affine>& affine) {
+    return affine ? c10::IValue(std::tuple(static_cast<double>(affine->scale), affine->zero_point)) : c10::IValue();
   };
-  std::string operands;
-  for (const auto& affine : spec_.operands) operands += (operands.empty() ? "" : ", ") + text(affine);
-  return c10::str(name(), "(weight=", plain_weight().sizes(), ", dtype=int8, bias=", bias().defined(),
-                  ", post_ops=", post_op_texts(), ", input=", text(spec_.input), ", result=", text(spec_.result),
-                  ", operands=[", operands, "]", weight_->stored().describe(), ")");
+  c10::impl::GenericList operands(c10::AnyType::get());
+  for (const auto& affine : spec_.operands) operands.push_back(fact(affine));
+  Facts facts{name(),
+              {{"weight", plain_weight().sizes()},
+               {"dtype", "int8"},
+               {"bias", bias().defined()},
+               {"post_ops", post_op_texts()},
+               {"input", fact(spec_.input)},
+               {"result", fact(spec_.result)},
+               {"operands", operands}}};
+  facts.add_if_any("packed", weight_->stored().describe());
+  return facts;
 }
 
 }  // namespace ipex::runtime

@@ -51,7 +51,7 @@ class QuantizedOp : public FusedOp {
   QuantizedOp(const QuantizedOp& other);
 
   at::Tensor run(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const;
-  std::string describe() const;
+  Facts facts() const;
   State state() const { return save(integers()); }
 
  protected:

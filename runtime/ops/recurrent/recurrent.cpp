@@ -280,12 +280,22 @@ std::vector<std::string> RecurrentOp::primitive_math_modes() const {
   return modes;
 }
 
-std::string RecurrentOp::describe() const {
-  return c10::str(cell_.name, "(input=", input_width_, ", hidden=", units_, ", state=", width_, ", layers=", layers_,
-                  ", directions=", directions_, ", biases=", has_biases_, ", batch_first=", is_batch_first_,
-                  cell_.is_int8 ? ", weight_format=int8, rows=uint8, quantised in each call"
-                                : c10::str(", math_mode=", runtime::describe(math_mode_)),
-                  stored_.describe(), ")");
+Facts RecurrentOp::facts() const {
+  Facts facts{cell_.name,
+              {{"input", input_width_},
+               {"hidden", units_},
+               {"state", width_},
+               {"layers", layers_},
+               {"directions", directions_},
+               {"biases", has_biases_},
+               {"batch_first", is_batch_first_}}};
+  if (cell_.is_int8) {
+    facts.add({{"weight_format", "int8"}, {"rows", "uint8, quantised in each call"}});
+  } else {
+    facts.add({{"math_mode", runtime::describe(math_mode_)}});
+  }
+  facts.add_if_any("packed", stored_.describe());
+  return facts;
 }
 
 }  // namespace ipex::runtime

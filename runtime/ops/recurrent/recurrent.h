@@ -9,6 +9,7 @@
 
 #include "memory/result_memory.h"
 #include "ops/recurrent/recurrent_weights.h"
+#include "packed/facts.h"
 
 namespace ipex::runtime {
 
@@ -28,7 +29,7 @@ class RecurrentOp : public torch::CustomClassHolder {
   int64_t cached_primitives() const { return static_cast<int64_t>(primitive_math_modes().size()); }
   // Of what oneDNN has computed, layer by layer.
   std::vector<std::string> primitive_math_modes() const;
-  std::string describe() const;
+  Facts facts() const;
 
  protected:
   // The whole layer in aten, with gradients if the input wants them. `parameters` as aten lists them.

@@ -42,7 +42,7 @@ class _Context:
     def fallback_reasons(self) -> list[str]:
         return []
 
-    cached_primitives = primitive_kernels = primitive_math_modes = describe = fallback_reasons
+    cached_primitives = facts = primitive_kernels = primitive_math_modes = describe = fallback_reasons
 
 
 for _name in ("Linear", "Convolution", "Lstm", "Gru"):

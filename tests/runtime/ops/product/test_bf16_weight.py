@@ -171,7 +171,7 @@ def test_the_description_says_what_the_copy_takes():
     optimized = optimized_for(model, x)
     assert "bfloat16_copy" not in optimized.packed_0.describe()
     optimized(x)
-    (size,) = map(int, re.findall(r"bfloat16_copy=(\d+) bytes", optimized.packed_0.describe()))
+    (size,) = map(int, re.findall(r"bfloat16_copy_bytes=(\d+)", optimized.packed_0.describe()))
     assert 2 * INPUTS * OUTPUTS <= size < 2.2 * INPUTS * OUTPUTS
 
 

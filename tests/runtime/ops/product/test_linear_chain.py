@@ -187,5 +187,5 @@ def test_tells_what_it_is_made_of():
     chained, _ = both(mlp(20, 30, 40), torch.randn(1, 20))
     first, second = contexts(chained)
     assert repr(chained.packed_0) == f"ipex::linear_chain_run({first.describe()}, {second.describe()})"
-    assert "weight=30 20" in first.describe()
+    assert "weight=[30, 20]" in first.describe()
     assert "relu" in first.describe()

@@ -129,7 +129,7 @@ def test_small_weights_of_some_rows_keep_tiles(rows, inputs, outputs, bytes_):
     optimized = optimized_for(model, x)
     y = optimized(x)
     assert error(y, x, model.weight, model.bias) < 16
-    kept = re.findall(r"tiles=(\d+) bytes", optimized.packed_0.describe())
+    kept = re.findall(r"tiles_bytes=(\d+)", optimized.packed_0.describe())
     assert kept == ([str(bytes_)] if bytes_ else [])
     many = torch.cat([x, torch.randn(200, inputs)])
     torch.testing.assert_close(optimized(many)[:rows], y, rtol=1e-5, atol=1e-5)
@@ -141,9 +141,9 @@ def test_kept_tiles_come_anew_after_loading(tmp_path):
     y = optimized(x)
     optimized.save(tmp_path / "model.pt")
     loaded = ipex.load(tmp_path / "model.pt")
-    assert "tiles=" not in loaded.packed_0.describe()
+    assert "tiles_bytes=" not in loaded.packed_0.describe()
     assert torch.equal(loaded(x), y)
-    assert "tiles=" in loaded.packed_0.describe()
+    assert "tiles_bytes=" in loaded.packed_0.describe()
 
 
 def test_tiny_weights():
