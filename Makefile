@@ -54,7 +54,7 @@ test: $(VENV)/installed        ## every test, Python and C++
 test-torch:                    ## every test, against another torch or Python
 	folder=$(OWN_FOLDER); SKBUILD_BUILD_DIR=$$folder/cmake $(MAKE) test VENV=$$folder/venv
 
-nightly: $(VENV)/installed     ## the same without samples, and what looks for bugs, each for some minutes: two hours on 2 cores
+nightly: $(VENV)/installed     ## the same without samples, and then what looks for bugs
 	IPEX_NIGHTLY=1 $(MAKE) test
 	$(MAKE) fuzz fuzz-ops fuzz-files fuzz-requests faults soak threads
 

@@ -7,6 +7,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <string_view>
 #include <unordered_set>
 
@@ -245,7 +246,7 @@ bool prepare_for_ipex2(caffe2::serialize::PyTorchStreamReader& file) {
   constexpr std::string_view op = "ops.torch_ipex.", context = "__torch__.torch.classes.ipex_prepack.";
   bool is_saved_by_it = false;
   for (const std::string& record : file.getAllRecords()) {
-    if (record.rfind("code/", 0) != 0) continue;
+    if (record.rfind("code/", 0) != 0 || std::filesystem::path(record).extension() != ".py") continue;
     const auto [bytes, size] = file.getRecord(record);
     const std::string_view code(static_cast<const char*>(bytes.get()), size);
     is_saved_by_it = is_saved_by_it || code.find(context) != std::string_view::npos;

@@ -42,7 +42,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--failures", type=Path, default=Path("fuzz-failures"), help="where failing programs go")
     parser.add_argument("--strict", action="store_true", help="what torch.jit.freeze gets wrong too is a failure")
     parser.add_argument("--plant", choices=planted.NAMES, help="a bug to put in: the fuzzer must find it")
-    parser.add_argument("--plant-each", nargs="+", metavar="BUG", help="each of these, with --cases and unshrunk")
+    parser.add_argument(
+        "--plant-each",
+        nargs="+",
+        choices=planted.NAMES[1:],
+        metavar="BUG",
+        help="each of these, with --cases and unshrunk",
+    )
     return parser.parse_args(arguments)
 
 
