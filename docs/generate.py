@@ -34,7 +34,7 @@ def support() -> str:
         if row["left"] and not row["name"].startswith("ipex::"):
             left[row["left"]].add(row["name"].removeprefix("aten::"))
     reasons = [
-        (reason.removeprefix("left to aten: "), ", ".join(sorted(names))) for reason, names in sorted(left.items())
+        (reason, ", ".join(sorted(names))) for reason, names in sorted(left.items())
     ]
     return (
         "# Support matrix\n\n" + WRITTEN + "## Packed ops\n\n"

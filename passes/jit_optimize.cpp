@@ -18,14 +18,20 @@ namespace {
 
 constexpr const char* report_attribute = "ipex_report";
 
-// A Decision as TorchScript can hold it: pass, node, applied, reason, method.
-using SavedDecision = std::tuple<std::string, std::string, bool, std::string, std::string>;
+// A Decision as TorchScript can hold it: its fields, in order.
+using SavedDecision = std::tuple<std::string, std::string, bool, std::string, std::string, std::string, std::string,
+                                 std::string>;
 
 Decision decision_of(const c10::IValue& saved) {
   const auto& fields = saved.toTupleRef().elements();
-  // Models saved by earlier versions don't name the method.
-  return {fields[0].toStringRef(), fields[1].toStringRef(), fields[2].toBool(), fields[3].toStringRef(),
-          fields.size() > 4 ? fields[4].toStringRef() : "forward"};
+  Decision decision{fields[0].toStringRef(), fields[1].toStringRef(), fields[2].toBool(), fields[3].toStringRef(),
+                    "forward"};
+  // Models saved by earlier versions have fewer.
+  size_t next = 4;
+  for (std::string* field : {&decision.method, &decision.name, &decision.module, &decision.into}) {
+    if (next < fields.size()) *field = fields[next++].toStringRef();
+  }
+  return decision;
 }
 
 // Where autocast is on, freezing writes casts into the graph, and constants are computed in 16 bits. What a model becomes
@@ -52,7 +58,9 @@ void attach(const Report& report, torch::jit::Module& module) {
   // A module optimised a second time has one already: what happened first is what matters.
   if (module.hasattr(report_attribute)) return;
   c10::List<SavedDecision> saved;
-  for (const Decision& d : report) saved.push_back({d.pass, d.node, d.applied, d.reason, d.method});
+  for (const Decision& d : report) {
+    saved.push_back({d.pass, d.node, d.applied, d.reason, d.method, d.name, d.module, d.into});
+  }
   module.register_attribute(report_attribute, c10::getTypePtr<c10::List<SavedDecision>>(), saved);
 }
 

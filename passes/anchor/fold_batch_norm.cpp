@@ -62,7 +62,7 @@ bool run(Context& context) {
     if (gone.numel() > 0 && anchor->is_transposed()) {
       return context.declined(node, "a channel of a transposed convolution vanishes: it could not be unfolded");
     }
-    context.applied(node, "folded into " + describe(anchor->run()));
+    context.merged(node, "folded into ", anchor->run());
     if (gone.numel() > 0) anchor->set_argument("vanished", vanished(*anchor, gone));
     anchor->fold(affine.scale, affine.shift);
     anchor->set_argument("folded_scale", affine.scale.to(at::kFloat));

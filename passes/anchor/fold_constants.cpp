@@ -87,7 +87,7 @@ void fold_one(Node* node, size_t anchor_index, Context& context, bool& changed) 
     return context.declined(node, "the constant is not finite");
   }
   if (anchor->overflows(affine.scale)) return context.declined(node, "the weight would overflow in its dtype");
-  context.applied(node, "folded into " + describe(anchor->run()));
+  context.merged(node, "folded into ", anchor->run());
   // Next to autocast's 16-bit result a number changes no dtype; a float32 tensor does, but not in place.
   const bool is_tensor = toIValue(other)->isTensor() && toIValue(other)->toTensor().dim() > 0;
   if (is_tensor && op_of(node)->memory != Memory::itself) anchor->set_argument("widens", true);

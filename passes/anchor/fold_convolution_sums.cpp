@@ -256,8 +256,8 @@ class Folding {
   void rewrite(const Sum& sum, size_t outer, const Window& window) {
     const Anchor& anchor = *sum.anchors[outer];
     const Node* other = sum.addend(1 - outer)->node();
-    if (sum.addend(1 - outer) != sum.image()) context_.applied(other, "folded into " + describe(anchor.run()));
-    context_.applied(sum.node, "folded into " + describe(anchor.run()));
+    if (sum.addend(1 - outer) != sum.image()) context_.merged(other, "folded into ", anchor.run());
+    context_.merged(sum.node, "folded into ", anchor.run());
     const auto format = toIValue(anchor.argument("weight"))->toTensor().suggest_memory_format();
     anchor.set_argument("weight", window.weight.to(at::kFloat).contiguous(format));
     anchor.set_argument("bias",

@@ -52,7 +52,7 @@ bool run(Context& context) {
       context.declined(pad, *reason);
       continue;
     }
-    context.applied(pad, "folded into " + describe(anchor->run()));
+    context.merged(pad, "folded into ", anchor->run());
     fold(pad, *anchor);
     pad->destroy();
     changed = true;

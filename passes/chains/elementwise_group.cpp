@@ -139,9 +139,11 @@ bool ElementwiseGroup::is_worth_it() const {
 
 void ElementwiseGroup::rewrite(Context& context) {
   for (const Node* node : nodes_) {
-    const bool is_alone = nodes_.size() == 1;
-    context.applied(node, is_alone ? "became ipex::elementwise"
-                                   : c10::str("one of ", nodes_.size(), " ops in one pass over memory"));
+    if (nodes_.size() == 1) {
+      context.became(node, "ipex::elementwise");
+    } else {
+      context.applied(node, c10::str("one of ", nodes_.size(), " ops in one pass over memory"));
+    }
   }
   const std::vector<Value*> read = inputs();
   std::unordered_map<const Value*, size_t> numbers;

@@ -497,7 +497,7 @@ bool run(Context& context) {
     const auto attention = Reader(node).read();
     if (!attention) return;
     if (const auto reason = reason_against(*attention)) return context.declined(node, *reason);
-    context.applied(node, "became ipex::attention");
+    context.became(node, "ipex::attention");
     rewrite(*attention, readers);
     changed = true;
   });

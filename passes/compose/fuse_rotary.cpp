@@ -135,7 +135,7 @@ void become_one(Context& context, Node* cat, Node* rotary, const Parts& parts, c
   for (Value* value : {parts.place, parts.dim}) made->addInput(value);
   for (Value* value : more) made->addInput(value);
   context.graph->insertNode(made);
-  context.applied(cat, what);
+  context.became(cat, what);
   replace(cat, made);
 }
 
@@ -153,7 +153,7 @@ bool fuse_rest_of_rows(Context& context, const OverwrittenValues& overwritten, N
   const auto parts = parts_of_slices(rotary->input(0)->node(), rest);
   if (!parts) return decline("its parts are not those of a row");
   if (overwritten.contain(parts->whole)) return decline("something is overwritten");
-  become_one(context, cat, rotary, *parts, {}, "became ipex::rotary, of a part of each row");
+  become_one(context, cat, rotary, *parts, {}, "ipex::rotary, of a part of each row");
   return true;
 }
 
@@ -179,7 +179,7 @@ bool fuse_kept_tokens(Context& context, const OverwrittenValues& overwritten, No
   const torch::jit::WithInsertPoint guard(rotary);
   Value* dtype =
       cast ? context.graph->insertConstant(cast->dtype) : context.graph->insertConstant(torch::jit::IValue());
-  become_one(context, cat, rotary, *parts, {dtype}, "became ipex::rotary, of all tokens but the first");
+  become_one(context, cat, rotary, *parts, {dtype}, "ipex::rotary, of all tokens but the first");
   return true;
 }
 

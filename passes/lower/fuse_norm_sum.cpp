@@ -71,7 +71,7 @@ bool run(Context& context) {
         context.declined(add, *reason);
         continue;
       }
-      context.applied(add, std::string("became ") + norm->node->kind().toQualString() + "_sum");
+      context.became(add, kind_of(norm->node) + "_sum");
       const torch::jit::WithInsertPoint guard(add);
       replace(add, summed(*norm, residual, *context.graph));
       changed = true;

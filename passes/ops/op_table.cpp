@@ -13,12 +13,12 @@ using namespace trait;
 using enum Memory;
 
 // Why an op is left to aten, where no pass has a more particular reason.
-constexpr const char* no_prepacked_form = "left to aten: no prepacked form";
-constexpr const char* not_taken = "left to aten: no packed op could take it";
-constexpr const char* fused_by_aten = "left to aten: aten's own kernel is fused already";
-constexpr const char* not_foldable = "left to aten: its statistics can't be folded into a weight";
-constexpr const char* quantised_by_torch = "left to aten: torch's quantised tensors have no packed ops";
-constexpr const char* alone = "left to aten: nothing to fuse it with";
+constexpr const char* no_prepacked_form = "no prepacked form";
+constexpr const char* not_taken = "no packed op could take it";
+constexpr const char* fused_by_aten = "aten's own kernel is fused already";
+constexpr const char* not_foldable = "its statistics can't be folded into a weight";
+constexpr const char* quantised_by_torch = "torch's quantised tensors have no packed ops";
+constexpr const char* alone = "nothing to fuse it with";
 
 // What a dtype, a layout and the like say of a fresh result, an op in place has no use for.
 constexpr Traits of_fresh_results = elementwise | chooses | promotes | any_layout | gives_bools;

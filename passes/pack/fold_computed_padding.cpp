@@ -22,7 +22,7 @@ bool run(Context& context) {
       context.declined(pad, *reason);
       continue;
     }
-    context.applied(pad, "computed by " + describe(anchor->run()));
+    context.merged(pad, "computed by ", anchor->run());
     pad->output()->replaceAllUsesWith(pad->input(0));
     std::vector<Value*> inputs = anchor->run()->inputs().vec();
     inputs.push_back(pad->namedInput("pad"));

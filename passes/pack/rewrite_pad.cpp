@@ -33,7 +33,7 @@ bool run(Context& context) {
       inputs = {inputs[0], inputs[1], context.graph->insertConstant(std::string("constant")),
                 context.graph->insertConstant(*value)};
     }
-    context.applied(node, "became ipex::pad");
+    context.became(node, "ipex::pad");
     changed = true;
     const bool may_be_input = !overwritten.contain(node->input(0)) && !overwritten.contain(node->output()) &&
                               !escapes.contain(node->output());

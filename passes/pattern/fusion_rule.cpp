@@ -123,7 +123,7 @@ bool FusionRule::apply(const Form& form, Node* node, Context& context) {
     context.declined(node, *reason);
     return false;
   }
-  context.applied(node, "fused into " + describe(anchor->run()));
+  context.merged(node, "fused into ", anchor->run());
   if (operand) {
     // The operand may be computed only now. Without one the post-op runs earlier than before: nobody else sees %y.
     anchor->run()->moveBefore(node);

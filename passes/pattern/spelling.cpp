@@ -204,7 +204,7 @@ bool Spelling::apply(Node* last, Context& context) const {
     if (!reason->empty()) context.declined(last, "not " + what_ + ": " + *reason);
     return false;
   }
-  context.applied(last, "became " + what_);
+  context.became(last, what_);
   replace(match);
   return true;
 }

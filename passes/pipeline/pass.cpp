@@ -12,6 +12,8 @@ std::string source_line(const Node* node) {
   return file.substr(file.rfind('/') + 1) + ":" + std::to_string(line);
 }
 
+std::string name_of(const Node* node) { return node->outputs().empty() ? "" : node->output(0)->debugName(); }
+
 }  // namespace
 
 // The last part of "M::/__module.layer1/__module.layer1.0.relu".
@@ -34,19 +36,19 @@ std::string describe(const Node* node) {
   } else if (const std::string line = source_line(node); !line.empty()) {
     text += " at " + line;
   }
-  return text + " (%" + (node->outputs().empty() ? "none" : node->output(0)->debugName()) + ")";
+  return text + " (%" + (node->outputs().empty() ? "none" : name_of(node)) + ")";
 }
 
-void Recorder::applied(const Pass& pass, const Node* node, const std::string& what) {
+void Recorder::applied(const Pass& pass, const Node* node, const std::string& what, const Node* into) {
   const std::string name = describe(node);
   for (const size_t i : about_[name]) {
     if (!decisions_[i].applied && !stays_[i]) is_taken_back_[i] = true;
   }
-  record({pass.name, name, true, what, method_}, true);
+  record({pass.name, name, true, what, method_, name_of(node), module_path_of(node), into ? name_of(into) : ""}, true);
 }
 
 void Recorder::declined(const Pass& pass, const Node* node, const std::string& reason) {
-  record({pass.name, describe(node), false, reason, method_}, pass.reasons_stay);
+  record({pass.name, describe(node), false, reason, method_, name_of(node), module_path_of(node), ""}, pass.reasons_stay);
 }
 
 void Recorder::record(Decision decision, bool stays) {

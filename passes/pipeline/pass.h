@@ -28,8 +28,8 @@ class Recorder {
  public:
   explicit Recorder(std::string method) : method_(std::move(method)) {}
 
-  // Takes back what an earlier pass or round declined about this node, unless its reasons stay.
-  void applied(const Pass& pass, const Node* node, const std::string& what);
+  // Takes back what an earlier pass or round declined about this node, unless its reasons stay. `into`: as in Decision.
+  void applied(const Pass& pass, const Node* node, const std::string& what, const Node* into);
   void declined(const Pass& pass, const Node* node, const std::string& reason);
 
   Report report() const;
@@ -52,7 +52,12 @@ struct Context {
   const Pass& pass;
   Recorder& recorder;
 
-  void applied(const Node* node, const std::string& what) { recorder.applied(pass, node, what); }
+  void applied(const Node* node, const std::string& what) { recorder.applied(pass, node, what, nullptr); }
+  // Another node stands for it now: `what` is "folded into ", say.
+  void merged(const Node* node, const std::string& what, const Node* into) {
+    recorder.applied(pass, node, what + into->kind().toQualString(), into);
+  }
+  void became(const Node* node, const std::string& what) { recorder.applied(pass, node, "became " + what, node); }
   void declined(const Node* node, const std::string& reason) { recorder.declined(pass, node, reason); }
 };
 

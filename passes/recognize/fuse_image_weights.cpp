@@ -134,7 +134,7 @@ bool run(Context& context) {
     } else if (readers.see(found.spreads->output())) {
       context.declined(found.convolution, "somebody sees the strides of its result");
     } else {
-      context.applied(found.convolution, "became ipex::image_weights_convolution");
+      context.became(found.convolution, "ipex::image_weights_convolution");
       rewrite(found);
       changed = true;
     }

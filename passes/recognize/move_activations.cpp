@@ -79,7 +79,7 @@ bool run(Context& context) {
       if (is_seen && has_trait(view, trait::moves_dimensions))
         return context.declined(node, "the strides of a result depend on it");
       if (const std::string reason = reason_against(node, view); !reason.empty()) return context.declined(node, reason);
-      context.applied(node, "moved before " + describe(view));
+      context.merged(node, "moved before ", view);
       node = change_places(node, view);
       changed = true;
     }

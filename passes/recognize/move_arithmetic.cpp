@@ -120,7 +120,7 @@ class Mover {
     const auto constant = along_last(other, dims);
     if (!constant && rank_before(other, node) != dims.size()) return "the rank of the other operand is not known";
     if (stride_readers_.see(node->output())) return "the strides of a result depend on it";
-    context_.applied(node, "moved before " + describe(permutation));
+    context_.merged(node, "moved before ", permutation);
     Graph* graph = context_.graph.get();
     const torch::jit::WithInsertPoint guard(node);
     const bool is_number = constant && constant->dim() == 0;

@@ -106,7 +106,7 @@ bool rewrite_convolutions(Context& context) {
     const torch::jit::WithInsertPoint guard(node);
     Node* mixed = context.graph->insertNode(
         context.graph->create(Symbol::fromQualString("ipex::mix_channels"), {x, weight, bias}));
-    context.applied(node, "became ipex::mix_channels");
+    context.became(node, "ipex::mix_channels");
     replace(node, mixed);
     changed = true;
   });

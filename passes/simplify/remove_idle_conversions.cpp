@@ -44,7 +44,7 @@ bool run(Context& context) {
   const auto remove = [&](Node* node, const Node* source) {
     if (!source || source->owningBlock() != node->owningBlock()) return;
     if (written_between(source, node)) return context.declined(node, "something is overwritten in between");
-    context.applied(node, "does nothing after " + describe(source));
+    context.merged(node, "does nothing after ", source);
     node->output()->replaceAllUsesWith(node->input(0));
     node->destroy();
     changed = true;

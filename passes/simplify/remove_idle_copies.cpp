@@ -50,7 +50,7 @@ bool run(Context& context) {
     if (piece == copy->input(1) || !are_the_same_piece(piece, copy->input(0))) return;
     if (!reshapes) reshapes = reshapes_in_place(context.graph);
     if (*reshapes) return context.declined(copy, "the graph changes shapes in place");
-    context.applied(copy, "copies what " + describe(copy->input(1)->node()) + " has written onto itself");
+    context.merged(copy, "copies onto itself what was written by ", copy->input(1)->node());
     copy->output()->replaceAllUsesWith(copy->input(0));
     copy->destroy();
     changed = true;

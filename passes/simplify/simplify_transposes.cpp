@@ -53,7 +53,7 @@ bool run(Context& context) {
       for (const int64_t d : *second) both.push_back(first->at(static_cast<size_t>(d)));
       std::iota(identity.begin(), identity.end(), 0);
       if (both != identity) {
-        context.applied(outer, "merged with " + describe(inner));
+        context.merged(outer, "merged with ", inner);
         const torch::jit::WithInsertPoint guard(outer);
         replace(outer, context.graph->insert(c10::aten::permute, {x, both})->node());
         changed = true;
@@ -62,7 +62,7 @@ bool run(Context& context) {
     } else if (!std::is_permutation(first->begin(), first->end(), second->begin(), second->end())) {
       return;
     }
-    context.applied(outer, "undoes " + describe(inner));
+    context.merged(outer, "undoes ", inner);
     if (must_be_a_tensor_of_its_own(outer->output())) {
       const torch::jit::WithInsertPoint guard(outer);
       replace(outer, context.graph->insert(c10::aten::alias, {x})->node());

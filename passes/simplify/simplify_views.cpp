@@ -70,7 +70,7 @@ bool run(Context& context) {
       return context.declined(outer, describe(inner) + " refuses some that this one takes");
     }
     if (const auto reason = reason_against_waiting(inner, outer)) return context.declined(outer, *reason);
-    context.applied(outer, "merged with " + describe(inner));
+    context.merged(outer, "merged with ", inner);
     outer->replaceInput(0, inner->input(0));
     changed = true;
   };

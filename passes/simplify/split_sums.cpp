@@ -135,7 +135,7 @@ bool run(Context& context) {
       context.declined(node, "something is overwritten");
       continue;
     }
-    context.applied(node, "became an addition");
+    context.became(node, "an addition");
     const torch::jit::WithInsertPoint guard(node);
     replace(node, added(*context.graph, sum)->node());
     changed = true;

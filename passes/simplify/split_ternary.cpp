@@ -47,7 +47,7 @@ class Splitter {
       const torch::jit::WithInsertPoint guard(node);
       Value* made = compute(node);
       if (!made) return context_.declined(node, "it is not one that two ops compute");
-      context_.applied(node, "became two ops");
+      context_.became(node, "two ops");
       replace(node, made->node());
       changed = true;
     });

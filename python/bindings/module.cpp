@@ -27,14 +27,17 @@ namespace py = pybind11;
 
 namespace {
 
-using Row = std::tuple<std::string, std::string, bool, std::string, std::string>;
+// The fields of ipex::Decision, in order.
+using Row = std::tuple<std::string, std::string, bool, std::string, std::string, std::string, std::string, std::string>;
 
 // The fields of ipex::QuantizedLinears, in order.
 using QuantizedLinears = std::tuple<std::string, bool, int64_t, bool, bool, std::vector<std::string>>;
 
 std::vector<Row> rows(const ipex::Report& report) {
   std::vector<Row> rows;
-  for (const ipex::Decision& d : report) rows.emplace_back(d.pass, d.node, d.applied, d.reason, d.method);
+  for (const ipex::Decision& d : report) {
+    rows.emplace_back(d.pass, d.node, d.applied, d.reason, d.method, d.name, d.module, d.into);
+  }
   return rows;
 }
 

@@ -1,7 +1,7 @@
 from collections.abc import Callable
 from typing import Any
 
-_Row = tuple[str, str, bool, str, str]
+_Row = tuple[str, str, bool, str, str, str, str, str]
 
 _Quantization = tuple[Any, ...]
 

@@ -15,6 +15,9 @@ struct Decision {
   bool applied;        // false: the node was left as it is
   std::string reason;  // why it was left, or what became of it
   std::string method;  // of the module: "forward"
+  std::string name;    // of the node's result: "input.5"
+  std::string module;  // that the user wrote: "layer1.0.relu"; empty where that is not known
+  std::string into;    // what stands for it from then on, by the name it had: another node, or itself as another op
 };
 
 using Report = std::vector<Decision>;

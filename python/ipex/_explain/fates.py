@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 from .._load_extension import _C
-from .decision import Decision, named_in
+from .decision import Decision
 from .graphs import FinalNode, OriginalNode
 
 # What a node of the original graph became, and what a table calls it.
@@ -43,10 +42,10 @@ def fates(
     about: dict[tuple[str, str], list[Decision]] = defaultdict(list)
     same = _Components()
     for decision in decisions:
-        name = named_in(decision.node)
-        about[decision.method, name].append(decision)
-        if decision.applied and (other := named_in(decision.reason)):
-            same.join((decision.method, name), (decision.method, other))
+        key = (decision.method, decision.name)
+        about[key].append(decision)
+        if decision.into:
+            same.join(key, (decision.method, decision.into))
     by_name = {(node.method, node.name): number for number, node in enumerate(final)}
     of_component = {
         same.root(key): number for key, number in by_name.items() if final[number].kind.startswith("ipex::")
@@ -85,7 +84,7 @@ def _fate(
     if stayed is not None and final[stayed].kind == node.kind:
         reasons = [d.reason for d in decisions if not d.applied]
         became = "view" if node.kind in _views() else "left"
-        return Fate(node, became, reasons[-1].removeprefix("left to aten: ") if reasons else "", stayed)
+        return Fate(node, became, reasons[-1] if reasons else "", stayed)
     number = stayed if stayed is not None else computed_by
     reader = next(iter(readers)) if len(readers) == 1 else None
     part_of = reader if reader is not None and final[reader].kind.startswith("ipex::") else None
@@ -93,20 +92,15 @@ def _fate(
         number = part_of if number is None else number  # a layer of a chain
         first = applied[0]
         became = _OF_PASS.get(first.pass_name.partition("_")[0], "fused")
-        if became == "fused" and number is not None and first.reason.startswith("became"):
+        if became == "fused" and number is not None and first.into == first.name:
             became = "kernel"
-        reason = f"into {final[number].kind}" if became == "packed" and number is not None else _general(first.reason)
+        reason = f"into {final[number].kind}" if became == "packed" and number is not None else first.reason
         return Fate(node, became, reason, number)
     if number is not None:
         return Fate(node, "kernel", f"became {final[number].kind}", number)
     if part_of is not None:
         return Fate(node, "fused", f"part of {final[part_of].kind}", part_of)
     return Fate(node, "folded", "nothing reads it any more", None)
-
-
-def _general(reason: str) -> str:
-    """Return "folded into ipex::linear_run" of "folded into ipex::linear_run in layer1 (%3)": so that reasons group."""
-    return re.sub(r"( in \S+| at \S+)?( \(%[^()]+\))$", "", reason)
 
 
 @cache

@@ -114,6 +114,18 @@ def test_the_report_tells_methods_apart():
     assert {row.method for row in relu if not row.applied} == {"encode"}
 
 
+def test_a_decision_names_its_node_its_module_and_what_stands_for_it():
+    model = nn.Sequential(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), nn.Softmax(-1)).eval()
+    report = ipex.explain(ipex.jit_optimize(torch.jit.trace(model, torch.randn(2, 4))))
+    relu, softmax = (next(d for d in report if d.node.startswith(op)) for op in ("aten::relu", "aten::softmax"))
+    assert (relu.module, softmax.module) == ("0.1", "1")
+    assert relu.node == f"aten::relu in 0.1 (%{relu.name})"
+    assert relu.reason == "fused into ipex::linear_run"
+    linear = next(node for node in report.original if node.kind == "aten::linear")
+    assert relu.into == linear.name
+    assert (softmax.reason, softmax.into) == ("became ipex::softmax", softmax.name)
+
+
 def test_a_report_of_an_earlier_version_is_read():
     class Saved(nn.Module):
         def __init__(self) -> None:
