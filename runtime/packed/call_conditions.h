@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <set>
@@ -36,6 +37,19 @@ bool is_plain_cpu_float(const at::Tensor& tensor);
 class OutsideOfPythonModes {
   const c10::impl::ExcludeDispatchKeyGuard guard_{
       c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot})};
+};
+
+// Stands around what aten computes of a call that an op of ours declines: profilers show the op and the reason.
+class LeftToAten {
+ public:
+  // The op's name may come in parts.
+  template <typename... Name>
+  explicit LeftToAten(const char* reason, const Name&... name) {
+    if (record_.isActive()) record_.before(c10::str(name..., " in aten: ", reason));
+  }
+
+ private:
+  at::RecordFunction record_{at::RecordScope::FUNCTION};
 };
 
 // Why calls were left to aten, each reason once. Safe for many threads.

@@ -32,7 +32,6 @@
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/autocast_mode.h>
-#include <ATen/record_function.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -568,7 +567,7 @@ at::Tensor attention_in_mode(const at::Tensor& query, const at::Tensor& key_tran
   at::Tensor result = compute_fused(query, key_transposed, value, steps, arguments, eager_layout,
                                     rounds_in("ipex::attention", math_mode), /*affines=*/std::nullopt, reason);
   if (result.defined()) return result;
-  RECORD_FUNCTION(c10::str("ipex::attention in aten: ", reason), {});
+  const LeftToAten left(reason, "ipex::attention");
   return compute_steps(query, key_transposed, value, steps, arguments);
 }
 
@@ -591,7 +590,7 @@ at::Tensor attention_of_bytes(const at::Tensor& query, const at::Tensor& key_tra
   const at::Tensor result = compute_fused(query, key_transposed, value, steps, arguments, eager_layout,
                                           /*rounds=*/false, affines, reason);
   if (result.defined()) return result;
-  RECORD_FUNCTION(c10::str(where, " in aten: ", reason), {});
+  const LeftToAten left(reason, where);
   const at::Tensor y = compute_steps(dequantize(query, affines.query), dequantize(key_transposed, affines.key),
                                      dequantize(value, affines.value), steps, arguments);
   return rounding ? quantize(y.to(at::kFloat), *rounding) : y;

@@ -183,7 +183,7 @@ Tensor rotary(const Tensor& x, const Tensor& cos, const Tensor& sin, std::string
   const Rotary rotary{form, dim, half};
   const char* reason = rotary.reason_for_aten(x, cos, sin, x.dim() > 0 ? x.size(-1) : 0);
   if (!reason) return rotary.run(x, cos, sin);
-  RECORD_FUNCTION(c10::str("ipex::rotary in aten: ", reason), {});
+  const LeftToAten left(reason, "ipex::rotary");
   return at::add(at::mul(x, cos), at::mul(rotary.exchanged(x), sin));
 }
 

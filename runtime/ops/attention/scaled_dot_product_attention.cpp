@@ -148,7 +148,7 @@ Tensor attention_in_mode(const Tensor& query, const Tensor& key, const Tensor& v
                                       /*affines=*/std::nullopt, joined, reason);
   if (result.defined()) return result;
   if (joined) joined->write_all();
-  RECORD_FUNCTION(c10::str("ipex::scaled_dot_product_attention in aten: ", reason), {});
+  const LeftToAten left(reason, "ipex::scaled_dot_product_attention");
   return at::scaled_dot_product_attention(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa);
 }
 
@@ -171,7 +171,7 @@ Tensor attention_of_bytes(const Tensor& query, const Tensor& key, const Tensor& 
   const Tensor result = compute_fused(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa,
                                       /*rounds=*/false, affines, /*joined=*/nullptr, reason);
   if (result.defined()) return result;
-  RECORD_FUNCTION(c10::str(where, " in aten: ", reason), {});
+  const LeftToAten left(reason, where);
   const Tensor y =
       at::scaled_dot_product_attention(dequantize(query, affines.query), dequantize(key, affines.key),
                                        dequantize(value, affines.value), mask, dropout_p, is_causal, scale, enable_gqa);

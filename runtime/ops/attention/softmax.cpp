@@ -9,7 +9,6 @@
 // the reason, under the name of the op.
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
-#include <ATen/record_function.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -124,7 +123,7 @@ at::Tensor softmax(const at::Tensor& x, int64_t dim, std::optional<at::ScalarTyp
     }
     reason = "a row is not finite";
   }
-  RECORD_FUNCTION(c10::str(of_logarithms ? "ipex::log_softmax" : "ipex::softmax", " in aten: ", reason), {});
+  const LeftToAten left(reason, of_logarithms ? "ipex::log_softmax" : "ipex::softmax");
   return of_logarithms ? at::log_softmax(x, dim, dtype) : at::softmax(x, dim, dtype);
 }
 

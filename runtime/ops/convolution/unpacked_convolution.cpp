@@ -12,7 +12,6 @@
 // with the image, both as they lie; aten turns one of them. All else is aten's; a profiler shows the reason.
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
-#include <ATen/record_function.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -165,7 +164,7 @@ Tensor unpacked_convolution(const Tensor& x, const Tensor& weight, const Optiona
     if (are_finite(windows)) return geometry.depthwise(x, weight, windows, bias);
     reason = "its weight has NaN or infinity";  // the kernel leaves padding out, which aten multiplies
   }
-  RECORD_FUNCTION(c10::str("ipex::unpacked_convolution in aten: ", reason), {});
+  const LeftToAten left(reason, "ipex::unpacked_convolution");
   if (!of_batches) return at::conv2d(x, weight, bias, stride, padding, dilation, groups);
   if (at::autocast::is_autocast_enabled(at::kCPU)) {  // which knows no aten::convolution
     const auto of_rank = [&](auto convolution) {

@@ -16,7 +16,6 @@
 // it, but for contiguous_elementwise and sliced_elementwise, whose readers want it in one piece, or each slice. All else is computed by aten, step by step; a profiler shows that, with the reason, under the name of the op.
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
-#include <ATen/record_function.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -70,7 +69,7 @@ std::vector<Tensor> several(at::TensorList given, const NamedSteps& steps, const
     if (!found.empty()) return found;
     call.reason = "it has many inputs and steps";
   }
-  RECORD_FUNCTION(c10::str("ipex::elementwise in aten: ", call.reason), {});
+  const LeftToAten left(call.reason, "ipex::elementwise");
   auto found = in_aten(given, steps, results);
   if (affine) found[0] = quantize(found[0], *affine);
   return found;

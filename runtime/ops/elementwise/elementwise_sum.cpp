@@ -8,10 +8,10 @@
 // It takes what the kernels of ipex::elementwise take. Numbers of 16 bits are rounded after each step and summed as floats, as
 // in eager. All else is done in two passes; a profiler shows that, with the reason, under the name of the op.
 #include <ATen/ATen.h>
-#include <ATen/record_function.h>
 #include <torch/library.h>
 
 #include "ops/elementwise/kernel_call.h"
+#include "packed/call_conditions.h"
 #include "packed/door.h"
 
 namespace ipex::runtime {
@@ -33,8 +33,7 @@ Tensor summed(at::TensorList given, const c10::List<std::string>& texts, at::Int
     call.reason = "it has many inputs and steps, or fewer sums than there are threads";
     terms = run_steps(call.inputs, call.dtype, call.steps(), call.layouts, last, {}, {});
   }
-  RECORD_FUNCTION(c10::str(is_mean ? "ipex::elementwise_mean" : "ipex::elementwise_sum", " in aten: ", call.reason),
-                  {});
+  const LeftToAten left(call.reason, is_mean ? "ipex::elementwise_mean" : "ipex::elementwise_sum");
   if (terms.empty()) terms = in_aten(restored_inputs(given, restored), read->steps, last);
   return is_mean ? at::mean(terms[0], dim, keepdim) : at::sum(terms[0], dim, keepdim);
 }

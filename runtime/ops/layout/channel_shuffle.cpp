@@ -8,7 +8,6 @@
 // The kernel moves the channels of each pixel, of float32 images that are channels-last. All else is computed as it is
 // spelled; a profiler shows that, with the reason, under the name of the op.
 #include <ATen/ATen.h>
-#include <ATen/record_function.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -57,7 +56,7 @@ at::Tensor channel_shuffle(const at::Tensor& x, at::IntArrayRef split, at::IntAr
   constexpr int64_t spatial_rank = 2;
   const int64_t groups = groups_of(x, split, joined);
   if (const char* reason = reason_for_aten(x, groups)) {
-    RECORD_FUNCTION(c10::str("ipex::channel_shuffle in aten: ", reason), {});
+    const LeftToAten left(reason, "ipex::channel_shuffle");
     const at::Tensor seen = eager_input ? x : with_format(x, at::MemoryFormat::Contiguous);
     const at::Tensor y = in_aten(seen, split, joined, split_may_copy);
     return y.dim() == spatial_rank + 2 ? contiguous_result(y, channels_last_of(spatial_rank)) : y;

@@ -6,7 +6,6 @@
 // the reason, under the name of the op.
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
-#include <ATen/record_function.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -42,7 +41,7 @@ at::Tensor mix_channels(const at::Tensor& x, const at::Tensor& weight, const std
               "ipex::mix_channels: expected a weight of 2 or 4 dimensions, got ", weight.sizes(), damaged);
   const at::Tensor bias = maybe_bias.value_or(at::Tensor());
   if (const char* reason = reason_for_aten(x, weight, bias)) {
-    RECORD_FUNCTION(c10::str("ipex::mix_channels in aten: ", reason), {});
+    const LeftToAten left(reason, "ipex::mix_channels");
     return at::conv2d(x, weight.dim() == 2 ? weight.unsqueeze(-1).unsqueeze(-1) : weight, bias);
   }
   const int64_t inputs = weight.size(1), outputs = weight.size(0), plane = x.size(2) * x.size(3);

@@ -6,7 +6,6 @@
 // a padded image before it copies. Here each number is written once, in the order of memory. Constant numbers around plain tensors; all else is left to aten,
 // also what aten refuses. A profiler shows that, with the reason, under the name of the op.
 #include <ATen/ATen.h>
-#include <ATen/record_function.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -116,7 +115,7 @@ at::Tensor pad(const at::Tensor& x, at::IntArrayRef pads, c10::string_view mode,
     reason = "nothing is padded";
   }
   if (reason) {
-    RECORD_FUNCTION(c10::str("ipex::pad in aten: ", reason), {});
+    const LeftToAten left(reason, "ipex::pad");
     return at::pad(x, pads, mode, value);
   }
   // Pads count dimensions from the last one.

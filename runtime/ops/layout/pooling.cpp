@@ -18,7 +18,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
-#include <ATen/record_function.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -144,7 +143,7 @@ at::Tensor max_pool(const at::Tensor& x, at::IntArrayRef kernel_size, at::IntArr
   const char* reason = reason_for_aten(x, /*may_be_bytes=*/rank == 2, /*may_be_halves=*/true);
   if (!reason) reason = plan(x, rank, {kernel_size, stride, padding, dilation, ceil_mode}, pool);
   if (reason) {
-    RECORD_FUNCTION(c10::str("ipex::max_pool", rank, "d in aten: ", reason), {});
+    const LeftToAten left(reason, "ipex::max_pool", rank, "d");
     if constexpr (rank == 3) {
       // aten's gradient takes a gradient that lies channels-last for a batch of them, and refuses that of one image.
       const bool is_one = x.dim() == 4;
@@ -189,7 +188,7 @@ at::Tensor avg_pool(const at::Tensor& x, at::IntArrayRef kernel_size, at::IntArr
   if (!reason && divisor_override.value_or(1) <= 0) reason = "it divides by no positive number";
   if (!reason && rank == 3 && is_smaller_than_a_window(pool.pooling)) reason = "its input is smaller than a window";
   if (reason) {
-    RECORD_FUNCTION(c10::str("ipex::avg_pool", rank, "d in aten: ", reason), {});
+    const LeftToAten left(reason, "ipex::avg_pool", rank, "d");
     const auto of_aten = rank == 2 ? at::avg_pool2d : at::avg_pool3d;
     return of_aten(x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override);
   }
@@ -203,7 +202,7 @@ at::Tensor avg_pool1d(const at::Tensor& x, at::IntArrayRef kernel_size, at::IntA
                       bool ceil_mode, bool count_include_pad) {
   const at::IntArrayRef steps = stride.empty() ? kernel_size : stride;
   if (x.dim() != 3 || kernel_size.size() != 1 || steps.size() != 1 || padding.size() != 1) {
-    RECORD_FUNCTION("ipex::avg_pool1d in aten: its input has no batch, or its windows another rank", {});
+    const LeftToAten left("its input has no batch, or its windows another rank", "ipex::avg_pool1d");
     return at::avg_pool1d(x, kernel_size, stride, padding, ceil_mode, count_include_pad);
   }
   return avg_pool<2>(x.unsqueeze(2), {1, kernel_size[0]}, {1, steps[0]}, {0, padding[0]}, ceil_mode, count_include_pad,
@@ -247,7 +246,7 @@ at::Tensor adaptive_avg_pool2d(const at::Tensor& x, at::IntArrayRef output_size,
   const char* reason = reason_against_average(x, affine);
   if (!reason && output_size != at::IntArrayRef{1, 1}) reason = "its result is not one pixel";
   if (reason) {
-    RECORD_FUNCTION(c10::str("ipex::adaptive_avg_pool2d in aten: ", reason), {});
+    const LeftToAten left(reason, "ipex::adaptive_avg_pool2d");
     return at::adaptive_avg_pool2d(affine ? dequantize(x, *affine) : x, output_size);
   }
   return average(x, at::MemoryFormat::ChannelsLast, /*keepdim=*/true, affine);
@@ -259,7 +258,7 @@ at::Tensor mean(const at::Tensor& x, at::IntArrayRef dim, bool keepdim, const Af
                              dim == at::IntArrayRef{3, 2} || dim == at::IntArrayRef{-1, -2};
   if (!reason && !are_of_images) reason = "it does not average whole images";
   if (reason) {
-    RECORD_FUNCTION(c10::str("ipex::mean in aten: ", reason), {});
+    const LeftToAten left(reason, "ipex::mean");
     return at::mean(affine ? dequantize(x, *affine) : x, dim, keepdim);
   }
   return average(x, at::MemoryFormat::Contiguous, keepdim, affine);  // so it is in eager

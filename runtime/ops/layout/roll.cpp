@@ -6,7 +6,6 @@
 // runs of memory. Contiguous tensors of any dtype; all else is left to aten, also what aten refuses. A profiler shows that, with
 // the reason, under the name of the op.
 #include <ATen/ATen.h>
-#include <ATen/record_function.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -44,7 +43,7 @@ at::DimVector distances(at::IntArrayRef sizes, at::IntArrayRef shifts, at::IntAr
 
 at::Tensor roll(const at::Tensor& x, at::IntArrayRef shifts, at::IntArrayRef dims) {
   if (const char* reason = reason_for_aten(x, shifts, dims)) {
-    RECORD_FUNCTION(c10::str("ipex::roll in aten: ", reason), {});
+    const LeftToAten left(reason, "ipex::roll");
     return at::roll(x, shifts, dims);
   }
   const at::IntArrayRef sizes = x.sizes();

@@ -13,7 +13,6 @@
 // also what aten refuses; a profiler shows it, with the reason, under the name of the op.
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
-#include <ATen/record_function.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -217,7 +216,7 @@ at::Tensor sampled_sum(const std::vector<at::Tensor>& images, const std::vector<
   }
   if (!reason) reason = reason_against_sum(images, grids, weights, stacked);
   if (reason) {
-    RECORD_FUNCTION(c10::str("ipex::sampled_sum in aten: ", reason), {});
+    const LeftToAten left(reason, "ipex::sampled_sum");
     std::vector<at::Tensor> samples;
     for (size_t i = 0; i < images.size(); ++i) {
       samples.push_back(at::grid_sampler(images[i], grids[i], interpolation_mode, padding_mode, align_corners));

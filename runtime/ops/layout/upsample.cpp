@@ -10,7 +10,6 @@
 // the reason, under the name of the op.
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
-#include <ATen/record_function.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -189,7 +188,7 @@ void resample_planes(const at::Tensor& x, const Taps& vertical, const Taps& hori
 
 at::Tensor upsample(const at::Tensor& x, const Upsampling& upsampling, bool is_channels_last) {
   const auto in_aten = [&](const char* reason) {
-    RECORD_FUNCTION(c10::str(upsampling.name, " in aten: ", reason), {});
+    const LeftToAten left(reason, upsampling.name);
     const at::Tensor y = upsampling.in_aten(x);
     return is_channels_last || y.layout() != at::kStrided ? y : with_format(y, at::MemoryFormat::Contiguous);
   };

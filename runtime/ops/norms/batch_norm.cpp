@@ -11,7 +11,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
-#include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
@@ -51,7 +50,7 @@ const float* data_or_null(const OptionalTensor& tensor) {
 }
 
 at::Tensor in_aten(const char* reason, const at::Tensor& x, const BatchNorm& norm) {
-  RECORD_FUNCTION(c10::str("ipex::batch_norm in aten: ", reason), {});
+  const LeftToAten left(reason, "ipex::batch_norm");
   const at::Tensor y = at::batch_norm(x, norm.weight, norm.bias, norm.mean, norm.variance, /*training=*/false,
                                       /*momentum=*/0, norm.eps, /*cudnn_enabled=*/false);
   return norm.relu ? at::relu(y) : y;

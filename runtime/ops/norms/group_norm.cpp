@@ -15,7 +15,6 @@
 // a profiler shows it, with the reason, under the name of the op.
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
-#include <ATen/record_function.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -301,7 +300,7 @@ at::Tensor normalized(const char* name, const at::Tensor& x, at::MemoryFormat fo
     if (Call(dense, y, norm, activations.steps(x.size(1), room)).run()) return activations.with_rest(y);
     reason = "a group is not finite";
   }
-  RECORD_FUNCTION(c10::str(name, " in aten: ", reason), {});
+  const LeftToAten left(reason, name);
   return activations.with_all(in_aten(x.contiguous()).contiguous(format));
 }
 
@@ -320,7 +319,7 @@ at::Tensor native_group_norm(const at::Tensor& x, const OptionalTensor& weight, 
   const bool is_as_it_says =
       x.dim() >= 2 && x.size(0) == batch && x.size(1) == channels && x.numel() == batch * channels * pixels;
   if (is_as_it_says) return group_norm(x, groups, weight, bias, eps, post_ops, /*eager_layout=*/true);
-  RECORD_FUNCTION("ipex::native_group_norm in aten: the sizes are not those of its input", {});
+  const LeftToAten left("the sizes are not those of its input", "ipex::native_group_norm");
   const at::Tensor y = std::get<0>(at::native_group_norm(x, weight, bias, batch, channels, pixels, groups, eps));
   return Activations("ipex::native_group_norm", post_ops).with_all(y);
 }

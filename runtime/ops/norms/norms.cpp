@@ -29,7 +29,6 @@
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/autocast_mode.h>
-#include <ATen/record_function.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -212,7 +211,7 @@ std::tuple<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& a, const at:
     if (finite) return {y.tensor(), sum};
     reason = "a row is not finite";
   }
-  RECORD_FUNCTION(c10::str("ipex::add_layer_norm in aten: ", reason), {});
+  const LeftToAten left(reason, "ipex::add_layer_norm");
   const at::Tensor moved = of_b.step_by_step(b), sum = in_place ? a.clone().add_(moved) : at::add(a, moved);
   const at::Tensor y = to_y.step_by_step(at::layer_norm(sum, normalized_shape, weight, bias, eps));
   return {stored(y, as), keep_sum ? sum : at::Tensor()};
@@ -275,7 +274,7 @@ at::Tensor layer_norm(const at::Tensor& x, at::IntArrayRef normalized_shape, con
     if (finite) return y.tensor();
     reason = "a row is not finite";
   }
-  RECORD_FUNCTION(c10::str("ipex::layer_norm in aten: ", reason), {});
+  const LeftToAten left(reason, "ipex::layer_norm");
   const at::Tensor given = as.dtype ? restore_precision(x) : x;
   return stored(residual.plus(to_y.step_by_step(at::layer_norm(given, normalized_shape, weight, bias, eps))), as);
 }
@@ -405,7 +404,7 @@ at::Tensor rms_norm(const at::Tensor& x, const OptionalTensor& weight, std::opti
     if (finite) return y.tensor();
     reason = "a row is not finite";
   }
-  RECORD_FUNCTION(c10::str("ipex::rms_norm in aten: ", reason), {});
+  const LeftToAten left(reason, "ipex::rms_norm");
   const auto in_dtype_of_like = [&](const at::Tensor& y) { return like ? y.type_as(*like) : y; };
   if (normalized_shape) return residual.plus(in_dtype_of_like(at::rms_norm(x, *normalized_shape, weight, eps)));
   const at::Tensor normalized = x * at::rsqrt(x.pow(2).mean(-1, /*keepdim=*/true) + eps.value());

@@ -12,7 +12,6 @@
 // elements with their indices, it finds element by element. What reduction.h does not take is left to it; a profiler shows
 // it, with the reason, under the name of the op.
 #include <ATen/ATen.h>
-#include <ATen/record_function.h>
 #include <torch/library.h>
 
 #include <cmath>
@@ -20,6 +19,7 @@
 
 #include "kernels/kernels.h"
 #include "ops/norms/reduction.h"
+#include "packed/call_conditions.h"
 #include "packed/door.h"
 
 namespace ipex::runtime {
@@ -28,28 +28,28 @@ namespace {
 at::Tensor vector_norm(const at::Tensor& x, at::IntArrayRef dim, bool keepdim) {
   const char* reason = nullptr;
   if (at::Tensor y = reduced(x, dim, keepdim, kernels().norms.euclidean, reason); y.defined()) return y;
-  RECORD_FUNCTION(c10::str("ipex::vector_norm in aten: ", reason), {});
+  const LeftToAten left(reason, "ipex::vector_norm");
   return at::linalg_vector_norm(x, 2, dim, keepdim);
 }
 
 at::Tensor sum(const at::Tensor& x, at::IntArrayRef dim, bool keepdim) {
   const char* reason = nullptr;
   if (at::Tensor y = reduced(x, dim, keepdim, kernels().norms.sums, reason); y.defined()) return y;
-  RECORD_FUNCTION(c10::str("ipex::sum in aten: ", reason), {});
+  const LeftToAten left(reason, "ipex::sum");
   return at::sum(x, dim, keepdim);
 }
 
 at::Tensor amax(const at::Tensor& x, at::IntArrayRef dim, bool keepdim) {
   const char* reason = nullptr;
   if (at::Tensor y = reduced(x, dim, keepdim, kernels().norms.maxima, reason); y.defined()) return y;
-  RECORD_FUNCTION(c10::str("ipex::amax in aten: ", reason), {});
+  const LeftToAten left(reason, "ipex::amax");
   return at::amax(x, dim, keepdim);
 }
 
 at::Tensor max_values(const at::Tensor& x, int64_t dim, bool keepdim) {
   const char* reason = nullptr;
   if (at::Tensor y = reduced(x, {dim}, keepdim, kernels().norms.maxima, reason); y.defined()) return y;
-  RECORD_FUNCTION(c10::str("ipex::max_values in aten: ", reason), {});
+  const LeftToAten left(reason, "ipex::max_values");
   return std::get<0>(at::max(x, dim, keepdim));
 }
 
@@ -81,7 +81,7 @@ using Correction = std::optional<at::Scalar>;
 at::Tensor var(const at::Tensor& x, at::IntArrayRef dim, const Correction& correction, bool keepdim) {
   const char* reason = nullptr;
   if (at::Tensor y = variance(x, dim, correction.value_or(1).toDouble(), keepdim, reason); y.defined()) return y;
-  RECORD_FUNCTION(c10::str("ipex::var in aten: ", reason), {});
+  const LeftToAten left(reason, "ipex::var");
   return at::var(x, dim, correction, keepdim);
 }
 
@@ -89,7 +89,7 @@ at::Tensor std_of(const at::Tensor& x, at::IntArrayRef dim, const Correction& co
   const char* reason = nullptr;
   if (at::Tensor y = variance(x, dim, correction.value_or(1).toDouble(), keepdim, reason); y.defined())
     return y.sqrt_();
-  RECORD_FUNCTION(c10::str("ipex::std in aten: ", reason), {});
+  const LeftToAten left(reason, "ipex::std");
   return at::std(x, dim, correction, keepdim);
 }
 

@@ -36,7 +36,7 @@ class GroupedLinearContext final : public Chain<LinearContext> {
 
   at::Tensor run(const at::Tensor& input, const at::Tensor& offsets) const {
     if (const char* reason = reason_for_aten(input, offsets)) {
-      RECORD_FUNCTION(c10::str("ipex::grouped_linear_run in aten: ", reason), {});
+      const LeftToAten left(reason, "ipex::grouped_linear_run");
       return at::_grouped_mm(input, plain_weights(), offsets);
     }
     at::Tensor result = empty_result({input.size(0), columns()}, input.options());
