@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 TORCH ?= torch==2.13.0
 # For tests of whole models. It does not require torch, so it leaves the one above alone; it does require Python 3.11.
-TRANSFORMERS ?= transformers==5.23.0; python_version >= '3.11'
+TRANSFORMERS ?= transformers==5.24.0; python_version >= '3.11'
 BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # pytest's own settings are in pyproject.toml; add to them with `make test PYTEST="-k linear"`.
@@ -30,6 +30,9 @@ SEED ?= 1
 # For `make huggingface`: how many classes.
 COUNT ?= 50
 
+# For `make test-transformers`: the first, one of the middle, and the newest that is known.
+TRANSFORMERS_VERSIONS ?= 5.0.0 5.12.1 5.24.0
+
 # For `make mutants`: how many conditions are removed, drawn by SEED.
 MUTANTS ?= 300
 # For `make soak`: how long.
@@ -41,7 +44,7 @@ BENCH ?=
 # Options for `make zoo`; `.venv/bin/python -m benchmarks.zoo --help` lists them. `build/zoo.jsonl` keeps what was done.
 ZOO ?= --markdown docs/zoo.md
 
-.PHONY: demo test nightly test-torch test-isa fuzz fuzz-ops fuzz-files neighbours mutants threads tsan asan coverage bench op-database huggingface zoo docs lint format wheel try-wheel release release-wheel reproducible sdk fuzz-requests soak faults clean
+.PHONY: demo test nightly test-torch test-transformers test-isa fuzz fuzz-ops fuzz-files neighbours mutants threads tsan asan coverage bench op-database huggingface zoo docs lint format wheel try-wheel release release-wheel reproducible sdk fuzz-requests soak faults clean
 demo: $(VENV)/installed        ## build, optimise a ResNet-50, compare, time, serve it from C++
 	$(BIN)/python examples/demo.py
 
@@ -53,6 +56,13 @@ test: $(VENV)/installed        ## every test, Python and C++
 # In an environment and a build folder of its own: make test-torch TORCH=torch==2.8.0 PYTHON=python3.12
 test-torch:                    ## every test, against another torch or Python
 	folder=$(OWN_FOLDER); SKBUILD_BUILD_DIR=$$folder/cmake $(MAKE) test VENV=$$folder/venv
+
+test-transformers: $(VENV)/installed  ## text generation with other versions of transformers
+	set -e; for version in $(TRANSFORMERS_VERSIONS); do \
+		folder=build/transformers-$$version; \
+		test -d $$folder || $(BIN)/pip install --quiet --target $$folder "transformers==$$version"; \
+		PYTHONPATH=$$folder $(BIN)/python -m pytest -n $(JOBS) tests/llm tests/optimize/test_language_models.py $(PYTEST); \
+		echo "transformers $$version: OK"; done
 
 nightly: $(VENV)/installed     ## the same without samples, and then what looks for bugs
 	IPEX_NIGHTLY=1 $(MAKE) test

@@ -33,9 +33,7 @@ def support() -> str:
     for row in table:
         if row["left"] and not row["name"].startswith("ipex::"):
             left[row["left"]].add(row["name"].removeprefix("aten::"))
-    reasons = [
-        (reason, ", ".join(sorted(names))) for reason, names in sorted(left.items())
-    ]
+    reasons = [(reason, ", ".join(sorted(names))) for reason, names in sorted(left.items())]
     return (
         "# Support matrix\n\n" + WRITTEN + "## Packed ops\n\n"
         "Convolutions, linears, products and recurrent layers become one of these, with a packed weight and post-ops:\n"

@@ -66,7 +66,10 @@ def test_cpu_and_compiler():
 
 def test_transformers():
     (tried,) = set(re.findall(r"transformers==([\d.]+)", PROJECT + (ROOT / "Makefile").read_text()))
-    assert tried.startswith(row("transformers, for `ipex.llm`")[2])
+    (versions,) = found(r"TRANSFORMERS_VERSIONS \?= (.*)", "Makefile")
+    minors = [".".join(version.split(".")[:2]) for version in versions.split()]
+    assert row("transformers, for `ipex.llm`")[2] == f"{', '.join(minors)}: `make test-transformers`"
+    assert versions.split()[-1] == tried
 
 
 @pytest.mark.parametrize(

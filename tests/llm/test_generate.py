@@ -18,6 +18,7 @@ transformers = pytest.importorskip("transformers", reason="transformers is not i
 from ipex import llm  # noqa: E402
 from llm.families import (  # noqa: E402
     FAMILIES,
+    IS_NEW,
     LEFT,
     OWN_ATTENTION,
     VOCABULARY,
@@ -45,18 +46,20 @@ def ran_in_graph(model: Any) -> bool:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_greedy_and_beams_of_every_family(family):
     model = make(family)
-    if family in LEFT:
+    if family in LEFT and IS_NEW:
         with pytest.warns(UserWarning, match=f"the step of .* is not captured: .*{LEFT[family]}"):
             optimized = llm.optimize(model)
     else:
-        optimized = captured(model)
+        optimized = captured(model) if IS_NEW else llm.optimize(model)
     for beams in (1, 3):
         how = {"max_new_tokens": 12, "do_sample": False, "num_beams": beams, **prompts()}
         expected = model.generate(**how)
         assert len(expected.unique()) > 8
         assert torch.equal(optimized.generate(**how), expected)
-    assert family in LEFT or ran_in_graph(optimized)
     (decision,) = [d for d in ipex.explain(optimized).decisions if d.pass_name == CAPTURE]
+    assert not decision.applied or ran_in_graph(optimized)
+    if not IS_NEW:
+        return  # which models are captured, and how, is so of new versions
     assert decision.applied == (family not in LEFT)
     if decision.applied:
         graph = optimized.__dict__["_compiled_call_impl"]._captured.graph.inlined_graph
@@ -91,7 +94,7 @@ def test_sampling_streamers_and_guesses():
     prompt = words(1, 10)
     for how in (
         {"do_sample": True, "temperature": 0.7, "top_k": 20},
-        {"do_sample": False, "prompt_lookup_num_tokens": 3},
+        {"do_sample": False, "prompt_lookup_num_tokens": 3, "eos_token_id": VOCABULARY},  # 5.0 wants one
         {"do_sample": False, "num_return_sequences": 3, "num_beams": 3},
     ):
         found = []
@@ -184,6 +187,8 @@ def test_in_16_bits(dtype, family):
 def test_weights_are_let_go_of(family):
     model = make(family)
     optimized = llm.optimize(model)
+    if "_compiled_call_impl" not in optimized.__dict__ and not IS_NEW:
+        pytest.skip(f"transformers {transformers.__version__}: the step of {family} is not captured")
     held = sum(p.untyped_storage().nbytes() for p in optimized.parameters())
     assert held < 0.1 * sum(p.untyped_storage().nbytes() for p in model.parameters())
     how = {"max_new_tokens": 8, "do_sample": False, **prompts()}
@@ -263,8 +268,8 @@ def test_weights_stay_where_no_graph_would_pack_them():
 
 def test_a_graph_that_computes_something_else_is_not_used():
     """Python that asks for a length answers once, while it is traced."""
-    model = make("GPTJ")
-    attention = model.transformer.h[1].attn
+    model = make("GPTNeo")
+    attention = model.transformer.h[1].attn.attention
     own = attention._attn
 
     def forgets(query: Any, key: Any, value: Any, mask: Any = None) -> Any:

@@ -112,9 +112,11 @@ class RoomyLayer(CacheLayerMixin):
         self.wrote(words)
         return self.keys, self.values  # type: ignore[return-value]
 
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+    def get_mask_sizes(self, query_length: int | Tensor) -> tuple[int, int]:
         """Return how many keys a query meets, and at which word they begin."""
-        return self.length + query_length, 0
+        if isinstance(query_length, Tensor) and query_length.dim() == 1:
+            query_length = query_length.shape[0]  # before transformers 5.4: the place of each word
+        return self.length + query_length, 0  # type: ignore[return-value]  # in a trace a tensor
 
     def get_seq_length(self) -> int:
         """Return how many words there are."""
@@ -124,14 +126,16 @@ class RoomyLayer(CacheLayerMixin):
         """Return that there is no bound."""
         return -1
 
+    get_max_cache_shape = get_max_length  # its name before transformers 5.14
+
     def reset(self) -> None:
         """Begin a new text."""
         self.keys = self.values = None
         self.is_initialized = False
 
-    def crop(self, tokens_to_remove: int) -> None:
-        """Forget the last words: what was guessed and not taken."""
-        self.length = max(self.length - abs(tokens_to_remove), 0)
+    def crop(self, words: int) -> None:
+        """Forget the last -words; of a positive number, which transformers before 5.16 give, all but the first ones."""
+        self.length = max(self.length + words, 0) if words <= 0 else min(self.length, words)
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Put the texts into this order."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import weakref
 from typing import Any
 
@@ -12,7 +13,7 @@ from transformers.cache_utils import DynamicCache
 
 from .._torch_internals import is_tracing
 from ._cache import RoomyLayer, give_room
-from ._capture import Captured
+from ._capture import Captured, cache_name
 
 _NOTHING = torch.empty(0, dtype=torch.bool)
 # Arguments that change nothing at these values; all others at None.
@@ -41,6 +42,11 @@ def _refuse(*_: Any) -> None:
     raise RuntimeError(_LET_GO)
 
 
+def given_cache(kwargs: dict[str, Any]) -> Any:
+    """Return the cache of a call, by either of its names."""
+    return kwargs.get("past_key_values", kwargs.get("cache"))
+
+
 class StepCall:
     """nn.Module.__call__ asks it first."""
 
@@ -53,6 +59,7 @@ class StepCall:
         self._model = weakref.ref(model)
         self._has_weights = True
         self._captured = captured
+        self._cache_name = cache_name([field.name for field in dataclasses.fields(captured.output)])
         self.reasons: set[str] = set()  # why calls ran as before
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -67,7 +74,7 @@ class StepCall:
         words = args[0] if args else kwargs[self.words_name]
         found = self._step(cache, words, kwargs)
         keeps = kwargs.get("use_cache") is not False
-        return self._captured.output(**found, past_key_values=cache if keeps else None)
+        return self._captured.output(**found, **{self._cache_name: cache if keeps else None})
 
     def let_weights_go(self) -> None:
         """Free what the graph holds packed. Whoever needs the weights themselves is told."""
@@ -116,7 +123,7 @@ class StepCall:
 
     def _own_cache(self, kwargs: dict[str, Any]) -> tuple[Any, Any, str]:
         """The cache of the call, and in it that of the words; or why it is none for the step."""
-        cache = kwargs.get("past_key_values", kwargs.get("cache"))
+        cache = given_cache(kwargs)
         if cache is None:
             cache = DynamicCache()
         return cache, cache, ""
@@ -149,7 +156,7 @@ class StepCall:
             places = torch.arange(past, past + count)
         if not isinstance(kept, Tensor):
             kept = torch.arange(count - kept if 0 < kept < count else 0, count)
-        return places.expand(words.shape), kept
+        return places.expand(words.shape).contiguous(), kept
 
 
 def _attended(mask: Tensor | None, words: int) -> Tensor:

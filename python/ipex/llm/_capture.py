@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -82,12 +82,14 @@ class TracedStep(nn.Module):
         super().__init__()
         self.model = model
         self.takes_kept = "logits_to_keep" in arguments_of(model)
+        self.cache_name = cache_name(arguments_of(model))
         self.output: type = tuple  # of the last call, for whoever traces it
 
     def check(self, model: Any) -> None:
         """CannotCapture where the last call was not what a graph can stand for."""
 
-    def _run(self, kept: Tensor, **inputs: Any) -> Tensor:
+    def _run(self, kept: Tensor, cache: Any, **inputs: Any) -> Tensor:
+        inputs[self.cache_name] = cache
         if self.takes_kept:
             inputs["logits_to_keep"] = kept
         result = self.model(use_cache=True, **inputs)
@@ -110,7 +112,7 @@ class _AttendingStep(TracedStep):
         self._step = Step(words, past, attended, memory)
         with running(self._step):
             cache = cache_of([_TracedLayer(sliding) for sliding in self._sliding])
-            return self._run(kept, input_ids=words, position_ids=places, past_key_values=cache)
+            return self._run(kept, cache, input_ids=words, position_ids=places)
 
     def check(self, model: Any) -> None:
         assert self._step is not None
@@ -135,7 +137,7 @@ class _PlainStep(TracedStep):
     ) -> Tensor:
         self._layers = [PlainLayer(*one, past) for one in zip(self._sliding, memory, self._key_numbers)]
         cache, mask = cache_of(self._layers), attended.long()
-        return self._run(kept, input_ids=words, position_ids=places, past_key_values=cache, attention_mask=mask)
+        return self._run(kept, cache, input_ids=words, position_ids=places, attention_mask=mask)
 
     def check(self, model: Any) -> None:
         if any(layer.updates != 1 for layer in self._layers):
@@ -145,6 +147,11 @@ class _PlainStep(TracedStep):
 def arguments_of(model: nn.Module) -> tuple[str, ...]:
     """Return what the forward of a model takes by name."""
     return tuple(inspect.signature(type(model).forward).parameters)  # also where it is wrapped, twice
+
+
+def cache_name(names: Collection[str]) -> str:
+    """Return which of these arguments, or fields, is the cache: transformers 5.24 renamed it."""
+    return "cache" if "cache" in names else "past_key_values"
 
 
 def cache_of(layers: list[Any]) -> DynamicCache:
@@ -183,7 +190,7 @@ def _check_rotary(config: Any) -> None:
 def _sizes(model: Any, sliding: list[bool]) -> tuple[list[Any], torch.dtype]:
     """One word through the model as it is, to see what its cache holds."""
     cache = cache_of([RoomyLayer(one) for one in sliding])
-    model(input_ids=torch.zeros(1, 1, dtype=torch.long), past_key_values=cache, use_cache=True)
+    model(input_ids=torch.zeros(1, 1, dtype=torch.long), use_cache=True, **{cache_name(arguments_of(model)): cache})
     return sizes_of(cache.layers)
 
 
@@ -241,7 +248,7 @@ def _trace(model: Any, kind: type, sliding: list[bool], sizes: list[Any], dtype:
     step = kind(model, sliding, sizes)
     example = (
         torch.randint(0, 50, (2, 3), generator=torch.Generator().manual_seed(1)),
-        torch.arange(2, 5).expand(2, 3),
+        torch.arange(2, 5).repeat(2, 1),  # some models write into them
         torch.arange(3),
         torch.tensor(2),
         torch.ones(2, 5, dtype=torch.bool),

@@ -18,13 +18,14 @@ from transformers.utils import ModelOutput
 
 from ._attention import CannotCapture
 from ._cache import RoomyLayer, give_room
-from ._call import StepCall, all_attended
+from ._call import StepCall, all_attended, given_cache
 from ._capture import (
     LONG_STEPS,
     Captured,
     PlainLayer,
     TracedStep,
     arguments_of,
+    cache_name,
     cache_of,
     check_same,
     sizes_of,
@@ -73,10 +74,10 @@ class _CrossStep(TracedStep):
         cross = [_CrossLayer(*both) for both in zip(tensors[count : 2 * count], tensors[2 * count :])]
         return self._run(
             kept,
+            EncoderDecoderCache(cache_of(self._layers), cache_of(cross)),
             decoder_input_ids=words,
             encoder_outputs=BaseModelOutput(last_hidden_state=states),
             attention_mask=attended.long(),
-            past_key_values=EncoderDecoderCache(cache_of(self._layers), cache_of(cross)),
             **({"decoder_position_ids": places} if self._takes_places else {}),
         )
 
@@ -113,7 +114,9 @@ class _Text:
         self.attended = torch.ones(batch, encoded, dtype=torch.bool)
         self.attended[0, encoded - padding :] = False
         self.cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
-        self._begin = self.logits(model, self.words[:, :1], past_key_values=self.cache, use_cache=True)
+        self._begin = self.logits(
+            model, self.words[:, :1], use_cache=True, **{cache_name(arguments_of(model)): self.cache}
+        )
         layers = len(self.cache.self_attention_cache.layers)
         if not give_room(self.cache.self_attention_cache, [False] * layers):
             raise CannotCapture("its cache is of another kind")
@@ -138,8 +141,9 @@ def capture(model: Any) -> Captured:
 
 
 def _captured(model: Any) -> Captured:
-    for name in ("attention_mask", "encoder_outputs", "decoder_input_ids", "past_key_values"):
-        if name not in arguments_of(model):
+    names = arguments_of(model)
+    for name in ("attention_mask", "encoder_outputs", "decoder_input_ids", cache_name(names)):
+        if name not in names:
             raise CannotCapture(f"its forward takes no {name}")
     text = _Text(model, 2, encoded=7, padding=0, words=3)
     layers: list[Any] = text.cache.self_attention_cache.layers
@@ -171,7 +175,7 @@ class CrossStepCall(StepCall):
     words_name = "decoder_input_ids"
     places_name = "decoder_position_ids"
     arguments = 0
-    used = ("attention_mask", "past_key_values", "encoder_outputs", "logits_to_keep")
+    used = (*StepCall.used, "encoder_outputs")
 
     def __init__(self, model: Any, captured: Captured) -> None:
         super().__init__(model, captured)
@@ -180,7 +184,9 @@ class CrossStepCall(StepCall):
         self._reads_mask = bool(attended.uses())
 
     def _own_cache(self, kwargs: dict[str, Any]) -> tuple[Any, Any, str]:
-        cache, encoded, mask = (kwargs.get(one) for one in ("past_key_values", "encoder_outputs", "attention_mask"))
+        cache, encoded, mask = given_cache(kwargs), kwargs.get("encoder_outputs"), kwargs.get("attention_mask")
+        if cache is None:
+            return None, None, BEGINS
         if not isinstance(cache, EncoderDecoderCache):
             return None, None, f"a cache of {type(cache).__name__}"
         if len(cache.is_updated) != len(self._captured.sliding) or not all(cache.is_updated.values()):
