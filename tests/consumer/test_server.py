@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import http.client
 import io
 import os
 import socket
@@ -200,36 +201,61 @@ def test_a_bad_body_gets_a_clear_answer(server, model, name):
     assert_answers(server, model, rows(2))
 
 
+HEALTH = b"GET /health HTTP/1.1\r\n"
+POST = b"POST /predict HTTP/1.1\r\n"
+CHUNKS = POST + b"Transfer-Encoding: chunked\r\n\r\n"
+NO_ENCODING = "expected chunked as Transfer-Encoding"
+
 BAD_REQUESTS = {
-    "truncated body": (
-        b"POST /predict HTTP/1.1\r\nContent-Length: 100\r\n\r\nabc",
-        True,
-        "400 Bad Request",
-        "got 3 bytes",
-    ),
-    "truncated head": (b"POST /predict HT", True, "400 Bad Request", "got 16 bytes"),
-    "no length": (b"POST /predict HTTP/1.1\r\n\r\n", False, "411 Length Required", "got none."),
-    "chunks": (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", False, "411 Length", "a Transfer-Encoding."),
-    "no number": (b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", False, "400 Bad", "got '-1'."),
-    "two lengths": (b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", False, "400", "got several."),
-    "too large": (b"POST /predict HTTP/1.1\r\nContent-Length: 1048577\r\n\r\n", False, "413", "at most 1048576 bytes"),
-    "larger still": (b"POST / HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n", False, "413", "at most"),
-    "long head": (b"GET / HTTP/1.1\r\nA: " + b"b" * 20000 + b"\r\n\r\n", False, "431", "at most 16384 bytes"),
-    "no HTTP": (b"\x16\x03\x01\x02\x00\x01\r\n\r\n", False, "400 Bad Request", "expected a first line"),
-    "HTTP/2": (b"PRI * HTTP/2.0\r\n\r\n", False, "505 HTTP Version Not Supported", "got HTTP/2.0."),
-    "no name": (b"GET /health HTTP/1.1\r\nvalue\r\n\r\n", False, "400 Bad Request", "without such a name"),
-    "length with a space": (b"POST / HTTP/1.1\r\nContent-Length : 3\r\n\r\nabc", False, "400", "without such a name"),
-    "chunks with a space": (b"GET / HTTP/1.1\r\nTransfer-Encoding : chunked\r\n\r\n", False, "400", "such a name"),
-    "folded line": (b"GET /health HTTP/1.1\r\nA: b\r\n c: d\r\n\r\n", False, "400", "without such a name"),
-    "line feed": (b"GET /health HTTP/1.1\r\nA: b\nTransfer-Encoding: chunked\r\n\r\n", False, "400", "got one in a."),
-    "carriage return": (b"GET /health HTTP/1.1\r\nA: b\rc\r\n\r\n", False, "400", "got one in a."),
-    "NUL": (b"GET /health HTTP/1.1\r\nA: \0\r\n\r\n", False, "400", "got one in a."),
-    "line feed in the target": (b"GET /\nA: HTTP/1.1\r\n\r\n", False, "400", "visible characters, got others."),
-    "space in the target": (b"GET /health /x HTTP/1.1\r\n\r\n", False, "400", "visible characters, got others."),
-    "no target": (b"GET  HTTP/1.1\r\n\r\n", False, "400", "visible characters, got others."),
-    "no method": (b"G\0T /health HTTP/1.1\r\n\r\n", False, "400", "visible characters, got others."),
-    "two hosts": (b"GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", False, "400", "one Host, got several."),
-    "expectation": (b"GET /health HTTP/1.1\r\nExpect: more\r\n\r\n", False, "417 Expectation Failed", "100-continue"),
+    "truncated body": (POST + b"Content-Length: 100\r\n\r\nabc", True, 400, "got 50 bytes"),
+    "truncated head": (b"POST /predict HT", True, 400, "got 16 bytes"),
+    "truncated chunk": (CHUNKS + b"64\r\nabc", True, 400, f"got {len(CHUNKS) + 7} bytes"),
+    "no length": (POST + b"\r\n", False, 411, "got none."),
+    "no number": (POST + b"Content-Length: -1\r\n\r\n", False, 400, "Invalid character in Content-Length."),
+    "two lengths": (POST + b"Content-Length: 1\r\nContent-Length: 1\r\n\r\n", False, 400, "Content-Length."),
+    "too large": (POST + b"Content-Length: 1048577\r\n\r\n", False, 413, "at most 1048576 bytes"),
+    "larger still": (POST + b"Content-Length: 99999999999999999999\r\n\r\n", False, 400, "Content-Length overflow."),
+    "long head": (b"GET / HTTP/1.1\r\nA: " + b"b" * 20000 + b"\r\n\r\n", False, 431, "at most 16384 bytes"),
+    "no HTTP": (b"\x16\x03\x01\x02\x00\x01\r\n\r\n", False, 400, "Invalid method"),
+    "HTTP/2": (b"PRI * HTTP/2.0\r\n\r\n", False, 505, "HTTP/2"),
+    "HTTP/2 of other methods": (b"GET /health HTTP/2.0\r\n\r\n", False, 505, "expected a first line like"),
+    "HTTP/0.9": (b"GET /health\nA: b\r\n\r\n", False, 505, "expected a first line like"),
+    "HTTP/1.2": (b"GET /health HTTP/1.2\r\n\r\n", False, 400, "Invalid HTTP version."),
+    "RTSP": (b"GET /health RTSP/1.0\r\n\r\n", False, 400, "expected a first line like"),
+    "empty line": (b"\r\n" + HEALTH + b"\r\n", False, 400, "got an empty line."),
+    "two spaces": (b"GET  /health HTTP/1.1\r\n\r\n", False, 400, "expected a first line like"),
+    "two spaces behind": (b"GET /health  HTTP/1.1\r\n\r\n", False, 400, "expected a first line like"),
+    "no name": (HEALTH + b"value\r\n\r\n", False, 400, "Invalid header token."),
+    "length with a space": (POST + b"Content-Length : 3\r\n\r\nabc", False, 400, "Invalid header field char."),
+    "chunks with a space": (HEALTH + b"Transfer-Encoding : chunked\r\n\r\n", False, 400, "Invalid header field char."),
+    "folded line": (HEALTH + b"A: b\r\n c: d\r\n\r\n", False, 400, "Unexpected whitespace"),
+    "line feed": (HEALTH + b"A: b\nTransfer-Encoding: chunked\r\n\r\n", False, 400, "Missing expected CR"),
+    "carriage return": (HEALTH + b"A: b\rc\r\n\r\n", False, 400, "Missing expected LF"),
+    "NUL": (HEALTH + b"A: \0\r\n\r\n", False, 400, "Invalid header value char."),
+    "line feed in the target": (b"GET /\nA: HTTP/1.1\r\n\r\n", False, 505, "expected a first line like"),
+    "space in the target": (b"GET /health /x HTTP/1.1\r\n\r\n", False, 400, "Expected HTTP/"),
+    "no target": (b"GET  HTTP/1.1\r\n\r\n", False, 400, "url"),
+    "no method": (b"G\0T /health HTTP/1.1\r\n\r\n", False, 400, "Invalid method"),
+    "proxy": (b"CONNECT a:80 HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", False, 501, "got CONNECT."),
+    "two hosts": (HEALTH + b"Host: a\r\nHost: b\r\n\r\n", False, 400, "one Host, got several."),
+    "expectation": (HEALTH + b"Expect: more\r\n\r\n", False, 417, "100-continue"),
+    "length and chunks": (POST + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n", False, 400, "can't be"),
+    "chunks and length": (CHUNKS[:-2] + b"Content-Length: 3\r\n\r\n", False, 400, "can't be"),
+    "chunks twice": (CHUNKS[:-2] + b"Transfer-Encoding: chunked\r\n\r\n", False, 400, "Transfer-Encoding"),
+    "chunks of HTTP/1.0": (CHUNKS.replace(b"1.1", b"1.0") + b"0\r\n\r\n", False, 400, NO_ENCODING),
+    "other encoding": (CHUNKS.replace(b"chunked", b"gzip"), False, 400, NO_ENCODING),
+    "no encoding": (CHUNKS.replace(b"chunked", b""), False, 400, "Transfer-Encoding"),
+    "two encodings": (CHUNKS.replace(b"chunked", b"gzip, chunked") + b"0\r\n\r\n", False, 501, NO_ENCODING),
+    "chunk of no size": (CHUNKS + b"\r\n", False, 400, "Invalid character in chunk size."),
+    "chunk with a space": (CHUNKS + b"3 \r\nabc\r\n0\r\n\r\n", False, 400, "Invalid character in chunk size."),
+    "chunk with a line feed": (CHUNKS + b"3\nabc\r\n0\r\n\r\n", False, 400, "Missing expected CR"),
+    "chunk without an end": (CHUNKS + b"3\r\nabcd\r\n0\r\n\r\n", False, 400, "Expected LF after chunk data."),
+    "chunk too large": (CHUNKS + b"100000\r\n", False, 413, "at most 1048576 bytes"),
+    "chunk larger still": (CHUNKS + b"1\r\na\r\nffffffffffffffff\r\n", False, 413, "at most 1048576 bytes"),
+    "chunks too large": (CHUNKS + b"ffff\r\n%b\r\n" % bytes(65535) * 16, False, 413, "at most 1048576 bytes"),
+    "long extension": (CHUNKS + b"1;" + b"a" * 2000000, False, 413, "at most 1048576 bytes"),
+    "long trailer": (CHUNKS + b"0\r\n" + b"a: b\r\n" * 300000, False, 413, "at most 1048576 bytes"),
+    "length in the trailer": (CHUNKS + b"0\r\nContent-Length: 3\r\n\r\n", False, 400, "can't be"),
 }
 
 
@@ -258,17 +284,54 @@ def test_an_answer_to_head_has_no_body(server):
     assert rest.startswith("HTTP/1.1 200 OK\r\n")
 
 
-def test_bodies_have_a_bound_together(program, model):
-    head = b"POST /predict HTTP/1.1\r\nContent-Length: 1048576\r\n"
+def chunks(body, size, extension=b"", trailer=b""):
+    pieces = [body[place : place + size] for place in range(0, len(body), size)]
+    lines = b"".join(b"%x%b\r\n%b\r\n" % (len(piece), extension, piece) for piece in pieces)
+    return lines + b"0\r\n" + trailer + b"\r\n"
+
+
+def test_a_body_may_come_in_chunks(server, model):
+    x = rows(3)
+    answers = []
+    body = npy(x.numpy())
+    ways = [(1,), (100,), (1 << 20,), (50, b';a=b;c="d"'), (70, b"", b"Content-Type: a\r\nConnection: close\r\n")]
+    with socket.create_connection(("127.0.0.1", server.port), timeout=WAIT_SECONDS) as client:
+        for way in ways:
+            client.sendall(CHUNKS + chunks(body, *way))
+            response = http.client.HTTPResponse(client)
+            response.begin()
+            answers.append(array(response.read()))
+            assert response.status == 200
+    with torch.no_grad():
+        torch.testing.assert_close(answers, [model[1](x)] * len(ways))
+
+
+@pytest.mark.parametrize("chunk", [None, 3, 1 << 20])
+def test_a_body_may_be_as_large_as_the_limit(server, chunk):
+    size = {None: 1 << 20, 3: (1 << 20) // 8 * 3 - 3, 1 << 20: (1 << 20) - 14}[chunk]
+    body = bytes(size)
+    data = POST + b"Content-Length: %d\r\n\r\n" % size + body if chunk is None else CHUNKS + chunks(body, chunk)
+    answer = server.send(data, end=True)
+    assert f"got {size} bytes that begin otherwise" in answer, answer
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_bodies_have_a_bound_together(program, model, chunked):
+    head = POST + b"Content-Length: 1048576\r\n"
     with (
         running(program, model[0], "--input", "float32:*x24", "--max-body-mb", 1) as server,
         contextlib.ExitStack() as clients,
     ):
         for _ in range(16):
             client = clients.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=WAIT_SECONDS))
-            client.sendall(head + b"Expect: 100-continue\r\n\r\n")
-            assert client.recv(100).startswith(b"HTTP/1.1 100")  # its body is counted
-        assert "expected fewer bytes of bodies at once" in server.send(head + b"\r\n", end=True)
+            client.sendall((CHUNKS[:-2] if chunked else head) + b"Expect: 100-continue\r\n\r\n")
+            assert client.recv(100).startswith(b"HTTP/1.1 100")  # a length is counted by now
+            if chunked:
+                client.sendall(chunks(bytes(1000000), 50000)[:-5])
+        deadline = time.monotonic() + WAIT_SECONDS
+        while "expected fewer bytes of bodies at once" not in server.send(head + b"\r\n", end=True):
+            assert chunked
+            assert time.monotonic() < deadline
 
 
 class Wide(nn.Module):
@@ -299,8 +362,16 @@ def test_a_body_counts_until_its_answer_is_sent(program, tmp_path):
 
 @pytest.mark.parametrize("lines", ["Connection: TE, Close", "Connection: TE\r\nConnection: close"])
 def test_close_may_be_one_of_several_options(server, lines):
+    assert_closes(server, "HTTP/1.1", lines)
+
+
+def test_a_connection_of_http_1_0_ends_with_its_request(server):
+    assert_closes(server, "HTTP/1.0", "Connection: keep-alive")
+
+
+def assert_closes(server, version, lines):
     get = b"GET /health HTTP/1.1\r\n\r\n"
-    answer = server.send(get.replace(b"\r\n\r\n", f"\r\n{lines}\r\n\r\n".encode()) + get)
+    answer = server.send(f"GET /health {version}\r\n{lines}\r\n\r\n".encode() + get)
     assert answer.count("HTTP/1.1 200 OK") == 1
     assert "\r\nConnection: close\r\n" in answer
 
@@ -308,8 +379,8 @@ def test_close_may_be_one_of_several_options(server, lines):
 def test_100_continue_is_for_those_who_wait(server):
     head = b"POST /health HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n"
     assert server.send(head + b"abc").startswith("HTTP/1.1 405")
-    twice = head.replace(b"1.0", b"1.1\r\nConnection: close").replace(b"Expect", b"Expect: 100-Continue\r\nExpect")
-    assert server.send(twice + b"abc").startswith("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 405")
+    waits = head.replace(b"1.0", b"1.1\r\nConnection: close").replace(b"100-c", b"100-C")
+    assert server.send(waits + b"abc").startswith("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 405")
 
 
 def test_curl_waits_for_100_continue(server, model):

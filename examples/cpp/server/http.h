@@ -23,7 +23,7 @@ struct HttpRequest {
 };
 
 struct HttpResponse {
-  int status = 200;
+  int status = 200;  // one of llhttp_status_t: llhttp aborts at others
   std::string body;
   std::string content_type = "text/plain; charset=utf-8";
   std::vector<std::pair<std::string, std::string>> headers;

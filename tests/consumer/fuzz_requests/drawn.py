@@ -21,6 +21,7 @@ ODD_TARGETS = (
     *(b"/\x00", b"/\xff\xfe", b"/%00%0d%0a", b"/a\tb", b"/h\rX: y", b"/h\nTransfer-Encoding: chunked", b"/" * 9000),
 )
 VERSIONS = (b"HTTP/1.1", b"HTTP/1.0", b"HTTP/1.2", b"HTTP/2.0", b"HTTP/1.", b"HTTP/11", b"http/1.1", b"HTTP/1.1 ", b"")
+VERSIONS = (*VERSIONS, b"RTSP/1.0", b"ICE/1.0", b"HTTP/0.9")
 LENGTHS = (
     *(b"+%d", b"-%d", b"0x%x", b"%d ", b"\t%d", b"0%d", b"%d, %d", b"%d,", b"%d.0", b"%de0", b"'%d'", b"%d\x00"),
     *(b"\x0b%d", b"%d\r", b"\n%d", b"%d;a=b", b"\xb2%d", b"1_%d", b"", b"99999999999999999999999"),
@@ -28,12 +29,40 @@ LENGTHS = (
     *(b"%d %d", b"NaN"),
 )
 ENCODINGS = (
-    *(b"chunked", b"Chunked", b"identity", b"gzip, chunked", b"chunked, identity", b" chunked", b"\tchunked"),
+    *(b"Chunked", b"identity", b"gzip, chunked", b"chunked, identity", b" chunked", b"\tchunked", b"chunked "),
+    *(b"chunked, chunked", b",chunked", b"chunked,", b"chunked\r\nTransfer-Encoding: chunked", b"chunked\xa0"),
+    *(b"gzip\r\nTransfer-Encoding: chunked", b"chunked\r\nTransfer-Encoding:"),
     *(b"\x0bchunked", b"chunked;a=b", b'"chunked"', b"xchunked", b"", b"chunked\x00", b"chun\r\n ked"),
 )
 CHUNK_SIZES = (
-    *(b"%x", b"0x%x", b"-%x", b"+%x", b"%x ", b" %x", b"%x;a=b", b'%x;a="\r\n"', b"%x\n", b"ffffffffffffffff%x", b""),
-    *(b"g",),
+    *(b"0x%x", b"-%x", b"+%x", b"%x ", b" %x", b"\t%x", b"%x\t", b"%x\n", b"%x\r", b"\n%x", b"%x,", b"%x\x00", b"%x_0"),
+    *(b"ffffffffffffffff%x", b"fffffffffffffff0", b"7fffffffffffffff", b"100000", b"", b"g", b"0" * 40 + b"%x", b"%X"),
+    *(
+        b"%x;a=b",
+        b"%x;a",
+        b"%x;a=b;c",
+        b'%x;a="b c"',
+        b'%x;a="\\""',
+        b"%x;",
+        b"%x;;a",
+        b"%x;a=",
+        b"%x; a=b",
+        b"%x ;a=b",
+    ),
+    *(b'%x;a="\r\n"', b'%x;a="\\\r\n"', b'%x;a="b', b"%x;a\nb", b"%x;a\rb", b"%x;a=\x00", b"%x;\xff", b'%x;a="\xff"'),
+    *(b"%x;a=" + b"b" * 70000,),
+)
+CHUNK_ENDS = (b"\n", b"\r", b"", b"\r\r\n", b"\n\r\n", b" \r\n", b"\r\n\r\n", b"X\r\n", b"\rX")
+TRAILERS = (
+    *(b"X: a\r\n", b"X:\r\nY: \t\r\n", b"Connection: close\r\n", b"Host: a\r\nHost: b\r\n", b"Expect: something\r\n"),
+    *(
+        b"Content-Length: 3\r\n",
+        b"Transfer-Encoding: chunked\r\n",
+        b" folded\r\n",
+        b"X: a\r\n folded\r\n",
+        b"X : a\r\n",
+    ),
+    *(b"X\r\n", b"X: a\n", b"X: a\r", b": a\r\n", b"X: \x00\r\n", b"\n", b"\r", b"Y: 1\r\n" * 9000),
 )
 HEADERS = (
     *(b"Host: a", b"Accept: */*", b"Connection: keep-alive", b"Connection: close", b"Connection: Close, TE", b"X:"),
@@ -126,7 +155,8 @@ def post(body: bytes, *headers: bytes) -> bytes:
 def first_line(draw: random.Random) -> bytes:
     """One part of a first line is another, and what follows would be a request of its own."""
     parts = [draw.choice(METHODS[:3]), draw.choice(TARGETS[:3]), b"HTTP/1.1"]
-    parts[draw.randrange(3)] = draw.choice((*METHODS, *TARGETS, *ODD_TARGETS, *VERSIONS))
+    place = draw.randrange(3)
+    parts[place : place + 1] = draw.choice(([], [draw.choice((*METHODS, *TARGETS, *ODD_TARGETS, *VERSIONS))]))
     space = draw.choices((b" ", b"  ", b"\t", b" \r", b""), (20, 1, 1, 1, 1))[0]
     end = draw.choices((b"\r\n", b"\n", b"\r", b"\r\r\n", b"\n\r\n"), (20, 1, 1, 1, 1))[0]
     return draw.choice((b"", b"", b"", b"\r\n", b"\n")) + space.join(parts) + end + b"Host: a\r\n\r\n" + SECOND
@@ -156,7 +186,7 @@ def framing(draw: random.Random) -> bytes:
         coding = draw.choice(
             (b"Transfer-Encoding", b"transfer-encoding", b"Transfer-Encoding ", b"Transfer-Encoding\x00")
         )
-        lines.append(coding + b": " + draw.choice(ENCODINGS))
+        lines.append(coding + b": " + draw.choice((b"chunked", draw.choice(ENCODINGS))))
     if draw.random() < 0.3:
         lines.append(b"Content-Length: %d" % draw.choice((len(body), 0, 5)))
     if draw.random() < 0.1:
@@ -168,15 +198,29 @@ def framing(draw: random.Random) -> bytes:
 
 
 def chunks(body: bytes, draw: random.Random) -> bytes:
-    size = draw.choice(CHUNK_SIZES)
-    head = size % len(body) if b"%" in size else size
-    trailer = draw.choice((b"", b"X: a\r\n", b"Content-Length: 3\r\n", b" folded\r\n"))
-    return head + draw.choice((b"\r\n", b"\n", b"")) + body + draw.choice((b"\r\n", b"")) + b"0\r\n" + trailer + b"\r\n"
+    """A body in chunks. In half of them one size, one end, or the trailer is damaged."""
+    cuts = sorted(draw.randrange(len(body) + 1) for _ in range(draw.choice((0, 1, 1, 3, 40))))
+    pieces = [piece for a, b in zip([0, *cuts], [*cuts, len(body)]) if (piece := body[a:b])] + [b""]
+    damage, place = draw.choice(("", "", "", "size", "end", "trailer")), draw.randrange(len(pieces))
+    data = []
+    for i, piece in enumerate(pieces):
+        size = draw.choice(CHUNK_SIZES) if damage == "size" and i == place else b"%x"
+        head = size % len(piece) if b"%" in size else size
+        ends = [
+            draw.choice((b"\r\n", draw.choice(CHUNK_ENDS))) if damage == "end" and i == place else b"\r\n" for _ in "ab"
+        ]
+        trailer = draw.choice(TRAILERS) if damage == "trailer" and not piece else b""
+        data += [head, ends[0], piece, trailer, ends[1]]
+    return b"".join(data)
 
 
 def chunked(draw: random.Random) -> bytes:
-    head = b"POST /predict HTTP/1.1\r\nTransfer-Encoding: " + draw.choice(ENCODINGS) + b"\r\n\r\n"
-    return head + chunks(array(draw), draw) + SECOND
+    coding = draw.choice((b"chunked", b"chunked", b"chunked", draw.choice(ENCODINGS)))
+    lines = [b"Transfer-Encoding: " + coding, *draw.sample(HEADERS, draw.choice((0, 0, 0, 1)))]
+    version = draw.choices((b"HTTP/1.1", b"HTTP/1.0"), (9, 1))[0]
+    body = array(draw) if draw.random() < 0.9 else damaged_npy(array(draw), draw)
+    first = draw.choices((b"POST /predict", b"GET /health", b"HEAD /health", b"CONNECT a:80"), (9, 1, 1, 1))[0]
+    return b"\r\n".join((first + b" " + version, *lines, b"", b"")) + chunks(body, draw) + SECOND
 
 
 def body_of(draw: random.Random) -> bytes:
@@ -256,7 +300,7 @@ KINDS = {
     "first line": (3, first_line),
     "headers": (4, headers),
     "framing": (4, framing),
-    "chunked": (1, chunked),
+    "chunked": (4, chunked),
     "body": (4, body_of),
     "changed": (4, changed),
     "cut": (2, cut),

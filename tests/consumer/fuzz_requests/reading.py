@@ -17,8 +17,13 @@ import numpy
 
 HEAD_BYTES = 16 << 10
 TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-FIRST_LINE = re.compile(rb"(%b) ([\x21-\x7e]+) (HTTP/1\.[01])" % TOKEN)
+METHODS = rb"GET|HEAD|POST|PUT|DELETE|OPTIONS|TRACE"  # of RFC 9110; CONNECT is for proxies
+TARGET = rb"[/*][\x21-\x7e]*|[A-Za-z]+://[\w.:-]+(?:/[\x21-\x7e]*)?"
+FIRST_LINE = re.compile(rb"(%b) (%b) (HTTP/1\.[01])" % (METHODS, TARGET))
 HEADER = re.compile(rb"(%b):([\t\x20-\x7e\x80-\xff]*)" % TOKEN)
+QUOTED = rb'"(?:[\t\x20\x21\x23-\x5b\x5d-\x7e\x80-\xff]|\\[\t\x20-\x7e\x80-\xff])*"'
+# An extension may lack its name or value: whatever it is, it ends with the line.
+CHUNK_HEAD = re.compile(rb"([0-9A-Fa-f]+)(?:;+%b(?:=(?:%b|%b)?)?)*\r\n" % (TOKEN, TOKEN, QUOTED))
 REFUSALS = frozenset({400, 408, 411, 413, 417, 431, 501, 505})
 FEATURES = 24
 # NumPy parses the header as Python, at which some releases of 3.11 fail in two threads at once (SystemError).
@@ -53,29 +58,59 @@ def refused() -> Expected:
 def read_requests(data: bytes, most_body: int) -> Seen:
     seen = Seen()
     while data:
-        end = data.find(b"\r\n\r\n")
-        if end < 0 or end > HEAD_BYTES:
+        end = data.find(b"\r\n\r\n") + 4
+        if end < 4 or end > HEAD_BYTES:
             seen.requests.append(refused())
-            seen.is_cut = end < 0 and len(data) <= HEAD_BYTES
+            seen.is_cut = end < 4 and len(data) <= HEAD_BYTES
             return seen
-        request, size = _read_head(data[:end], most_body)
-        data = data[end + 4 :]
-        if request is None or size > len(data):
+        request, size = _read_head(data[: end - 4], most_body)
+        data = data[end:]
+        body: bytes | None = None
+        if request is not None:
+            body, data, seen.is_cut = _read_chunks(data, most_body) if size is None else _read_sized(data, size)
+        if request is None or body is None:
             seen.requests.append(refused())
-            seen.is_cut = request is not None
             seen.requests[-1].continues = request is not None and request.continues
             return seen
         if request.inputs is not None:
-            _add_inputs(request, data[:size])
+            _add_inputs(request, body)
         seen.requests.append(request)
         if request.is_last:
             return seen
-        data = data[size:]
     return seen
 
 
-def _read_head(head: bytes, most_body: int) -> tuple[Expected | None, int]:
-    """Return nothing where it is not well formed."""
+def _read_sized(data: bytes, size: int) -> tuple[bytes | None, bytes, bool]:
+    """The body, what follows it, and whether more must come. There is no body where it is not whole."""
+    return (None, b"", True) if size > len(data) else (data[:size], data[size:], False)
+
+
+def _read_chunks(data: bytes, most_body: int) -> tuple[bytes | None, bytes, bool]:
+    """The same where chunks say how much comes. All their bytes count, with those of their heads and of the trailer."""
+    body, place = b"", 0
+    while True:
+        head = CHUNK_HEAD.match(data, place)
+        size = int(head[1], 16) if head else 0
+        if head is None or head.end() + size > most_body:
+            return None, b"", head is None and data.find(b"\r\n", place) < 0
+        place = head.end() + size
+        if size == 0:
+            break
+        body += data[head.end() : place]
+        if not data.startswith(b"\r\n", place):
+            return None, b"", len(data) < place + 2
+        place += 2
+    end = place if data.startswith(b"\r\n", place) else data.find(b"\r\n\r\n", place) + 2
+    if end < 2:
+        return None, b"", True
+    names = [HEADER.fullmatch(line) for line in data[place:end].split(b"\r\n")[:-1]]
+    if any(not name or name[1].lower() in (b"content-length", b"transfer-encoding") for name in names):
+        return None, b"", False
+    return (None, b"", False) if end + 2 > most_body else (body, data[end + 2 :], False)
+
+
+def _read_head(head: bytes, most_body: int) -> tuple[Expected | None, int | None]:
+    """Return nothing where it is not well formed, and no size where the body comes in chunks."""
     first, *lines = head.split(b"\r\n")
     found = FIRST_LINE.fullmatch(first)
     if not found:
@@ -88,20 +123,23 @@ def _read_head(head: bytes, most_body: int) -> tuple[Expected | None, int]:
             return None, 0
         headers.setdefault(header[1].lower(), []).append(header[2].strip(b" \t"))
     lengths = headers.get(b"content-length", [])
-    expects = _listed(headers, b"expect")
+    encodings = [value.lower() for value in headers.get(b"transfer-encoding", [])]
+    expects = b", ".join(headers.get(b"expect", [])).lower()
     if (
-        b"transfer-encoding" in headers
+        (encodings and (encodings != [b"chunked"] or lengths or version == b"HTTP/1.0"))
         or len(lengths) > 1
-        or len(headers.get(b"host", [])) > 1
+        or b"," in b",".join(headers.get(b"host", []))
         or not all(re.fullmatch(rb"[0-9]+", length) and int(length) <= most_body for length in lengths)
-        or (not lengths and method in (b"POST", b"PUT"))
-        or (version == b"HTTP/1.1" and any(value != b"100-continue" for value in expects))
+        or (not lengths and not encodings and method in (b"POST", b"PUT"))
+        or (version == b"HTTP/1.1" and expects not in (b"", b"100-continue"))
     ):
         return None, 0
     request = _answer_to(method, target)
     request.method = method
     request.continues = bool(expects) and version == b"HTTP/1.1"
     request.is_last = version == b"HTTP/1.0" or b"close" in _listed(headers, b"connection")
+    if encodings:
+        return request, None
     return request, int(lengths[0]) if lengths else 0
 
 
