@@ -214,6 +214,12 @@ BAD_REQUESTS = {
     "no number": (POST + b"Content-Length: -1\r\n\r\n", False, 400, "Invalid character in Content-Length."),
     "two lengths": (POST + b"Content-Length: 1\r\nContent-Length: 1\r\n\r\n", False, 400, "Content-Length."),
     "too large": (POST + b"Content-Length: 1048577\r\n\r\n", False, 413, "at most 1048576 bytes"),
+    "too large to wait for": (
+        POST + b"Expect: 100-continue\r\nContent-Length: 1048577\r\n\r\n",
+        False,
+        413,
+        "at most 1048576 bytes",
+    ),
     "larger still": (POST + b"Content-Length: 99999999999999999999\r\n\r\n", False, 400, "Content-Length overflow."),
     "long head": (b"GET / HTTP/1.1\r\nA: " + b"b" * 20000 + b"\r\n\r\n", False, 431, "at most 16384 bytes"),
     "no HTTP": (b"\x16\x03\x01\x02\x00\x01\r\n\r\n", False, 400, "Invalid method"),
@@ -282,6 +288,13 @@ def test_an_answer_to_head_has_no_body(server):
     head, _, rest = answer.partition("\r\n\r\n")
     assert head.startswith("HTTP/1.1 405")
     assert rest.startswith("HTTP/1.1 200 OK\r\n")
+    refusal = server.send(b"HEAD /health HTTP/1.1\r\nA: \0\r\n\r\n")
+    assert refusal.startswith("HTTP/1.1 400")
+    assert refusal.endswith("\r\n\r\n")
+
+
+def test_who_asks_nothing_gets_no_answer(server):
+    assert server.send(b"", end=True) == ""
 
 
 def chunks(body, size, extension=b"", trailer=b""):
@@ -297,7 +310,7 @@ def test_a_body_may_come_in_chunks(server, model):
     ways = [(1,), (100,), (1 << 20,), (50, b';a=b;c="d"'), (70, b"", b"Content-Type: a\r\nConnection: close\r\n")]
     with socket.create_connection(("127.0.0.1", server.port), timeout=WAIT_SECONDS) as client:
         for way in ways:
-            client.sendall(CHUNKS + chunks(body, *way))
+            client.sendall(CHUNKS.replace(b"chunked", b" Chunked ") + chunks(body, *way))
             response = http.client.HTTPResponse(client)
             response.begin()
             answers.append(array(response.read()))
@@ -379,6 +392,7 @@ def assert_closes(server, version, lines):
 def test_100_continue_is_for_those_who_wait(server):
     head = b"POST /health HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n"
     assert server.send(head + b"abc").startswith("HTTP/1.1 405")
+    assert server.send(head.replace(b"100-continue", b"more") + b"abc").startswith("HTTP/1.1 405")
     waits = head.replace(b"1.0", b"1.1\r\nConnection: close").replace(b"100-c", b"100-C")
     assert server.send(waits + b"abc").startswith("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 405")
 
