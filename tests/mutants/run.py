@@ -3,13 +3,15 @@
     python tests/mutants/run.py --count 300 --seed 1 --jobs 2        # draws 300, builds first: 20 minutes of CPU time
     python tests/mutants/run.py --count 300 --seconds 540            # a part; the same again goes on with it
     python tests/mutants/run.py --count 300 --tests tests/fuzz_ops   # what survived, on other tests
-    python tests/mutants/run.py --of passes/lower --count 9999       # all of a folder
+    python tests/mutants/run.py --of passes/lower --count 9999       # all of a folder; no other file is compiled anew
     python tests/mutants/run.py --mutant 1234                        # that one, with what pytest prints
 
 One build holds all mutants (sources.py); a process has one, or none. Each test runs once without, and shows which
 mutants it reaches. Then each mutant meets tests that reach it, those of the same name and folder first, then the
 quickest, up to the first that fails, ends its process, or hangs. Tests that fail without a mutant are left out. Results
 are kept in a file, line by line; a mutant that survived is tried again if there are tests that it has not met.
+
+reasons.tsv says of conditions why no test can notice their removal: they only save time, or nothing brings them about.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ sys.path.insert(0, str(HERE.parent))
 from mutants.sources import Mutant, write_copy  # noqa: E402
 
 TESTS = ("tests/passes", "tests/runtime", "tests/optimize", "tests/quantization", "tests/optim")
+REASONS = HERE / "reasons.tsv"
 BYTES = 16 << 30  # of a process: a mutant may ask for memory without bound
 SECONDS_OF_A_FILE = 400
 SECONDS_TO_START = 40
@@ -73,10 +76,10 @@ class Passing(NamedTuple):
 class Build:
     """The folder with the copy of the tree, its libraries, and what is known of tests."""
 
-    def __init__(self, folder: Path, deadline: float = float("inf"), root: Path = ROOT) -> None:
+    def __init__(self, folder: Path, deadline: float = float("inf"), root: Path = ROOT, of: str = "") -> None:
         self.folder, self.deadline = folder, deadline
         self.source, self.site, self.reached = folder / "source", folder / "site", folder / "reached"
-        self.mutants = write_copy(root, self.source)
+        self.mutants = write_copy(root, self.source, of)
 
     def compile(self) -> None:
         """Build, unless these sources are built."""
@@ -249,18 +252,35 @@ def try_mutant(build: Build, results: Results, mutant: Mutant, tests: list[Passi
         results.add(mutant, "killed", how=done.how, by=done.test, seconds=seconds)
 
 
-def table(mutants: list[Mutant], results: Results) -> str:
-    """What became of these mutants: Markdown, survivors first."""
-    known = [(mutant, results.rows[mutant.number]) for mutant in mutants if mutant.number in results.rows]
-    counts = Counter(row["outcome"] for _, row in known)
-    lines = [f"{len(known)} mutants: " + ", ".join(f"{n} {outcome}" for outcome, n in counts.most_common()) + ".", ""]
-    lines += ["| mutant | place | condition, removed | outcome | by |", "|---|---|---|---|---|"]
-    order = ("survived", "not reached", "killed")
-    for mutant, row in sorted(known, key=lambda pair: (order.index(pair[1]["outcome"]), *pair[0][1:3])):
-        by = f"{row['how']}: {row['by']}" if row["outcome"] == "killed" else ""
-        if row["outcome"] == "survived":
+def reasons(path: Path = REASONS) -> dict[tuple[str, str], str]:
+    """Why a condition may survive: by the file and by the condition. Each line: path, condition, reason."""
+    lines = path.read_text().splitlines()
+    rows = [line.split("\t") for line in lines if line and not line.startswith("#")]
+    return {(file, condition): reason for file, condition, reason in rows}
+
+
+def table(mutants: list[Mutant], results: Results, known_reasons: dict[tuple[str, str], str]) -> str:
+    """What became of these mutants: Markdown, survivors first, and of these the ones without a reason."""
+    found: list[tuple[str, Mutant, str]] = []
+    for mutant in mutants:
+        if mutant.number not in results.rows:
+            continue
+        row = results.rows[mutant.number]
+        outcome, by = row["outcome"], ""
+        reason = known_reasons.get((mutant.path, mutant.text))
+        if outcome == "killed":
+            by = f"{row['how']}: {row['by']}"
+        elif reason:
+            outcome, by = f"{outcome}, with a reason", reason
+        elif outcome == "survived":
             by = f"{len(row['met'])} tests of {row['reaching']} that reach it"
-        cells = (f"`{mutant.text}` is {mutant.neutral} ({mutant.kind})", row["outcome"], by)
+        found.append((outcome, mutant, by))
+    counts = Counter(outcome for outcome, _, _ in found)
+    lines = [f"{len(found)} mutants: " + ", ".join(f"{n} {outcome}" for outcome, n in counts.most_common()) + ".", ""]
+    lines += ["| mutant | place | condition, removed | outcome | by |", "|---|---|---|---|---|"]
+    order = ("survived", "not reached", "survived, with a reason", "not reached, with a reason", "killed")
+    for outcome, mutant, by in sorted(found, key=lambda row: (order.index(row[0]), *row[1][1:3])):
+        cells = (f"`{mutant.text}` is {mutant.neutral} ({mutant.kind})", outcome, by)
         cells = tuple(cell.replace("|", "\\|") for cell in cells)
         lines.append(f"| {mutant.number} | {mutant.path}:{mutant.line} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
@@ -304,11 +324,16 @@ def main() -> int:
     options = parser.parse_args()
     deadline = time.monotonic() + options.seconds
 
-    build = Build(options.build.resolve(), deadline)
+    build = Build(options.build.resolve(), deadline, of=options.of)
+    chosen = [mutant for mutant in build.mutants if mutant.path.startswith(options.of)]
     if options.list:
-        for mutant in build.mutants:
+        for mutant in chosen:
             print(*mutant)
         return 0
+    if options.mutant is not None and build.mutants[options.mutant] not in chosen:
+        parser.error(
+            f"--mutant {options.mutant}: expected one of {options.of}, got {build.mutants[options.mutant].path}"
+        )
     build.compile()
     files = [str(p.relative_to(ROOT)) for name in options.tests for p in _files_of_tests(ROOT / name)]
     files.sort(key=lambda file: -(ROOT / file).stat().st_size)  # the long ones first
@@ -321,12 +346,12 @@ def main() -> int:
 
     if options.mutant is not None:
         return _alone(build, build.mutants[options.mutant], tests, options.budget)
-    mutants = drawn([m for m in build.mutants if m.path.startswith(options.of)], options.count, options.seed)
+    mutants = drawn(chosen, options.count, options.seed)
     results = Results(options.results or build.folder / "results.jsonl", build.mutants)
     in_parallel(
         options.jobs, lambda m: try_mutant(build, results, m, tests, options.budget), mutants, deadline, "mutants"
     )
-    text = table(mutants, results)
+    text = table(mutants, results, reasons())
     (options.markdown or build.folder / "results.md").write_text(text)
     print(f"mutants: {text.splitlines()[0]}")
     return 0

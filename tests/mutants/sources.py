@@ -289,14 +289,19 @@ def rewritten(text: str, conditions: list[Condition], first: int) -> str:
     return result + text[place:]
 
 
-def write_copy(root: Path, copy: Path) -> list[Mutant]:
-    """Write the tree with all mutants in it. Files that stay the same are not touched, and not compiled again."""
+def write_copy(root: Path, copy: Path, of: str = "") -> list[Mutant]:
+    """Write the tree with the mutants of this folder or file in it; those elsewhere are numbered alone.
+
+    Files that stay the same are not touched, and not compiled again.
+    """
     mutants: list[Mutant] = []
     contents: dict[Path, bytes] = {}
     for path in sorted(path for path in _files(root) if copy.parent not in path.parents):
         content = path.read_bytes()
         if path.suffix == ".cpp" and path.relative_to(root).parts[0] in FOLDERS:
-            content = _with_mutants(content.decode(), str(path.relative_to(root)), copy, mutants).encode()
+            with_mutants = _with_mutants(content.decode(), str(path.relative_to(root)), copy, mutants)
+            if str(path.relative_to(root)).startswith(of):
+                content = with_mutants.encode()
         contents[path.relative_to(root)] = content
     contents[Path("mutant.h")] = HEADER.replace("COUNT", str(len(mutants))).encode()
     contents[Path("mutant_condition.h")] = OF_PATTERNS.encode()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mutants.run import Build, Passing, Results, drawn, in_order, table, try_mutant, within
+from mutants.run import Build, Passing, Results, drawn, in_order, reasons, table, try_mutant, within
 from mutants.sources import Finder, Mutant, only_code, rewritten, write_copy
 
 
@@ -177,9 +177,13 @@ def test_what_a_test_looks_at_is_killed(build, tmp_path, monkeypatch):
     for mutant in build.mutants:
         try_mutant(build, again, mutant, tests, budget=60)
     assert (tmp_path / "results.jsonl").stat().st_size == size
-    text = table(build.mutants, again)
+    text = table(build.mutants, again, {})
     assert text.startswith("7 mutants: 3 survived, 2 killed, 2 not reached.")
     assert "| passes/conditions.cpp:2 | `x < 100` is true (result) | survived | 1 tests of 1 that reach it |" in text
+    # A reason stands in the last column, after those that have none.
+    text = table(build.mutants, again, {("passes/conditions.cpp", "x < 100"): "nobody asks"})
+    assert "| `x < 100` is true (result) | survived, with a reason | nobody asks |" in text
+    assert text.index("`x > 1`") < text.index("`n < 0`") < text.index("`x < 100`") < text.index("`n == 0`")
 
 
 def test_a_hang_is_seen(build, monkeypatch):
@@ -194,6 +198,26 @@ def test_what_stays_the_same_is_not_written_again(build, tmp_path):
     before = path.stat().st_mtime_ns
     assert write_copy(build.folder.parent, build.source) == build.mutants
     assert path.stat().st_mtime_ns == before
+
+
+def test_only_conditions_of_a_folder_are_written_and_numbers_stay(tmp_path):
+    root, everywhere, some = tmp_path / "root", tmp_path / "everywhere" / "source", tmp_path / "some" / "source"
+    for path in ("passes/a/a.cpp", "passes/b/b.cpp", "runtime/c.cpp"):
+        (root / path).parent.mkdir(parents=True)
+        (root / path).write_text("bool f(int x) { return x > 1 && x < 3; }\n")
+    assert write_copy(root, some, of="passes/b") == write_copy(root, everywhere)
+    for path in ("passes/a/a.cpp", "runtime/c.cpp"):
+        assert (some / path).read_bytes() == (root / path).read_bytes()
+    written = (some / "passes/b/b.cpp").read_text()
+    assert "::mutant(2)" in written
+    assert written.replace(str(some), str(everywhere)) == (everywhere / "passes/b/b.cpp").read_text()
+
+
+def test_each_reason_is_of_a_condition_that_is_there(tmp_path):
+    root = Path(__file__).parents[2]
+    known = {(mutant.path, mutant.text) for mutant in write_copy(root, tmp_path / "source")}
+    assert sorted(reasons()) == list(reasons())
+    assert set(reasons()) <= known
 
 
 def test_our_own_tree_has_mutants_everywhere(tmp_path):
