@@ -52,6 +52,19 @@ def test_declines_statistics_that_give_no_number():
     torch.testing.assert_close(optimized(x), model(x), equal_nan=True, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_declines_a_scale_beyond_float32():
+    """The weight would be in range, times the scale: eager's is not, and nobody could divide by it."""
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8, eps=1e-20)).eval()
+    nn.init.constant_(model[0].weight, 1e-30)
+    nn.init.constant_(model[1].weight, 1e30)
+    nn.init.zeros_(model[1].running_var)
+    x = torch.rand(1, 3, 6, 6)
+    optimized = ipex.jit_optimize(model, x)
+    assert kinds(optimized)["ipex::batch_norm"] == 1
+    assert torch.equal(optimized(x).isfinite(), model(x).isfinite())
+
+
 def test_declines_computed_statistics():
     ir = graph_ir("%x : Tensor, %m : Tensor", *PACKED, *STATISTICS, batch_norm("y", mean="%m"), returns="%z")
     assert_unchanged("fold_batch_norm", ir, reason="running_mean is not a constant")
@@ -110,6 +123,12 @@ def test_conv2d_matches_eager(tmp_path, bias, affine, groups):
     optimized = check_against_eager(model, x)
     assert kinds(optimized)["aten::batch_norm"] == 0
     assert_round_trip(optimized, tmp_path, x)
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+def test_conv_transpose2d_matches_eager(groups):
+    model = nn.Sequential(nn.ConvTranspose2d(4, 8, 3, groups=groups), lively(nn.BatchNorm2d(8)))
+    assert kinds(check_against_eager(model, torch.randn(2, 4, 9, 9)))["ipex::batch_norm"] == 0
 
 
 def test_linear_matches_eager(tmp_path):

@@ -5,7 +5,15 @@ import torch
 from torch import Tensor, nn
 
 from ir import PACKED, WEIGHT
-from support import assert_rewrites, assert_round_trip, assert_unchanged, check_against_eager, graph_ir, packed_post_ops
+from support import (
+    assert_rewrites,
+    assert_round_trip,
+    assert_same,
+    assert_unchanged,
+    check_against_eager,
+    graph_ir,
+    packed_post_ops,
+)
 
 LOW_WEIGHT = WEIGHT.replace("Float", "BFloat16")
 VECTOR = "%v : Float(8, 1, 1, strides=[1, 1, 1], requires_grad=0, device=cpu) = prim::Constant[value=<Tensor>]()"
@@ -110,10 +118,20 @@ def test_other_shapes_match_eager(shape):
     check_against_eager(model, x, also=(x[0],))
 
 
-def test_a_zero_that_comes_first_leaves_what_is_multiplied():
-    for zero in (torch.tensor(0), torch.tensor(0.0)):
-        model = Arithmetic(nn.Conv2d(4, 12, 3), [], lambda y, c: torch.add(zero, y, alpha=2))  # noqa: B023
-        check_against_eager(model, torch.randn(2, 4, 8, 8))
+@pytest.mark.parametrize("function", [lambda zero, y: torch.add(zero, y, alpha=2), lambda zero, y: zero - y])
+@pytest.mark.parametrize("zero", [torch.tensor(0), torch.tensor(0.0)])
+def test_a_zero_that_comes_first_leaves_what_is_multiplied(zero, function):
+    model = Arithmetic(nn.Conv2d(4, 12, 3), [], lambda y, c: function(zero, y))
+    check_against_eager(model, torch.randn(2, 4, 8, 8))
+
+
+@pytest.mark.parametrize("function", [lambda y, c: y * c, lambda y, c: y.mul_(c)])
+def test_autocast_widens_but_what_is_in_place(function):
+    model, x = Arithmetic(nn.Conv2d(4, 12, 3), [12, 1, 1], function), torch.randn(2, 4, 8, 8)
+    optimized = check_against_eager(model, x)
+    assert packed_post_ops(optimized) == [[]]
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        assert_same(optimized(x), model(x), 0.02)
 
 
 def test_a_batch_norm_that_follows_is_folded_too():

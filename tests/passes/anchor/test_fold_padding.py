@@ -64,6 +64,19 @@ def test_declines(ir, reason):
     assert_unchanged("fold_padding", ir, reason=reason)
 
 
+def test_declines_a_convolution_in_a_branch():
+    branch = ("%b : bool = aten::is_floating_point(%x)", "%r : Tensor = prim::If(%b)", "  block0():")
+    lines = (*branch, *(f"    {line}" for line in FROM_PADDED), "    -> (%y)", "  block1():", "    -> (%x)")
+    pad = "%q : Tensor = aten::constant_pad_nd(%x, %widths, %zero0)"
+    ir = graph_ir("%x : Tensor", *MORE, pad, *lines, returns="%r")
+    assert_unchanged("fold_padding", ir, reason="an if or a loop stands in between")
+
+
+def test_leaves_an_image_that_nobody_reads():
+    ir = graph_ir("%x : Tensor", *MORE, "%q : Tensor = aten::constant_pad_nd(%x, %widths, %zero0)", returns="%x")
+    assert_unchanged("fold_padding", ir, reason=None)
+
+
 class Padded(nn.Module):
     """A convolution on an image that was padded by hand."""
 

@@ -70,6 +70,17 @@ def test_declines_other_dtypes():
     assert_unchanged("prepack_linear", linear("Double"), reason="its weight is Double, not float32")
 
 
+def test_declines_a_weight_that_is_no_matrix():
+    ir = linear().replace("(5, 6, strides=[6, 1]", "(6, strides=[1]")
+    assert_unchanged("prepack_linear", ir, reason="its weight has 1 dimensions, not 2")
+
+
+def test_declines_a_weight_on_another_device():
+    model, x = nn.Linear(6, 5, device="meta").eval(), torch.randn(4, 6, device="meta")
+    optimized = ipex.jit_optimize(torch.jit.trace(model, x, check_trace=False))
+    assert "its weight is not a CPU tensor" in [d.reason for d in ipex.explain(optimized).declined]
+
+
 def test_layers_share_constants_that_are_no_tensors():
     layers = 200
     ir = graph_ir(

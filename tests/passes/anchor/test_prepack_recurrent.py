@@ -51,12 +51,13 @@ def lstm(
     )
 
 
-def gru(train: str = "%false") -> str:
+def gru(train: str = "%false", *lines: str, params: str = "%all") -> str:
     return graph_ir(
         "%x : Tensor, %h0 : Tensor",
         *FLAGS,
         *weights(3),
-        f"%y : Tensor, %h : Tensor = aten::gru(%x, %h0, %all, %false, %one, %p, {train}, %false, %false)",
+        *lines,
+        f"%y : Tensor, %h : Tensor = aten::gru(%x, %h0, {params}, %false, %one, %p, {train}, %false, %false)",
         returns="%y, %h",
     )
 
@@ -110,6 +111,13 @@ def test_declines_weights_that_do_not_fit():
 def test_declines_a_wrong_number_of_weights():
     two = "%two : int = prim::Constant[value=2]()"
     assert_unchanged("prepack_lstm", lstm(two, layers="%two"), reason="its weights do not fit together")
+
+
+def test_declines_a_gru_with_projections():
+    projection = "%p2 : Float(8, 8, strides=[8, 1], requires_grad=0, device=cpu) = prim::Constant[value=<Tensor>]()"
+    three = "%three : Tensor[] = prim::ListConstruct(%w, %u, %p2)"
+    text = gru("%false", projection, three, params="%three")
+    assert_unchanged("prepack_gru", text, reason="its weights do not fit together")
 
 
 def test_declines_training():

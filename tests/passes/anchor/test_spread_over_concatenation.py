@@ -70,6 +70,11 @@ def test_stays_where_somebody_else_reads_a_part(step, other):
     assert_unchanged(NAME, ir(*lines, step, returns=other.get("returns", "%n")), reason=None)
 
 
+def test_declines_a_slope_that_is_computed():
+    slope = ("%size : int = aten::size(%x, %zero)", "%n : Tensor = aten::leaky_relu(%c, %size)")
+    assert_unchanged(NAME, ir(LIST, CAT, *slope), reason=None)
+
+
 class Mixed(nn.Module):
     """Windows of several sizes side by side, a batch_norm and an activation of all, as in MixNet."""
 
