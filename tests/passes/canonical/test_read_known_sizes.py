@@ -54,6 +54,12 @@ def test_fires_through_permutations(lines, found):
         (shaped("reshape"), "%s : int = aten::size(%y, %i)"),
         ("%s : int = aten::size(%x, %n1)",),
         (shaped("reshape"), "%z : Tensor = aten::relu(%y)", "%s : int = aten::size(%z, %n2)"),
+        (  # by a vector, whose result has no such dimension
+            "%w : Float(7, strides=[1], requires_grad=0, device=cpu) = prim::Constant[value=<Tensor>]()",
+            "%none : NoneType = prim::Constant()",
+            "%z : Tensor = aten::linear(%x, %w, %none)",
+            "%s : int = aten::size(%z, %m1)",
+        ),
     ],
 )
 def test_leaves_others(lines):

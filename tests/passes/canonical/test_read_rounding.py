@@ -1,6 +1,9 @@
 import pytest
+import torch
+import torch.ao.quantization.fx._decomposed  # the ops quantized_decomposed
+from torch import Tensor, nn
 
-from support import assert_rewrites, assert_unchanged, graph_ir
+from support import assert_rewrites, assert_unchanged, check_against_eager, graph_ir, kinds
 
 NUMBERS = (
     "%scale : float = prim::Constant[value=0.5]()",
@@ -77,6 +80,46 @@ def test_a_write_behind_the_numbers():
         ),
     )
     assert found.graph.index("fake_quantize") < found.graph.index("relu_")
+
+
+class Dequantized(nn.Module):
+    """A weight that is stored as numbers of 8 bits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.quantize_per_channel(torch.randn(5, 6), torch.rand(5), torch.zeros(5), 0, torch.qint8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, self.weight.dequantize())
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+@pytest.mark.parametrize("script", [False, True])
+def test_what_is_dequantised_of_a_constant_is_a_constant(script):
+    found = kinds(check_against_eager(Dequantized(), torch.randn(4, 6), script=script))
+    assert found["ipex::linear_run"] == 1
+    assert found["aten::dequantize"] == 0
+
+
+def decomposed(second: str) -> str:
+    quantize = "quantized_decomposed::quantize_per_tensor(%x, %scale, %zero, %low, %high, %int8)"
+    int8 = "%int8 : int = prim::Constant[value=1]()"
+    more = ("%none : NoneType = prim::Constant()", "%more : float = prim::Constant[value=0.25]()")
+    dequantize = f"quantized_decomposed::dequantize_per_tensor(%q, {second}, %int8, %none)"
+    return ir(int8, *more, f"%q : Tensor = {quantize}", f"%y : Tensor = {dequantize}")
+
+
+def test_a_decomposed_pair_is_one_op():
+    found = assert_rewrites("read_rounding", decomposed("%scale, %zero, %low, %high"))
+    assert found.count("aten::fake_quantize_per_tensor_affine") == 1
+
+
+@pytest.mark.parametrize(
+    "second", ["%more, %zero, %low, %high", "%scale, %low, %low, %high", "%scale, %zero, %zero, %high"]
+)
+def test_declines_a_pair_of_two_scales(second):
+    reason = "it has another scale or zero point than what it reads"
+    assert_unchanged("read_rounding", decomposed(second), reason)
 
 
 @pytest.mark.parametrize(

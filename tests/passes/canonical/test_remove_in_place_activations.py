@@ -57,6 +57,25 @@ def test_declines_a_tensor_that_was_given_other_strides():
     assert_unchanged(NAME, ir, reason="changes its shape in place")
 
 
+def test_leaves_what_may_be_integers():
+    """Which sigmoid_ refuses, and of which sigmoid would make floats."""
+    assert_unchanged(NAME, FRESH.replace("relu_", "sigmoid_"), reason=None)
+
+
+@pytest.mark.parametrize("factors", ["%x, %w", "%w, %x"])
+def test_fires_on_a_product_with_what_is_floating(factors):
+    """Both factors of a product are of one dtype."""
+    weight = "Float(2, 3, 3, strides=[9, 3, 1], requires_grad=0, device=cpu)"
+    ir = graph_ir(
+        "%x : Tensor",
+        f"%w : {weight} = prim::Constant[value=<Tensor>]()",
+        f"%y : Tensor = aten::bmm({factors})",
+        "%z : Tensor = aten::sigmoid_(%y)",
+        returns="%z",
+    )
+    assert assert_rewrites(NAME, ir).count("aten::sigmoid") == 1
+
+
 class ReadsAfterwards(nn.Module):
     """The name of the overwritten value is read again, after the write."""
 
@@ -73,6 +92,32 @@ class ReadsAfterwards(nn.Module):
 def test_later_readers_see_the_activation():
     optimized = check_against_eager(ReadsAfterwards(), torch.randn(1, 3, 8, 8), script=True)
     assert not {"aten::relu", "aten::relu_"} & kinds(optimized).keys()
+
+
+class WritesInALoop(nn.Module):
+    """Each round reads what the one before has overwritten."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y, total = x * 2, torch.zeros_like(x)
+        for _ in range(x.size(0)):
+            total = total + y
+            y.relu_()
+        return total
+
+
+class WritesInABranch(nn.Module):
+    """Who reads it behind the branch, reads what one side has overwritten."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        if x.size(0) > 2:
+            y.relu_()
+        return y + 1
+
+
+@pytest.mark.parametrize("model", [WritesInALoop, WritesInABranch])
+def test_a_write_in_a_block_is_seen_outside_of_it(model):
+    check_against_eager(model(), torch.randn(3, 4), script=True, also=(torch.randn(2, 4),))
 
 
 ALIASES = {

@@ -101,6 +101,13 @@ def test_leaves_a_convolution_of_any_rank(numbers):
     assert_unchanged(NAME, convolution(numbers, 0), reason=None)
 
 
+def test_leaves_a_convolution_of_which_a_call_says_whether_it_is_transposed():
+    text = convolution("[1, 1]", 0)
+    line = next(line for line in text.splitlines() if "%is_transposed :" in line)
+    text = text.replace(line + "\n", "").replace("%b : bool", "%b : bool, %is_transposed : bool", 1)
+    assert_unchanged(NAME, text, reason=None)
+
+
 class Computed(nn.Module):
     """A convolution with a computed weight, and an activation that overwrites its result."""
 

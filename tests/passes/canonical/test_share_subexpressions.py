@@ -15,6 +15,18 @@ def test_computes_once_what_is_computed_twice():
     assert assert_rewrites("share_subexpressions", ir).count("aten::exp") == 1
 
 
+def test_equal_numbers_are_one_number():
+    ir = graph_ir(
+        "%x : Tensor",
+        "%one : int = prim::Constant[value=1]()",
+        *(f"%n{i} : Long(requires_grad=0, device=cpu) = prim::Constant[value={{7}}]()" for i in (1, 2)),
+        *(f"%a{i} : Tensor = aten::add(%x, %n{i}, %one)" for i in (1, 2)),
+        "%c : Tensor = aten::mul(%a1, %a2)",
+        returns="%c",
+    )
+    assert assert_rewrites("share_subexpressions", ir).count("aten::add") == 1
+
+
 def test_leaves_overwritten_memory_alone():
     ir = graph_ir(
         "%x : Tensor",

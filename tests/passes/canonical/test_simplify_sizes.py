@@ -45,9 +45,9 @@ def test_fires_for_a_ceiling():
     assert result.count("aten::ceil") == result.count("aten::Int") == 0
 
 
-@pytest.mark.parametrize("divisor", ["%t", "%other", "%half"])
-def test_leaves_a_ceiling_whose_divisor_is_not_known(divisor):
-    lines = (f"%a : Tensor = aten::div(%t, {divisor})", "%q : Tensor = aten::ceil(%a)")
+@pytest.mark.parametrize("of", ["%t, %t", "%t, %other", "%t, %half", "%other, %seven"])
+def test_leaves_a_ceiling_of_what_is_not_known(of):
+    lines = (f"%a : Tensor = aten::div({of})", "%q : Tensor = aten::ceil(%a)")
     assert_unchanged(NAME, ir(*lines).replace("%x : Tensor", "%x : Tensor, %other : Tensor", 1), reason=None)
 
 

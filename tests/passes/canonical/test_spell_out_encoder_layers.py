@@ -153,6 +153,14 @@ def test_declines_heads_that_do_not_divide_the_width(heads):
     assert reasons(optimized) == {"its width is not a multiple of its heads"}
 
 
+@pytest.mark.parametrize("name", ["qkv_bias", "norm_weight_1"])
+def test_declines_a_weight_of_another_dtype(name):
+    model = Called(2)
+    setattr(model, name, nn.Parameter(getattr(model, name).double()))
+    optimized = ipex.jit_optimize(torch.jit.script(model.eval()))
+    assert reasons(optimized) == {"its weights differ in dtype"}
+
+
 @pytest.mark.parametrize("name", SHAPES)
 def test_declines_a_weight_of_another_shape(name):
     optimized = ipex.jit_optimize(torch.jit.script(Called(2, **{name: (7,)}).eval()))
