@@ -127,6 +127,21 @@ def test_declines_where_shared_memory_is_overwritten():
     assert_unchanged("compute_once_per_shape", graph(*lines), reason="memory is overwritten that others may share")
 
 
+class LendsItsMemory(nn.Module):
+    """What is written to lies in the memory of a table."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        table = torch.arange(x.size(1)).float() * 0.5
+        other = torch.empty(0)
+        other.set_(table)
+        other.add_(1)
+        return x + table + 0 * other
+
+
+def test_a_table_whose_memory_another_tensor_has():
+    check_against_eager(LendsItsMemory(), torch.randn(2, 5), script=True)
+
+
 class Positions(nn.Module):
     """Sines of places and a causal mask, as language models make them, and a bias from a table that was learned."""
 

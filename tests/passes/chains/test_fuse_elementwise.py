@@ -21,6 +21,12 @@ SCALE = ("%half : float = prim::Constant[value=0.5]()", "%f : Tensor = aten::mul
 GATE = ("%s : Tensor = aten::sigmoid(%f)", "%m : Tensor = aten::mul(%g, %s)")
 SUM = "%y : Tensor = aten::add(%m, %r, %one)"
 ALONE = "no elementwise op stands before it"
+BRANCH = """%b : bool = aten::is_floating_point(%x)
+%t : Tensor = prim::If(%b)
+  block0():
+    -> (%r)
+  block1():
+    -> (%g)"""
 
 
 def graph(*lines: str, returns: str = "%y") -> str:
@@ -62,13 +68,14 @@ def test_what_others_make_of_a_result_follows_the_op():
         "%t : Tensor = aten::cumsum(%m, %one, %none)",  # stands between the two, and can't stand behind them
         "%t : Tensor = aten::relu_(%r)",  # what was read before is another value now
         "%t : Tensor = aten::bernoulli(%g, %none)",  # draws numbers, in order
+        BRANCH,  # may take long
     ],
 )
 def test_a_result_stays_before_what(between):
     lines = (
         "%none : NoneType = prim::Constant()",
         "%m : Tensor = aten::mul(%f, %g)",
-        between,
+        *between.splitlines(),
         "%y : Tensor = aten::add(%m, %t, %one)",
     )
     result = assert_rewrites(NAME, graph(*lines, returns="%y, %m"))
@@ -141,6 +148,21 @@ def test_ends_where_something_is_overwritten():
 
 def test_declines_an_op_alone():
     assert_unchanged(NAME, graph_ir(INPUTS, *SCALE, returns="%f"), reason=ALONE)
+
+
+def test_leaves_an_op_alone_whose_sum_is_computed_elsewhere():
+    constants = ("%no : bool = prim::Constant[value=0]()", "%none : NoneType = prim::Constant()")
+    computed = ("%n : int = aten::size(%x, %one)", "%dims : int[] = prim::ListConstruct(%n)")
+    known = "%dims : int[] = prim::Constant[value=[1]]()"
+    total = "%y : Tensor = aten::sum(%f, %dims, %no, %none)"
+    assert_unchanged(NAME, graph(*constants, *computed, total), reason=ALONE)
+    assert assert_rewrites(NAME, graph(*constants, known, total)).count("ipex::elementwise") == 1
+
+
+def test_leaves_a_function_of_what_is_spread_and_reshaped():
+    lines = ("%u : Tensor = aten::unsqueeze(%f, %one)", "%v : Tensor = aten::relu(%u)")
+    shape = ("%shape : int[] = prim::ListConstruct(%one)", "%y : Tensor = aten::reshape(%v, %shape)")
+    assert_unchanged(NAME, graph(*lines, *shape), reason=ALONE)
 
 
 def test_takes_a_gate_alone():
@@ -374,6 +396,20 @@ def test_matches_eager(tmp_path, script):
     assert found["ipex::elementwise"] == 4
     assert not any(found[f"aten::{op}"] for op in ("mul", "add", "sub", "div", "abs", "exp", "sigmoid"))
     assert_round_trip(optimized, tmp_path, x)
+
+
+class OnMeta(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.scale = nn.Linear(3, 3, device="meta"), torch.tensor(2.0, device="meta")
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.linear(x)) * self.scale
+
+
+def test_a_tensor_whose_value_is_not_there_is_no_number():
+    module = torch.jit.trace(OnMeta().eval(), torch.randn(2, 3, device="meta"), check_trace=False)
+    assert kinds(ipex.jit_optimize(module))["ipex::elementwise"] == 1
 
 
 class InBranches(nn.Module):

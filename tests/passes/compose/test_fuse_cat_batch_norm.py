@@ -55,6 +55,11 @@ def test_leaves_another_activation_to_the_batch_norm():
     assert_unchanged(NAME, ir(LIST, CAT, NORM, silu, returns="%z"), reason="no relu follows")
 
 
+def test_declines_a_batch_norm_with_an_activation_of_its_own():
+    text = ir(LIST, CAT, NORM).replace("annotate(List[str], [])", '["silu"]')
+    assert_unchanged(NAME, text, reason="it has an activation that is no relu")
+
+
 def test_declines_what_is_overwritten_in_between():
     assert_unchanged(NAME, ir(LIST, CAT, "%r : Tensor = aten::relu_(%a)", NORM), reason="overwritten in between")
 

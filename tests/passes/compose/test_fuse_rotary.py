@@ -208,6 +208,7 @@ def test_fires_behind_tokens_that_are_kept(text):
         (tokens(rest="%x, %n1, %n2, %max, %n1"), None),
         (tokens(rest="%x, %n2, %n4, %max, %n1"), None),
         (tokens(sizes=("%sizes : int[] = prim::ListConstruct(%n1, %n4)",)), None),
+        (tokens(sizes=(*WHAT_IS_LEFT[:-1], WHAT_IS_LEFT[-1].replace(", ", ", %n0, "))), None),  # three, not two
         (tokens(sizes=WHAT_IS_LEFT, behind="%t : Tensor = aten::unsqueeze_(%cos, %n0)"), None),
         (tokens(sizes=tuple(line.replace("(%x, %n1)", "(%x, %n0)") for line in WHAT_IS_LEFT)), None),
         (tokens(sizes=tuple(line.replace("%all, %patches", "%patches, %all") for line in WHAT_IS_LEFT)), None),

@@ -48,10 +48,16 @@ def test_fires(call):
         ("aten::div(%o, %y)", None),
         ("aten::mul_(%o, %y)", None),
         ("aten::mul(%y, %one)", None),
+        ("aten::sub(%y, %number, %one)", None),  # as a trace has it
+        ("aten::sub_(%y, %number, %one)", None),
     ],
 )
 def test_declines(call, reason):
-    constants = ('%floor : str = prim::Constant[value="floor"]()', "%two : int = prim::Constant[value=2]()")
+    constants = (
+        '%floor : str = prim::Constant[value="floor"]()',
+        "%two : int = prim::Constant[value=2]()",
+        "%number : Long(requires_grad=0, device=cpu) = prim::Constant[value={7}]()",
+    )
     ir = graph_ir("%x : Tensor, %o : Tensor", *PACKED, *constants, f"%z : Tensor = {call}", returns="%z")
     assert_unchanged("fuse_arithmetic", ir, reason=reason)
 

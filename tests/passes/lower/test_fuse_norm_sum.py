@@ -57,6 +57,11 @@ def test_declines(lines, reason):
     assert_unchanged(NAME, ir(*lines), reason=reason)
 
 
+def test_declines_a_sum_that_is_overwritten_and_returned():
+    lines = (LAYER_NORM, ADD.replace("%r, %n", "%n, %r"), "%z : Tensor = aten::exp_(%y)")
+    assert_unchanged(NAME, ir(*lines, returns="%z"), reason="somebody sees its strides")
+
+
 def test_leaves_a_norm_that_others_read():
     assert_unchanged(NAME, ir(LAYER_NORM, ADD, returns="%y, %n"), reason=None)
 

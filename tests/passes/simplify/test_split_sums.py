@@ -84,6 +84,20 @@ def test_leaves_what_is_not_known_to_be_halves(change):
     assert_unchanged(NAME, ir(*(line.replace(*change) for line in (*IMAGE, *HALVES, SUM))), reason=None)
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("%s0 : int, %s1 : int, %s2 : int, %s3 : int = prim::ListUnpack(%all)",),
+        ("%s1 : int = aten::size(%x, %n1)", *(f"%s{d} : int = aten::__getitem__(%all, %n{d})" for d in (0, 2, 3))),
+    ],
+)
+def test_sizes_that_are_read_off_a_list(asked):
+    lines = (*IMAGE[:2], "%all : int[] = aten::size(%x)", *asked, IMAGE[-1], *HALVES, SUM)
+    assert assert_rewrites(NAME, ir(*lines)).count("aten::split") == 1
+    swapped = (line.replace("%half, %s2, %s3", "%half, %s3, %s2") for line in lines)
+    assert_unchanged(NAME, ir(*swapped), reason=None)
+
+
 def test_leaves_a_product_to_a_second_reader():
     assert_unchanged(NAME, ir(*IMAGE, *HALVES, *GATES, returns="%z, %m"), reason=None)
 
