@@ -120,6 +120,33 @@ class ThroughABranch(nn.Module):
         return x.view(sizes)
 
 
+class HeldInABranch(nn.Module):
+    """A list that a branch puts into another one."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        sizes = [x.size(0), 2, 6]
+        held = [sizes] if x.size(0) > 1 else [[0, 0, 0]]
+        held[0][1] = 3
+        held[0][2] = 4
+        return x.view(sizes)
+
+
+class Stored(nn.Module):
+    """A list that an attribute holds."""
+
+    def __init__(self):
+        super().__init__()
+        self.held = torch.jit.Attribute([0], list[int])
+
+    def forward(self, x: Tensor) -> Tensor:
+        sizes = [x.size(0), 2, 6]
+        self.held = sizes
+        self.held[1] = 3
+        self.held[2] = 4
+        y = x.view(sizes)
+        return y * float(y.size(1))
+
+
 class ThroughADict(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         sizes = [x.size(0), 2, 6]
@@ -242,6 +269,8 @@ MODELS = [
     Sorted,
     ThroughAnotherName,
     ThroughABranch,
+    HeldInABranch,
+    Stored,
     ThroughADict,
     PadSet,
     RollSet,

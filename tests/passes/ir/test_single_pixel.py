@@ -77,6 +77,22 @@ def test_says_why():
     assert_unchanged("fuse_arithmetic", ir, reason="one pixel, which is spread over an image")
 
 
+class OfMeans(nn.Module):
+    """Rows of one number, the mean of each: no pixel, as all of them are there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(1, 8)
+
+    def forward(self, x: Tensor, other: Tensor) -> Tensor:
+        return self.linear(x.mean(-1, keepdim=True)) * other
+
+
+def test_a_mean_over_features_is_no_pixel():
+    optimized = check_against_eager(OfMeans(), torch.randn(2, 5, 7), torch.randn(2, 5, 8))
+    assert packed_post_ops(optimized) == [["mul"]]
+
+
 class ManyResiduals(nn.Module):
     """Both sides of each sum lead back to the same pixel: followed to the end, they would be 2 ** 48 ways."""
 

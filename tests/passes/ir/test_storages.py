@@ -414,6 +414,26 @@ def test_a_sparse_buffer(kind, script):
     check_calls(lambda: Sparse(kind), torch.randn(4, 4), script=script)
 
 
+class Ragged(nn.Module):
+    """A nested tensor is a class of Python: what it holds lies elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = nn.Buffer(torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(1, 3)], layout=torch.jagged))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.rows.add_(1)
+        return torch.relu(x)
+
+
+def test_a_nested_buffer():
+    scripted = torch.jit.script(Ragged().eval())
+    optimized = ipex.jit_optimize(scripted)
+    optimized(torch.randn(2, 3))
+    assert scripted.rows.values().eq(1).all()
+    assert optimized.rows.values().eq(2).all()
+
+
 # What is computed from constants is new at each call.
 
 
@@ -668,7 +688,36 @@ class CallsAnInterface(OneBuffer):
         return self.inner.forward(self.linear(x)) * self.buf
 
 
-@pytest.mark.parametrize("model", [Forks, CallsAnInterface])
+class ForksItself(OneBuffer):
+    def scaled(self, x: Tensor) -> Tensor:
+        self.buf.mul_(2)
+        return x * self.buf
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.jit.wait(torch.jit.fork(self.scaled, x))
+
+
+class CallsOfManyForks(nn.Module):
+    """One graph, forked by several modules: whose buffers it overwrites, it does not say."""
+
+    a: Scales
+    b: Scales
+    c: Scales
+    d: Scales
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c, self.d = (ForksItself() for _ in range(4))
+        self.e, self.f, self.g, self.h = (nn.Buffer(torch.rand(4)) for _ in range(4))
+        for module, buffer in ((self.a, self.e), (self.b, self.f), (self.c, self.g), (self.d, self.h)):
+            module.buf = buffer
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.a.forward(x) * self.e + self.b.forward(x) * self.f
+        return self.c.forward(x) * self.g + self.d.forward(x) * self.h
+
+
+@pytest.mark.parametrize("model", [Forks, CallsAnInterface, CallsOfManyForks])
 def test_calls_that_are_no_part_of_the_graph(model):
     check_calls(model, torch.randn(2, 4))
 
@@ -740,3 +789,22 @@ def test_buffers_made_in_inference_mode():
     optimized = ipex.jit_optimize(torch.jit.script(model))
     with torch.no_grad():
         assert_same(optimized(torch.arange(6.0)), torch.arange(3.0) * 2 + 18)
+
+
+class ScalesItsParameter(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.scale.mul_(2)
+        return x * self.scale
+
+
+def test_a_parameter_that_is_written_and_was_made_in_inference_mode():
+    """The copy is no tensor of inference: of one, nobody may ask for gradients."""
+    with torch.inference_mode():
+        model = ScalesItsParameter().eval()
+    optimized = ipex.jit_optimize(torch.jit.script(model))
+    with torch.no_grad():
+        assert torch.equal(optimized(torch.ones(3)), torch.full((3,), 2.0))

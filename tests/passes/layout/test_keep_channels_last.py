@@ -89,8 +89,10 @@ def test_restores_nothing_for_what_is_made_contiguous(returns):
     assert result.count("ipex::restore_layout") == (returns == "%t")
 
 
-def test_two_convolutions_share_one_converted_input():
-    ir = graph_ir("%x : Tensor", *PACKED, *packed("x", "y2", "2"), returns="%y, %y2")
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_two_convolutions_share_one_converted_input(is_seen):
+    unseen = () if is_seen else ("%z : Tensor = aten::add(%y, %y2, %one)", UNSEEN.format("z"))
+    ir = graph_ir("%x : Tensor", *PACKED, *packed("x", "y2", "2"), *unseen, returns="%y, %y2" if is_seen else "%v")
     assert assert_rewrites(NAME, ir).count("ipex::to_channels_last") == 1
 
 
@@ -164,6 +166,26 @@ def test_copies_whose_strides_nobody_sees_are_removed(tmp_path):
     assert kinds(optimized)["ipex::to_channels_last"] == 0  # read as it lies
     assert_round_trip(optimized, tmp_path, x)
     check_against_eager(JoinsACopy(writes=True), x)
+
+
+class CopyOfWhatIsOverwritten(nn.Module):
+    """Channels-last, the copy is one in eager, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 1), nn.Conv2d(8, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        image = self.second(self.first(x))
+        copy = image.contiguous()
+        image.exp_()
+        return (self.third(copy) + self.third(image)).mean((2, 3))
+
+
+def test_a_copy_of_what_is_overwritten_afterwards_stays():
+    x = torch.randn(2, 3, 9, 10)
+    channels_last = x.to(memory_format=torch.channels_last)
+    check_against_eager(CopyOfWhatIsOverwritten(), x, script=True, also=(channels_last,))
 
 
 class Eca(nn.Module):

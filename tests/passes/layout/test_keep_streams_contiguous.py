@@ -76,6 +76,11 @@ def test_declines_a_source_that_is_overwritten():
     )
 
 
+def test_leaves_what_is_made_contiguous_already():
+    copy = ("%zero : int = prim::Constant[value=0]()", "%c : Tensor = aten::contiguous(%t, %zero)")
+    assert_unchanged(NAME, ir(TRANSPOSED, *copy, NORM.format("%c")), reason=None)
+
+
 def test_leaves_what_is_not_normalised_alone():
     assert_unchanged(NAME, ir(TRANSPOSED, "%y : Tensor = aten::relu(%t)"), reason=None)
     assert_unchanged(NAME, ir(TRANSPOSED, "%y : Tensor = aten::softmax(%t, %one, %none)"), reason=None)

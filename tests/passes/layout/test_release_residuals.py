@@ -81,6 +81,23 @@ def test_declines_more_channels_than_it_reads():
     assert packed_post_ops(optimized) == [["gelu"], ["radd"]]
 
 
+class LinearOfRows(nn.Module):
+    """A linear of the rows of an image that a convolution reads, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.linear = nn.Conv2d(8, 8, 1), nn.Conv2d(8, 8, 1), nn.Linear(5, 5)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        image = self.first(x)
+        return self.linear(image) + torch.sin(x), self.second(image)
+
+
+def test_a_linear_keeps_its_residual():
+    optimized = check_against_eager(LinearOfRows(), images()[0])
+    assert ["add"] in packed_post_ops(optimized)
+
+
 def test_is_part_of_keep_channels_last():
     module = torch.jit.trace(Block("first").eval(), images()[0])
     optimized = ipex.jit_optimize(module, disable=["keep_channels_last"])

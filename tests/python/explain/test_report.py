@@ -72,6 +72,22 @@ def test_the_verdict_counts(resnet):
     assert left == "Nothing is left to aten."
 
 
+class Commented(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x):
+        # f(): so begins a line of a trace, with a number between the brackets
+        return self.linear(x)
+
+
+def test_a_comment_is_no_line_of_a_trace():
+    report = ipex.explain(ipex.jit_optimize(torch.jit.script(Commented().eval())))
+    (place,) = {fate.node.place for fate in report.fates if fate.node.kind == "aten::linear"}
+    assert place.startswith("linear test_report.py:")
+
+
 def test_places_are_the_users_own(resnet):
     places = {fate.node.place for fate in ipex.explain(resnet).fates if fate.node.kind == "aten::_convolution"}
     assert any(place.startswith("stages.0.conv1 resnet50.py:") for place in places)
