@@ -106,6 +106,28 @@ def test_a_region_without_autocast_stays_one(rows, tmp_path):
                     torch.testing.assert_close(ours, eager, rtol=0, atol=1e-5)
 
 
+class Nested(nn.Module):
+    """The end of the inner region is not that of the outer one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        with torch.autocast("cpu", enabled=False):
+            with torch.autocast("cpu", enabled=False):
+                inner = self.linear(x)
+            outer = self.linear(x) + 1
+        return inner, outer, self.linear(x) + 2
+
+
+def test_a_region_without_autocast_holds_another():
+    model, x = Nested().eval(), torch.randn(2, 4)
+    expected = dtypes_under_autocast(model, x)
+    assert expected == [torch.float32, torch.float32, torch.bfloat16]
+    assert dtypes_under_autocast(ipex.jit_optimize(torch.jit.script(model)), x) == expected
+
+
 class Raises(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         with torch.autocast("cpu", enabled=False):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor, nn
 
+import support
 from fuzz.quantized_check import Settings, compare, prepared_of
 from fuzz.quantized_networks import Network, Node, Plan
 from fuzz.quantized_reference import Reference, layers_of
@@ -91,3 +93,21 @@ def test_bytes_go_from_layer_to_layer(name):
     assert kinds(module)["ipex::quantized_convolution_run"] == layers
     described = [context.describe() for context in contexts(module)]
     assert sum("result=uint8" in text for text in described) == expected, described
+
+
+class AsksForSizes(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(16, 16), nn.Linear(16, 8)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = self.first(x)
+        return self.second(y), torch.zeros(y.size(0), y.size(1))
+
+
+def test_sizes_are_those_of_floats():
+    """Who asks for them alone, reads no floats."""
+    x = torch.randn(4, 16)
+    module = support.converted(AsksForSizes().eval(), x)
+    assert ["result=uint8" in context.describe() for context in contexts(module)] == [True, False]
+    assert module(x)[1].shape == (4, 16)
