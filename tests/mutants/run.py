@@ -91,8 +91,13 @@ class Build:
         if known.exists() and known.read_text() == digest.hexdigest():
             return
         print(f"mutants: builds {len(self.mutants)} mutants in {self.folder}", flush=True)
-        command = [sys.executable, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps", "--upgrade"]
-        command += ["--target", self.site, f"--config-settings=build-dir={self.folder / 'objects'}", self.source]
+        # Objects, and torch's headers, lie there as in the tree: ccache then knows what is no mutant.
+        venv = self.source / ".venv"
+        if not venv.exists():
+            venv.symlink_to(sys.prefix)
+        python = venv / Path(sys.executable).relative_to(sys.prefix)
+        command = [python, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps", "--upgrade"]
+        command += ["--target", self.site, self.source]
         subprocess.run(command, check=True)
         for path in self.reached.glob("*"):  # of other numbers
             path.unlink()
