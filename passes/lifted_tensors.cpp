@@ -18,9 +18,9 @@ Value* LiftedTensors::lift(const at::Tensor& tensor, Graph& graph) {
 void LiftedTensors::lift_constants(Graph& graph) {
   for_each_node(graph.block(), [&](Node* node) {
     if (node->kind() != c10::prim::Constant) return;
-    const auto constant = torch::jit::toIValue(node->output());
-    if (!constant || !constant->isTensor() || constant->toTensor().dim() == 0) return;
-    node->output()->replaceAllUsesWith(lift(constant->toTensor(), graph));
+    const c10::IValue constant = torch::jit::toIValue(node->output()).value_or(c10::IValue());  // none of a function
+    if (!constant.isTensor() || constant.toTensor().dim() == 0) return;
+    node->output()->replaceAllUsesWith(lift(constant.toTensor(), graph));
     node->destroy();
   });
 }

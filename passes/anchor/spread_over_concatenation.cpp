@@ -33,9 +33,7 @@ using torch::jit::toIValue;
 std::vector<Anchor> parts_of(const Node* reader) {
   static const OpName cat("aten::cat");
   const Node* joined = reader->input(0)->node();
-  if (!cat.is_of(joined) || joined->owningBlock() != reader->owningBlock() || joined->output()->uses().size() != 1) {
-    return {};
-  }
+  if (!cat.is_of(joined) || joined->output()->uses().size() != 1) return {};
   const auto joined_parts = own_elements_of(joined->input(0));
   if (!joined_parts) return {};
   std::vector<Anchor> parts;

@@ -82,9 +82,9 @@ bool may_write(const Node* node) {
   const Op* op = op_of(node);
   if (op && op->has(trait::carries)) return false;
   if (op && op->has(trait::writes_in_training)) return is_in_training(node);
-  const auto* schema = node->maybeSchema();
-  if (!schema || (!op && !has_true_schema(node))) return true;
-  return std::any_of(schema->arguments().begin(), schema->arguments().end(), writes_elements);
+  if (!op && !has_true_schema(node)) return true;
+  const auto& arguments = node->schema().arguments();
+  return std::any_of(arguments.begin(), arguments.end(), writes_elements);
 }
 
 bool may_write_to(const Node* node, const std::vector<Value*>& values) {

@@ -69,10 +69,10 @@ Storages::Storages(const torch::jit::Module& module) : module_(module) {
   for (Graph* graph : graphs_) {
     for_each_node(graph->block(), [&](Node* node) {
       if (node->kind() != c10::prim::Constant) return;
-      const auto value = torch::jit::toIValue(node->output());
-      if (!value || !(value->isTensor() || value->isTuple() || value->isList() || value->isGenericDict())) return;
-      if (exposed_->contain(node->output())) mark(*value);
-      constants.emplace_back(node, *value);
+      const c10::IValue value = torch::jit::toIValue(node->output()).value_or(c10::IValue());  // none of a function
+      if (!value.isTensor() && !value.isTuple() && !value.isList() && !value.isGenericDict()) return;
+      if (exposed_->contain(node->output())) mark(value);
+      constants.emplace_back(node, value);
     });
   }
   for (const auto& [node, value] : constants) {
