@@ -63,10 +63,10 @@ class Constants {
   std::unordered_map<const Value*, bool> known_;
 };
 
-bool makes_a_tensor(const Node* node) {
-  if (node->outputs().size() != 1) return false;
-  const Op* op = op_of(node);
-  return op ? is_fresh(node->output()) : node->maybeSchema() && has_tensor_type(node->output());
+// Whether it is a tensor in memory that its op makes, as far as that is known.
+bool is_made(const Value* value) {
+  const Node* node = value->node();
+  return op_of(node) ? is_fresh(value) : node->maybeSchema() && has_tensor_type(value);
 }
 
 // A use of a constant that the node's result is made of. A number or a tensor: what else there is decides which kernel runs.
@@ -120,8 +120,11 @@ std::vector<std::string> make_anew(torch::jit::Module& module, const Storages& s
     Graph& graph = *torch::jit::toGraphFunction(method.function()).graph();
     Constants constants(storages);
     for_each_node(graph.block(), [&](Node* node) {
-      if (!makes_a_tensor(node) || storages.exposed().are_seen_by_torch(node->output())) return;
-      if (!constants.contain(node->output())) return;
+      const auto outputs = node->outputs();
+      const bool may_be_written = std::any_of(outputs.begin(), outputs.end(), [&](const Value* made) {
+        return is_made(made) && !storages.exposed().are_seen_by_torch(made);
+      });
+      if (!may_be_written || !constants.contain(outputs[0])) return;
       const auto use = constant_of(node);
       if (!use) return;
       const Value* constant = use->user->input(use->offset);

@@ -551,6 +551,14 @@ class ReturnsComputed(OneBuffer):
         return self.linear.weight * 2, self.linear.weight.t() + self.linear.weight, self.linear(x)
 
 
+class ReturnsChosen(OneBuffer):
+    """What ops of several results make."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        values, places = self.buf.topk(2)
+        return values, places, self.linear.weight.sort(1)[1], self.linear.weight.max(1)[0]
+
+
 class ReturnsFromABranch(OneBuffer):
     def forward(self, x: Tensor) -> Tensor:
         y = self.buf
@@ -568,6 +576,7 @@ RETURN = [
     ReturnsListAttribute,
     ReturnsLiterals,
     ReturnsComputed,
+    ReturnsChosen,
     ReturnsFromABranch,
 ]
 
@@ -579,7 +588,9 @@ def test_what_a_caller_writes_is_seen_as_in_eager(model, x):
 
 
 @pytest.mark.filterwarnings("ignore:torch.tensor results are registered as constants")
-@pytest.mark.parametrize("model", [ReturnsBuffer, ReturnsView, ReturnsWeight, ReturnsLiterals, ReturnsComputed])
+@pytest.mark.parametrize(
+    "model", [ReturnsBuffer, ReturnsView, ReturnsWeight, ReturnsLiterals, ReturnsComputed, ReturnsChosen]
+)
 def test_also_of_a_trace(model):
     check_calls(model, torch.randn(4), script=False, writes=True)
 
