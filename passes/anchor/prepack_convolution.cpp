@@ -50,7 +50,11 @@ std::optional<std::string> read_mode(const std::string& mode, at::IntArrayRef ke
 std::optional<std::string> read(const Node* node, Geometry& geometry) {
   if (const auto reason = reason_against_weight(node)) return reason;
   const at::Tensor weight = toIValue(node->namedInput("weight"))->toTensor();
-  if (weight.dim() < 3 || weight.dim() > 5) return c10::str("its weight has ", weight.dim(), " dimensions");
+  const std::string kind = node->kind().toQualString(), rank = c10::str(weight.dim() - 2, 'd');
+  // aten::convolution has any rank, aten::conv2d one.
+  if (weight.dim() < 3 || weight.dim() > 5 || (kind.ends_with('d') && !kind.ends_with(rank))) {
+    return c10::str("its weight has ", weight.dim(), " dimensions");
+  }
   const at::IntArrayRef kernel = weight.sizes().slice(2);
 
   std::map<std::string, IValue> arguments;
@@ -65,7 +69,6 @@ std::optional<std::string> read(const Node* node, Geometry& geometry) {
     if (values.size() == 1) values.resize(kernel.size(), values.front());
     return values;
   };
-  const std::string kind = node->kind().toQualString();
   geometry.stride = ints("stride");
   geometry.dilation = ints("dilation");
   geometry.output_padding = ints("output_padding");
@@ -78,7 +81,8 @@ std::optional<std::string> read(const Node* node, Geometry& geometry) {
     geometry.padding = ints("padding");
   }
   for (const auto& [values, least] : {std::pair{geometry.stride, 1}, {geometry.padding, 0}, {geometry.dilation, 1}}) {
-    const bool is_whole = values.size() == kernel.size() || values.size() == 2 * kernel.size();
+    const bool has_ends = least == 0 && values.size() == 2 * kernel.size();
+    const bool is_whole = values.size() == kernel.size() || has_ends;
     if (!is_whole || *std::min_element(values.begin(), values.end()) < least) return "its geometry is not valid";
   }
   if (geometry.groups < 1 || weight.size(0) % geometry.groups != 0) return "its groups do not divide its channels";

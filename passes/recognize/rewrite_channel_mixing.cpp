@@ -32,14 +32,16 @@ bool is_float_constant(const Value* value) {
   return constant && constant->isTensor() && constant->toTensor().scalar_type() == at::kFloat;
 }
 
-// [outputs, inputs], or that of windows of single pixels.
-bool mixes_few(const Value* weight) {
+// [outputs, inputs], or that of windows of single pixels, which has as many dimensions as its op takes.
+bool mixes_few(const Value* weight, size_t dimensions) {
   constexpr int64_t most = 16;
   if (!is_float_constant(weight)) return false;
   const at::IntArrayRef sizes = toIValue(weight)->toTensor().sizes();
-  return sizes.size() >= 2 && std::max(sizes[0], sizes[1]) <= most &&
+  return sizes.size() == dimensions && std::max(sizes[0], sizes[1]) <= most &&
          std::all_of(sizes.begin() + 2, sizes.end(), [](int64_t size) { return size == 1; });
 }
+
+bool is_small_matrix(const Value* weight) { return mixes_few(weight, 2); }
 
 bool is_bias(const Value* bias) { return is_none(bias) || is_float_constant(bias); }
 
@@ -56,7 +58,7 @@ bool rewrite_linears(Context& context) {
                "%y = aten::permute(%l, %back)")
           .declines_unless("to_last", is_order({0, 2, 3, 1}), other_order)
           .declines_unless("back", is_order({0, 3, 1, 2}), other_order)
-          .declines_unless("weight", mixes_few, "its weight is not a small constant one of float32")
+          .declines_unless("weight", is_small_matrix, "its weight is not a small constant one of float32")
           .declines_unless("bias", is_bias, "its bias is not a constant one of float32")
           .declines_unless(
               "y", [&](const Value* y) { return !readers.see(y); }, "somebody sees the strides of its result")
@@ -97,9 +99,8 @@ bool rewrite_convolutions(Context& context) {
   bool changed = false;
   for_each(context.graph, "aten::conv2d", [&](Node* node) {
     Value *x = node->input(0), *weight = node->input(1), *bias = node->input(2);
-    if (!is_of_scores(x) || !mixes_few(weight) || !is_bias(bias) || !is_of_single_pixels(node)) return;
+    if (!is_of_scores(x) || !mixes_few(weight, 4) || !is_bias(bias) || !is_of_single_pixels(node)) return;
     const at::Tensor matrix = toIValue(weight)->toTensor();
-    if (matrix.dim() != 4) return;
     if (matrix.suggest_memory_format() == at::MemoryFormat::ChannelsLast && readers.see(node->output())) {
       return context.declined(node, "its weight makes the result channels-last, and somebody sees the strides");
     }

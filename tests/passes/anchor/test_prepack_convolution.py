@@ -80,6 +80,22 @@ def test_takes_the_form_that_tracing_records():
     assert assert_rewrites("prepack_convolution", ir).count("aten::_convolution") == 0
 
 
+@pytest.mark.parametrize("op", ["conv1d", "conv3d"])
+def test_declines_a_weight_of_another_rank(op):
+    """Eager refuses it at the call."""
+    ir = conv2d(padding="%p", weight="%w").replace("aten::conv2d", f"aten::{op}")
+    for sizes in ("[1]", "[1, 1]"):
+        one = f"  %p : int[] = prim::Constant[value={sizes}]()\n"
+        text = ir.replace("  %y : Tensor", f"{one}  %y : Tensor").replace("%ones, %p, %ones", "%p, %p, %p")
+        assert_unchanged("prepack_convolution", text, reason="its weight has 4 dimensions")
+
+
+def test_declines_a_stride_of_another_rank():
+    strides = "%s : int[] = prim::Constant[value=[1, 1, 1, 1]]()"
+    ir = conv2d("%w", "%none", "%zeros", strides).replace("%none, %ones", "%none, %s")
+    assert_unchanged("prepack_convolution", ir, reason="its geometry is not valid")
+
+
 def test_declines_groups_that_do_not_divide():
     three = "%three : int = prim::Constant[value=3]()"
     ir = conv2d("%w", "%none", "%zeros", three).replace("%ones, %one)", "%ones, %three)")

@@ -1,7 +1,11 @@
+import re
+
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+import ipex
 from support import assert_round_trip, assert_unchanged, check_against_eager, graph_ir, kinds
 
 NAME = "rewrite_channel_mixing"
@@ -131,16 +135,49 @@ def ops_of(module: torch.jit.ScriptModule, *inputs: Tensor) -> str:
 
 
 class MixedScores(nn.Module):
-    """A small convolution of the scores, whose weight makes the result channels-last."""
+    """A small convolution of the scores."""
 
-    def __init__(self) -> None:
+    def __init__(self, weight: Tensor) -> None:
         super().__init__()
-        self.mix = nn.Conv2d(2, 4, 1).to(memory_format=torch.channels_last)
+        self.weight = nn.Parameter(weight)
 
     def forward(self, x: Tensor) -> Tensor:
         q = x.view(x.size(0), 2, 3, 4)
-        return self.mix(q @ q.transpose(-1, -2))
+        return F.conv2d(q @ q.transpose(-1, -2), self.weight)
 
 
 def test_a_weight_that_lies_channels_last_decides_the_strides():
-    check_against_eager(MixedScores(), torch.randn(2, 6, 4))
+    weight = torch.randn(4, 2, 1, 1).to(memory_format=torch.channels_last)
+    check_against_eager(MixedScores(weight), torch.randn(2, 6, 4))
+
+
+def test_a_window_of_scores_is_a_convolution():
+    optimized = check_against_eager(MixedScores(torch.randn(4, 2, 3, 3)), torch.randn(2, 6, 4))
+    assert kinds(optimized)["ipex::mix_channels"] == 0
+
+
+class MixedByLinear(Mixer):
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__(1)
+        self.weight = nn.Parameter(weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x.permute(0, 2, 3, 1), self.weight).permute(0, 3, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("model", "x"),
+    [
+        (MixedScores(torch.randn(4, 2)), torch.randn(2, 6, 4)),
+        (MixedScores(torch.randn(4, 2, 1)), torch.randn(2, 6, 4)),
+        (Summed(MixedByLinear(torch.randn(4, 2, 1))), torch.randn(2, 2, 5, 6)),
+    ],
+    ids=["matrix", "window of rows", "linear"],
+)
+def test_a_weight_of_other_dimensions_is_refused_as_in_eager(model, x):
+    optimized = ipex.jit_optimize(torch.jit.script(model.eval()))
+    with torch.no_grad():
+        with pytest.raises(RuntimeError) as expected:
+            model(x)
+        with pytest.raises(RuntimeError, match=re.escape(str(expected.value).splitlines()[0])):
+            optimized(x)
