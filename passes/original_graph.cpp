@@ -62,7 +62,6 @@ namespace passes {
 
 void name_tensors(Graph& graph) {
   for_each_node(graph.block(), [](Node* node) {
-    if (node->kind() == c10::prim::Constant) return;
     for (Value* output : node->outputs()) {
       if (!output->hasDebugName() && holds_tensors(output)) output->setDebugName("v" + output->debugName());
     }

@@ -6,6 +6,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "ir/lists.h"
+
 namespace ipex::passes {
 
 namespace {
@@ -31,6 +33,21 @@ std::optional<double> number(const Value* value) {
 std::optional<int64_t> constant_integer(const Value* value) {
   const auto constant = torch::jit::toIValue(value);
   return constant && constant->isInt() ? std::optional(constant->toInt()) : std::nullopt;
+}
+
+std::optional<std::vector<int64_t>> integers_of(const Value* list) {
+  if (const auto constant = torch::jit::toIValue(list)) {
+    return constant->isIntList() ? std::optional(constant->toIntVector()) : std::nullopt;
+  }
+  const auto elements = elements_of(list);
+  if (!elements) return std::nullopt;
+  std::vector<int64_t> integers;
+  for (const Value* element : *elements) {
+    const auto integer = constant_integer(element);
+    if (!integer) return std::nullopt;
+    integers.push_back(*integer);
+  }
+  return integers;
 }
 
 bool is_true(const Value* value) { return torch::jit::toIValue(value) == c10::IValue(true); }

@@ -17,6 +17,9 @@ std::optional<double> number(const Value* value);
 // The integer that `value` is. A constant tensor is none.
 std::optional<int64_t> constant_integer(const Value* value);
 
+// The integers that a list has: a constant, or one that the graph makes of constants.
+std::optional<std::vector<int64_t>> integers_of(const Value* list);
+
 // Whether `value` is a constant True, or False; or a constant list of these integers.
 bool is_true(const Value* value);
 bool is_false(const Value* value);

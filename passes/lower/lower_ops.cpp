@@ -14,6 +14,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "ir/constants.h"
 #include "ir/graph_walk.h"
 #include "lower/lower_ops.h"
 #include "pattern/fusion_rule.h"
@@ -57,10 +58,8 @@ bool names_dimensions(const Value* dims) {
 }
 
 bool are_height_and_width(const Value* dims) {
-  if (!names_dimensions(dims)) return false;
-  std::vector<int64_t> sorted = toIValue(dims)->toIntVector();
-  std::sort(sorted.begin(), sorted.end());
-  return sorted == std::vector<int64_t>{2, 3} || sorted == std::vector<int64_t>{-2, -1};
+  const std::vector<int64_t> orders[] = {{2, 3}, {3, 2}, {-2, -1}, {-1, -2}};
+  return std::any_of(std::begin(orders), std::end(orders), [&](const auto& order) { return is_list_of(dims, order); });
 }
 
 bool has_channels_last(const std::shared_ptr<Graph>& graph) {

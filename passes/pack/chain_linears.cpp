@@ -37,7 +37,7 @@ int64_t input_width(const Anchor& linear) {
 std::optional<Anchor> layer_before(const Anchor& linear) {
   const auto before = linear_producing(linear.input());
   if (!before || !can_be_a_layer(*before) || before->output()->uses().size() != 1 ||
-      before->run()->owningBlock() != linear.run()->owningBlock() || before->output_channels() != input_width(linear)) {
+      before->output_channels() != input_width(linear)) {
     return std::nullopt;
   }
   return before;
@@ -47,7 +47,7 @@ std::optional<Anchor> layer_before(const Anchor& linear) {
 std::vector<Anchor> chain_to(const Anchor& last) {
   std::vector<Anchor> layers{last};
   while (const auto before = layer_before(layers.back())) {
-    if (written_between(before->run(), last.run())) break;
+    if (!can_wait(before->run(), last.run())) break;
     layers.push_back(*before);
   }
   return layers;

@@ -35,9 +35,7 @@ bool changes_shapes(const std::shared_ptr<Graph>& graph) {
 std::vector<Selects> all_selects(const std::shared_ptr<Graph>& graph) {
   std::map<std::tuple<const Value*, int64_t, const Block*>, size_t> numbers;
   std::vector<Selects> found;
-  for_each(graph, "aten::select", [&](Node* node) {
-    static const OpName select("aten::select.int");
-    if (!select.is_of(node)) return;
+  for_each(graph, "aten::select.int", [&](Node* node) {
     const auto dimension = constant_integer(node->input(1)), index = constant_integer(node->input(2));
     if (!dimension || !index) return;
     const auto key = std::make_tuple(node->input(0), *dimension, node->owningBlock());

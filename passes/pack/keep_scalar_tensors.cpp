@@ -6,6 +6,7 @@
 
 #include "ir/floating.h"
 #include "ir/graph_walk.h"
+#include "ir/storages.h"
 #include "ops/op_table.h"
 #include "pack/numbered_attributes.h"
 
@@ -65,8 +66,7 @@ ScalarTensors::ScalarTensors(const torch::jit::Module& module) {
     for (const auto& method : submodule.get_methods()) {
       for_each_node(method.graph()->block(), [&](Node* node) {
         if (!is_of_any(moves, node)) return;
-        const auto constant = torch::jit::toIValue(node->input(0));
-        if (constant && constant->isTensor()) take(constant->toTensor());
+        if (const auto constant = torch::jit::toIValue(node->input(0))) for_each_tensor(*constant, take);
       });
     }
   }

@@ -80,8 +80,7 @@ void own_weights(torch::jit::Module& optimized, const torch::jit::Module& origin
   };
   for (const auto& method : optimized.get_methods()) {
     for_each_node(method.graph()->block(), [&](Node* node) {
-      if (node->kind() != c10::prim::Constant || !node->hasAttribute(c10::attr::value) ||
-          node->kindOf(c10::attr::value) != torch::jit::AttributeKind::t)
+      if (!node->hasAttribute(c10::attr::value) || node->kindOf(c10::attr::value) != torch::jit::AttributeKind::t)
         return;
       const at::Tensor tensor = node->t(c10::attr::value);
       const auto& uses = node->output()->uses();

@@ -51,12 +51,10 @@ class Lowering {
     Graph* graph = run->owningGraph();
     anchor.set_argument("weight", lowered(weight_of(anchor)));
     run->replaceInput(0, cast_before(run, anchor.input()));
-    if (!anchor.operands().empty()) {
-      std::vector<Value*> operands;
-      for (Value* operand : anchor.operands()) operands.push_back(cast_before(run, operand));
-      const WithInsertPoint guard(run);
-      run->replaceInput(2, graph->insertNode(graph->createList(c10::TensorType::get(), operands))->output());
-    }
+    std::vector<Value*> operands;
+    for (Value* operand : anchor.operands()) operands.push_back(cast_before(run, operand));
+    Node* list = graph->createList(c10::TensorType::get(), operands)->insertBefore(run);
+    run->replaceInput(2, list->output());
     const WithInsertPoint guard(run->next());
     Value* result = graph->insert(Symbol::fromQualString("ipex::restore_precision"), {anchor.output()});
     result->copyMetadata(anchor.output());

@@ -15,8 +15,6 @@
 // Whether rows stay whole is for the op to see at each call; here only what can't be is left out. Who asks for sizes of what is gone asks for
 // those of what it was made of.
 // Declines where somebody else reads a step, sees the strides, or overwrites the memory, and where the sum is read before the rows have moved.
-#include <torch/csrc/jit/ir/constants.h>
-
 #include <algorithm>
 #include <set>
 
@@ -33,7 +31,6 @@
 namespace ipex::passes {
 namespace {
 
-using torch::jit::toIValue;
 using Steps = std::vector<RearrangingStep>;
 
 const OpName& layer_norm() {
@@ -46,30 +43,16 @@ const OpName& add_layer_norm() {
   return name;
 }
 
-std::optional<std::vector<int64_t>> constant_numbers(const Value* value) {
-  const auto constant = toIValue(value);
-  if (constant && constant->isIntList()) return constant->toIntVector();
-  std::vector<int64_t> numbers;
-  const auto elements = elements_of(value);
-  if (!elements) return std::nullopt;
-  for (const Value* element : *elements) {
-    const auto number = constant_integer(element);
-    if (!number) return std::nullopt;
-    numbers.push_back(*number);
-  }
-  return numbers;
-}
-
 // How many elements the norm's last dimension has, where it is all that is normalised.
 std::optional<int64_t> width_of(Value* normalized_shape) {
-  const auto shape = constant_numbers(normalized_shape);
+  const auto shape = integers_of(normalized_shape);
   return shape && shape->size() == 1 ? std::optional(shape->front()) : std::nullopt;
 }
 
 // The last number of a reshape, which may be known when it runs only.
 bool may_end_in(Value* sizes, std::optional<int64_t> width) {
   std::optional<int64_t> last;
-  if (const auto known = constant_numbers(sizes)) {
+  if (const auto known = integers_of(sizes)) {
     if (known->empty()) return false;
     last = known->back();
   } else if (const auto values = elements_of(sizes)) {
@@ -91,7 +74,7 @@ bool may_keep_rows(const RearrangingStep& step, std::optional<int64_t> width) {
   const auto argument = [&](size_t i) { return step.arguments[i].value; };
   if (step.name == "reshape") return may_end_in(argument(0), width);
   if (step.name == "permute") {
-    const auto order = constant_numbers(argument(0));
+    const auto order = integers_of(argument(0));
     return order && !order->empty() && (order->back() == -1 || order->back() == std::ssize(*order) - 1);
   }
   if (step.name == "transpose")
@@ -99,7 +82,7 @@ bool may_keep_rows(const RearrangingStep& step, std::optional<int64_t> width) {
   if (step.name == "flatten") return constant_integer(argument(1)) != -1;
   if (step.name == "pad") {
     const Value* pads = argument(0);
-    const auto known = constant_numbers(pads);
+    const auto known = integers_of(pads);
     if (known) return known->size() >= 2 && (*known)[0] == 0 && (*known)[1] == 0;
     const auto values = elements_of(pads);
     return values && values->size() >= 2 && constant_integer(values->at(0)) == 0 &&

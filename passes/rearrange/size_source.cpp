@@ -31,7 +31,8 @@ std::optional<SizeSource> source_of(const Node* size) {
   for (;;) {
     Node* node = source.tensor->node();
     const auto step = read_step(node);
-    if (roll.is_of(node) || (step && step->name == "contiguous")) {
+    const std::string name = step ? step->name : "";
+    if (roll.is_of(node) || name == "contiguous") {
       source.tensor = node->input(0);
     } else if (pad.is_of(node) || constant_pad.is_of(node)) {
       if (source.pads) return std::nullopt;
@@ -44,7 +45,7 @@ std::optional<SizeSource> source_of(const Node* size) {
       source.tensor = node->input(0);
       source.second = node->input(1);
       return source;
-    } else if (step && step->name == "reshape") {
+    } else if (name == "reshape") {
       const auto sizes = elements_of(step->arguments[0].value);
       source.rank = sizes ? std::ssize(*sizes) : 0;
       const int64_t d = *dimension < 0 ? *dimension + source.rank : *dimension;

@@ -36,9 +36,7 @@ bool comes_from_product(const Value* value) {
 // Why the activation can't change places with the view. Empty when it can.
 std::string reason_against(const Node* activation, const Node* view) {
   const Value* y = view->input(0);
-  if (activation->owningBlock() != view->owningBlock() || activation->owningBlock() != y->node()->owningBlock()) {
-    return "it is not always computed";
-  }
+  if (activation->owningBlock() != y->node()->owningBlock()) return "it is not always computed";
   if (view->output()->uses().size() != 1) return "its input has another reader";
   const bool reads_sizes_only = std::all_of(
       y->uses().begin(), y->uses().end(), [&](const Use& use) { return use.user == view || asks_for_sizes(use.user); });

@@ -8,33 +8,13 @@
 // Declines when sizes are not constants, or when the inner view refuses tensors that the outer one would take, as
 // [-1, 7] refuses six elements and [-1] does not; and when something may be overwritten between the two: strides change
 // in place as well.
-#include <torch/csrc/jit/ir/constants.h>
-
-#include <algorithm>
-
+#include "ir/constants.h"
 #include "ir/graph_walk.h"
-#include "ir/lists.h"
 #include "ir/motion.h"
 #include "pipeline/passes.h"
 
 namespace ipex::passes {
 namespace {
-
-using torch::jit::toIValue;
-
-std::optional<std::vector<int64_t>> constant_sizes(const Node* view) {
-  const Value* list = view->input(1);
-  if (const auto constant = toIValue(list)) return constant->toIntVector();
-  std::vector<int64_t> sizes;
-  const auto elements = elements_of(list);
-  if (!elements) return std::nullopt;
-  for (const Value* element : *elements) {
-    const auto size = toIValue(element);
-    if (!size || !size->isInt()) return std::nullopt;
-    sizes.push_back(size->toInt());
-  }
-  return sizes;
-}
 
 // How many elements a tensor has to have for a view in these sizes.
 struct Demand {
@@ -64,7 +44,7 @@ bool run(Context& context) {
     Node* inner = outer->input(0)->node();
     static const OpName view("aten::view.");
     if (!view.is_of(inner)) return;
-    const auto first = constant_sizes(inner), second = constant_sizes(outer);
+    const auto first = integers_of(inner->input(1)), second = integers_of(outer->input(1));
     if (!first || !second) return context.declined(outer, "its sizes are not constants");
     if (!Demand(*second).implies(Demand(*first))) {
       return context.declined(outer, describe(inner) + " refuses some that this one takes");

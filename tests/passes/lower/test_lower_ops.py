@@ -26,6 +26,7 @@ CONSTANTS = (
     "%double : int = prim::Constant[value=7]()",
     "%factor : float = prim::Constant[value=2.]()",
     "%dims : int[] = prim::Constant[value=[2, 3]]()",
+    "%weight : Float(4, 4, 1, 1, strides=[4, 1, 1, 1], requires_grad=0, device=cpu) = prim::Constant[value=<Tensor>]()",
 )
 CHANNELS_LAST = "%c : Tensor = ipex::to_channels_last(%w, %two)"
 # The op that a row is for, what it is given, and what takes its place.
@@ -80,6 +81,9 @@ NOT_OF_IMAGES = "it does not average whole images"
 DECLINES = (
     ("adaptive_avg_pool2d", "%x, %ints", "no image is channels-last"),
     ("mean", "%x, %dims, %b, %none", "no image is channels-last"),
+    ("mean", "%x, %none, %b, %none", NOT_OF_IMAGES),
+    ("mean", "%x, %ints, %b, %none", NOT_OF_IMAGES),
+    ("conv2d", "%x, %weight, %none, %ints, %ints, %ints, %i", None),
     ("linalg_vector_norm", "%x, %one, %dims, %b, %none", NOT_EUCLIDEAN),
     ("linalg_vector_norm", "%x, %two, %none, %b, %none", NO_DIMENSIONS),
     ("linalg_vector_norm", "%x, %two, %dims, %b, %double", OTHER_DTYPE),

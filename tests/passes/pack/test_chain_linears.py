@@ -68,6 +68,13 @@ def test_declines_an_input_that_is_overwritten():
     assert_unchanged("chain_linears", graph(*linear("x", "a", 4, 4), overwritten, *linear("a", "z", 4, 4)), reason=None)
 
 
+def test_declines_what_a_loop_would_compute_again():
+    inner = [f"    {line}" for line in (*linear("a", "b", 4, 4), "-> (%true, %b)")]
+    loop = ("%n : int = prim::Constant[value=3]()", "%z : Tensor = prim::Loop(%n, %true, %x)")
+    lines = (*linear("x", "a", 4, 4), *loop, "  block0(%i : int, %before : Tensor):", *inner)
+    assert_unchanged("chain_linears", graph(*lines), reason=None)
+
+
 def mlp() -> nn.Sequential:
     return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 7), nn.GELU(), nn.Linear(7, 5)).eval()
 

@@ -37,8 +37,14 @@ def test_selects_of_one_tensor_are_one_op():
 
 @pytest.mark.parametrize(
     "lines",
-    [[*FOUR[:3], FOUR[3].replace("%i1, %i1", "%i2, %i1")], [*FOUR[:3], FOUR[3].replace("%i1)", "%n)")], FOUR[:3]],
-    ids=["another dimension", "an index of a call", "few"],
+    [
+        [*FOUR[:3], FOUR[3].replace("%i1, %i1", "%i2, %i1")],
+        [*FOUR[:3], FOUR[3].replace("%i1)", "%n)")],
+        selects("%i0", "%i2", "%last", "%i1", dimension="%n"),
+        ["%l : Tensor[] = aten::unbind(%x, %i0)", *(f"%s{n} : Tensor = aten::select(%l, %i{n})" for n in range(4))],
+        FOUR[:3],
+    ],
+    ids=["another dimension", "an index of a call", "a dimension of a call", "of a list", "few"],
 )
 def test_declines_what_gains_nothing(lines):
     assert_unchanged(NAME, ir(*lines, returns="%s0, %s2"), reason=None)

@@ -13,6 +13,7 @@ CONSTANTS = (
     "%zero : int = prim::Constant[value=0]()",
     "%one : int = prim::Constant[value=1]()",
     "%two : int = prim::Constant[value=2]()",
+    "%three : int = prim::Constant[value=3]()",
     "%true : bool = prim::Constant[value=1]()",
     "%false : bool = prim::Constant[value=0]()",
     "%none : NoneType = prim::Constant()",
@@ -94,6 +95,15 @@ def test_a_roll_is_one_copy_with_the_steps_around_it():
     assert_unchanged(NAME, ir(ROLL.format("b", "x"), UNSEEN.format("b")), reason=None)
 
 
+def test_a_second_border_stays():
+    lines = (NORM.format("a", "x"), PAD.format("b", "a"), PAD.format("c", "b"), UNSEEN.format("c"))
+    result = assert_rewrites(NAME, ir(*lines))
+    assert (result.count("ipex::layer_norm_to_rows"), result.count("aten::constant_pad_nd")) == (1, 1)
+    lines = (PAD.format("a", "x"), PAD.format("b", "a"), ROLL.format("c", "b"), UNSEEN.format("c"))
+    result = assert_rewrites(NAME, ir(*lines))
+    assert (result.count("ipex::move_rows"), result.count("aten::constant_pad_nd")) == (1, 1)
+
+
 def test_sizes_are_asked_of_what_is_left():
     size = "%n : int = aten::size(%{}, %one)"
     to = "%l : int[] = prim::ListConstruct(%n, %two)"
@@ -118,6 +128,10 @@ def test_sizes_are_asked_of_what_is_left():
     of_permuted = (NORM.format("a", "x"), PERMUTE.format("c", "a"), size.format("c"), RESHAPE.format("d", "c"))
     result = assert_rewrites(NAME, ir(*of_permuted, UNSEEN.format("d"), to, end, returns="%y, %e"))
     assert result.count("aten::reshape") == 1  # it stays, and the value before it
+    listed = ("%o : int[] = prim::ListConstruct(%zero, %two, %one, %three)", *of_permuted)
+    lines = [line.replace("(%a, %order)", "(%a, %o)") for line in listed]
+    result = assert_rewrites(NAME, ir(*lines, UNSEEN.format("d"), to, end, returns="%y, %e"))
+    assert result.count("aten::reshape") == 1
 
 
 @pytest.mark.parametrize(
@@ -126,6 +140,7 @@ def test_sizes_are_asked_of_what_is_left():
         "%d : Tensor = aten::reshape(%a, %cut)",
         "%d : Tensor = aten::permute(%a, %turned)",
         "%d : Tensor = aten::roll(%a, %shifts, %nowhere)",
+        "%d : Tensor = aten::roll(%a, %nowhere, %nowhere)",
         "%d : Tensor = aten::constant_pad_nd(%a, %border, %five)",
         "%d : Tensor = aten::constant_pad_nd(%a, %sides, %zero)",
         "%d : Tensor = aten::transpose(%a, %one, %two)",

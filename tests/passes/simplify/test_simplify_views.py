@@ -34,6 +34,7 @@ def test_two_become_one(first, second, outer):
         ("view", [6, 4], "view(%a, %any)", [], "not constants"),
         ("view", [-1, 7], "view(%a, %second)", [-1], "refuses"),
         ("view", [6, 4], "view(%a, %second)", [-1, 4], "refuses"),
+        ("view", [4], "view(%a, %second)", [-1, 4], "refuses"),
         ("view", [5, 4], "view(%a, %second)", [2, 3, 4], "refuses"),
         ("view", [0, 4], "view(%a, %second)", [4, 0], "refuses"),
         ("reshape", [6, 4], "view(%a, %second)", [2, 3, 4], None),
