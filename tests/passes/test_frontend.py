@@ -218,6 +218,19 @@ def test_an_attribute_that_is_set_is_no_constant():
             assert_same(optimized(x), eager(x))
 
 
+class ComputesNumbers(nn.Module):
+    """Numbers of a call's result that follow from the model alone."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, list[int]]:
+        return torch.relu(x), sorted([3, 1, 2])
+
+
+def test_numbers_are_no_attributes():
+    optimized = ipex.jit_optimize(torch.jit.script(ComputesNumbers().eval()))
+    assert optimized(torch.randn(2))[1] == [1, 2, 3]
+    assert kinds(optimized)["prim::GetAttr"] == 0
+
+
 class SharesBlocks(nn.Module):
     """The same submodules, read again and again, in branches too."""
 

@@ -34,6 +34,24 @@ def test_declines_second_reader():
     assert_unchanged("fuse_activation", ir, reason="another reader")
 
 
+class WritesInput(nn.Module):
+    """The anchor's input is overwritten before the activation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.anchor = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = self.anchor(x)
+        x.mul_(2)
+        return torch.relu(y), x
+
+
+def test_the_anchor_stays_where_it_is():
+    optimized = check_against_eager(WritesInput(), torch.randn(2, 4))
+    assert packed_post_ops(optimized) == [["relu"]]
+
+
 def test_says_nothing_where_there_is_no_packed_op():
     ir = graph_ir("%x : Tensor", *CONSTANTS, "%z : Tensor = aten::relu(%x)", returns="%z")
     assert_unchanged("fuse_activation", ir, reason=None)

@@ -54,6 +54,18 @@ def test_leaves_what_a_loop_would_write_again():
     assert graph.count("aten::silu(") == 1
 
 
+def test_leaves_what_somebody_else_reads():
+    lines = (
+        "%one : int = prim::Constant[value=1]()",
+        "%y : Tensor = aten::neg(%x)",
+        '%z : Tensor = aten::silu[was_in_place="aten::silu_"](%y)',
+        "%s : Tensor = aten::add(%y, %z, %one)",
+    )
+    graph, changed, _ = _C.run_pass(NAME, graph_ir("%x : Tensor", *lines, returns="%s"))
+    assert not changed
+    assert graph.count("aten::silu(") == 1
+
+
 def test_gradients_then_inference_mode():
     """TorchScript refuses tensors made in inference mode in what it has differentiated: it does not, of relu_."""
     model = Joined(inplace=True).eval().requires_grad_(False)

@@ -44,8 +44,9 @@ def test_fires_on_dimensions_from_the_end():
         (layer("a", "z", operand="%other"), "%z"),
         (layer("a", "z", layout="%yes"), "%z"),
         (layer("a", "z"), "%a, %z"),
+        ([line.replace("%groupsz, %no,", "%groupsz, %yes,") for line in layer("a", "z")], "%z"),
     ],
-    ids=["operand", "strides are seen", "second reader"],
+    ids=["operand", "strides are seen", "second reader", "transposed"],
 )
 def test_leaves_a_layer_out(lines, returns):
     result = assert_rewrites(NAME, graph(MEAN, *layer("m", "a"), *lines, returns=returns))

@@ -35,8 +35,9 @@ def test_each_input_by_itself():
         linear("other", "b", 4, 5),
         linear("x", "b", 4, 5, operand="%other"),
         linear("x", "b", 4, 5, dtype="BFloat16"),
+        ("%n : Tensor[] = prim::ListConstruct()", "%b : Tensor = ipex::linear_run(%x, %pa, %n, %true)"),
     ],
-    ids=["another input", "an operand", "16 bits"],
+    ids=["another input", "an operand", "16 bits", "one context for both"],
 )
 def test_declines(second):
     assert_unchanged("join_linears", graph(*linear("x", "a", 4, 5), *second, returns="%a, %b"), reason=None)

@@ -131,6 +131,21 @@ def test_beside_a_layers_result_it_is_a_number():
     assert kinds(optimized)["aten::mul"] == kinds(optimized)["ipex::elementwise"] == 0
 
 
+def test_what_comes_first_beside_a_layers_result_stays_a_constant():
+    class Share(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.gain = nn.Linear(4, 4), nn.Parameter(torch.tensor(0.5))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.gain / self.layer(x)
+
+    module = torch.jit.trace(Share().eval(), torch.randn(2, 4))
+    optimized = ipex.jit_optimize(module, disable=["fuse_arithmetic", "fuse_number", "fuse_elementwise"])
+    assert kinds(optimized)["aten::div"] == 1
+    assert not hasattr(optimized, "scalar_0")
+
+
 def test_a_number_of_a_trace_stays_one(tmp_path):
     class Model(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

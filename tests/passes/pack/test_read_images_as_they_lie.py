@@ -24,6 +24,11 @@ def test_declines_where_the_image_is_overwritten():
     assert_unchanged(NAME, ir, reason="may be overwritten")
 
 
+def test_leaves_weights_of_16_bits():
+    ir = graph_ir("%x : Tensor", *CONVERSION, *packed("c", "y", "1"), returns="%y")
+    assert_unchanged(NAME, ir.replace("Float(8, 4,", "BFloat16(8, 4,"), reason=None)
+
+
 def convert_count(model: nn.Module, x: Tensor) -> int:
     return kinds(check_against_eager(model, x))[CONVERT]
 

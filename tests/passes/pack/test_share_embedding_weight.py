@@ -93,6 +93,23 @@ def test_another_weight_stays_apart():
     assert kinds(optimized)["ipex::look_up"] == 1
 
 
+class Bits(Untied):
+    """The words are the bits of the weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("bits", self.score.weight.detach().view(torch.int32))
+
+    def forward(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        words = nn.functional.embedding(indices, self.bits)
+        return words, self.score(torch.sin(words.float()))
+
+
+def test_another_dtype_of_the_same_memory_stays_apart():
+    optimized = check_against_eager(Bits(), torch.randint(0, 9, (4,)))
+    assert kinds(optimized)["ipex::look_up"] == 1
+
+
 class InChain(nn.Module):
     def __init__(self) -> None:
         super().__init__()

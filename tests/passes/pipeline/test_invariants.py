@@ -46,6 +46,11 @@ CASES = [
         [MATRIX, "%y : Tensor = aten::matmul(%w, %x)"],
     ),
     (
+        "one_linear_pattern",
+        [MATRIX, "%y : Tensor = aten::mm(%x, %w)"],
+        [MATRIX.replace("(4, 4, strides=[4,", "(4, 0, strides=[1,"), "%y : Tensor = aten::mm(%x, %w)"],
+    ),
+    (
         "anchors_prepacked",
         [MATRIX, NONE, "%y : Tensor = aten::linear(%x, %w, %none)"],
         [NONE, "%y : Tensor = aten::linear(%x, %x, %none)"],

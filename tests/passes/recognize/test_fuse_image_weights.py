@@ -75,6 +75,7 @@ def test_declines_what_is_overwritten():
     [
         ("ListConstruct(%n1, %all, %h, %w)", "ListConstruct(%n2, %all, %h, %w)"),
         ("ListConstruct(%n1, %all, %h, %w)", "ListConstruct(%n1, %all, %w, %h)"),
+        ("ListConstruct(%n1, %all, %h, %w)", "ListConstruct(%n1, %all, %h, %w, %n1)"),
         ("ListConstruct(%batch, %n8, %oh, %ow)", "ListConstruct(%batch, %n8, %ow, %oh)"),
         ("value=[1, 0, 2, 3]", "value=[0, 1, 3, 2]"),
     ],
@@ -86,6 +87,10 @@ def test_leaves_other_reshapes(before, after):
 def test_leaves_a_result_that_others_read():
     lines = (*LINES, "%t : Tensor = aten::neg(%y)")
     assert_unchanged(NAME, ir(lines, returns="%s, %t"), reason=None)
+
+
+def test_leaves_a_result_whose_sizes_others_ask_for():
+    assert_unchanged(NAME, ir(returns="%s, %oh"), reason=None)
 
 
 class Mixture(nn.Module):

@@ -87,6 +87,12 @@ def test_declines(arithmetic, more, returns, reason):
     assert_unchanged(NAME, ir(arithmetic, *more, returns=returns), reason=reason)
 
 
+def test_leaves_what_no_linear_computes():
+    text = ir("add(%p, %r, %one)").replace("aten::permute(%y, %back)", "aten::permute(%n, %back)")
+    normed = "  %v : Tensor = aten::neg(%x)\n  %n : Tensor = aten::mul(%v, %c)\n"
+    assert_unchanged(NAME, text.replace("  %p : Tensor", normed + "  %p : Tensor"), reason=None)
+
+
 class Block(nn.Module):
     """As ConvNeXt's."""
 

@@ -155,6 +155,25 @@ def test_a_number_is_multiplied_behind_the_view():
     assert result.graph.index("aten::mul") < result.graph.index("ipex::einsum_operand")
 
 
+class BatchLast(nn.Module):
+    """Dots before one factor alone, and a batch that comes after its rows."""
+
+    def __init__(self, equation: str) -> None:
+        super().__init__()
+        self.equation = equation
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        return torch.einsum(self.equation, a, b).cumsum(-1).sum((0, -1))
+
+
+@pytest.mark.parametrize("more", [(True, False), (False, True), (True, True)])
+def test_dots_before_either_factor(more):
+    a, b = ("...bqd" if more[0] else "bqd"), ("...bkd" if more[1] else "bkd")
+    factors = [torch.randn(*[2] * has_more, 3, rows, 8) for has_more, rows in zip(more, (5, 4))]
+    optimized = check_against_eager(BatchLast(f"{a},{b}->...qbk"), *factors)
+    assert kinds(optimized)["aten::einsum"] == 0
+
+
 def positions(*between: str, second: str = "bhwc,wkc->bhwk", results: str = "%y, %z") -> str:
     return graph_ir(
         "%a : Tensor, %h : Tensor, %w : Tensor, %dims : int[]",

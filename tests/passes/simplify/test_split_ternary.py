@@ -35,10 +35,18 @@ def test_fires_for(line, ops):
     assert result.count(line.split(" = ")[1].partition("(")[0]) == 0
 
 
+@pytest.mark.parametrize("factors", ["%f, %b", "%a, %f"])
+def test_a_float32_factor_needs_no_cast(factors):
+    result = assert_rewrites(NAME, ir(ADDCMUL.replace("%a, %b", factors)))
+    assert result.count("ipex::in_common_dtype") == 0
+    assert assert_rewrites(NAME, ir(ADDCMUL)).count("ipex::in_common_dtype") == 2
+
+
 @pytest.mark.parametrize(
     ("line", "returns", "reason"),
     [
         (ADDCMUL, "%y", "somebody sees its strides"),
+        (ADDCMUL.replace("(%x, ", "(%f, "), "%y", "somebody sees its strides"),
         ("%y : Tensor = aten::addcdiv(%x, %a, %f, %half)", "%s", "it is not one that two ops compute"),
         ("%y : Tensor = aten::addcdiv(%x, %a, %b, %one)", "%s", "it is not one that two ops compute"),
     ],

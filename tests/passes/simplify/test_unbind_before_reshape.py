@@ -73,12 +73,18 @@ def test_leaves_others(change):
     ("old", "new"),
     [
         ("aten::unbind(%r, %n0)", "aten::unbind(%r, %n1)"),
+        ("aten::reshape(%x, %split)", "aten::relu(%x)"),
         ("%p : Tensor = aten::permute(%a, %order)", "%p : Tensor = aten::relu(%a)"),
         ("%r : Tensor = aten::reshape(%p, %joined)", "%r : Tensor = aten::expand_as(%p, %x)"),
     ],
 )
 def test_leaves_other_ops(old, new):
     assert_unchanged(NAME, ir(*(line.replace(old, new) for line in HEADS), UNDONE, *UNSEEN), reason=None)
+
+
+def test_leaves_pieces_that_are_read_twice():
+    again = "%z : Tensor = aten::__getitem__(%l, %n0)"
+    assert_unchanged(NAME, ir(*HEADS, again, UNDONE, *UNSEEN), reason=None)
 
 
 def test_declines_where_strides_are_seen():
