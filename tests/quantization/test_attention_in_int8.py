@@ -132,6 +132,13 @@ def test_a_recipe_leaves_it_in_floats():
     assert in_bytes(module) == 0
     assert kinds(module)["ipex::attention"] == 1
     assert reasons(module) == ["it was to be left in float"]
+    # It rounds as little as the layers do.
+    assert [d.reason for d in ipex.explain(module) if d.pass_name == "pin_attention"] == ["BF32"]
+
+
+def test_while_it_is_observed_it_computes_as_it_did():
+    prepared = prepare(Attention().eval(), torch.randn(2, 33, WIDTH), Recipe(forced=True))
+    assert not [d for d in ipex.explain(prepared._observed) if d.pass_name == "pin_attention"]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import ipex
 from ipex.quantization import Recipe, convert, prepare
-from support import assert_round_trip, kinds
+from support import assert_round_trip, assert_same, kinds
 
 BAG, WORDS = "ipex::embedding_bag_in_int8", "ipex::embedding_in_int8"
 
@@ -30,6 +30,13 @@ def inputs() -> tuple[Tensor, ...]:
     """Of five users; the third has clicked nothing."""
     offsets = torch.tensor([0, 7, 20, 20, 31])
     return torch.randn(5, 13), torch.randint(0, 90000, (40,)), offsets, torch.randint(0, 700, (5,))
+
+
+def test_calibration_reads_the_tables_as_they_are():
+    model, given = Recommender("sum").eval(), inputs()
+    prepared = prepare(model, given, Recipe(embeddings=True, forced=True))
+    with torch.no_grad():
+        assert_same(prepared(*given), model(*given))
 
 
 def calibrated(mode: str, recipe: Recipe) -> tuple[nn.Module, tuple[Tensor, ...], torch.jit.ScriptModule]:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import ipex
 from ipex.quantization import Recipe
-from support import assert_round_trip, contexts, converted, kinds
+from support import assert_rewrites, assert_round_trip, assert_unchanged, contexts, converted, graph_ir, kinds
 
 
 class Gate(nn.Module):
@@ -76,6 +76,17 @@ class InFloats(Gate):
         return (x * self.gate(x)).cumsum(1) + self.project(x)
 
 
+class Scaled(Hierarchy):
+    """What the pieces are views of is overwritten between two layers that read them."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        whole = F.relu(self.wide(x))
+        pieces = whole.transpose(2, 3).split(10, 1)
+        first = self.layers[0](pieces[0])
+        whole.mul_(8)
+        return self.last(torch.cat([first, *(layer(piece) for layer, piece in zip(self.layers, pieces[1:]))], 1))
+
+
 def signal_to_noise(module: torch.jit.ScriptModule, model: nn.Module, x: Tensor) -> float:
     reference = model(x)
     return float(20 * torch.log10(reference.norm() / (module(x) - reference).norm()))
@@ -110,6 +121,13 @@ def test_declines_what_somebody_reads_in_floats(model):
     assert not any(d.pass_name == "read_bytes" and d.applied for d in ipex.explain(module))
 
 
+def test_pieces_are_rounded_when_they_are_read():
+    torch.manual_seed(0)
+    model, x = Scaled().eval(), torch.randn(2, 16, 9, 8)
+    with torch.no_grad():
+        assert signal_to_noise(converted(model, x), model, x) > 25
+
+
 def test_a_gate_that_was_left_in_float_reads_floats():
     torch.manual_seed(0)
     model, x = Hierarchy().eval(), torch.randn(2, 16, 9, 8)
@@ -118,6 +136,40 @@ def test_a_gate_that_was_left_in_float_reads_floats():
     module = ipex.quantization.convert(prepared)
     described = [context.describe() for context in contexts(module)]
     assert not any("[40, 16, 1, 1]" in text and "uint8" in text for text in described)
+
+
+FLOATS = (
+    "%scale : float = prim::Constant[value=0.5]()",
+    "%zero : int = prim::Constant[value=0]()",
+    "%yes : bool = prim::Constant[value=1]()",
+    "%none : NoneType = prim::Constant()",
+    "%one : int[] = prim::Constant[value=[1, 1]]()",
+    "%dims : int[] = prim::Constant[value=[2, 3]]()",
+    '%steps : str[] = prim::Constant[value=["relu 0"]]()',
+    "%x : Tensor = ipex::dequantize(%numbers, %scale, %zero)",
+    "%list : Tensor[] = prim::ListConstruct(%x)",
+)
+
+
+@pytest.mark.parametrize(
+    ("op", "after"),
+    [
+        ("elementwise(%list, %steps)", "elementwise(%"),
+        ("adaptive_avg_pool2d(%x, %one)", "adaptive_avg_pool2d(%numbers, "),
+        ("mean(%x, %dims, %yes)", "mean(%numbers, "),
+        ("quantize(%x, %scale, %zero, %none)", "requantize(%numbers, "),
+    ],
+)
+def test_ops_read_numbers(op, after):
+    ir = graph_ir("%numbers : Tensor", *FLOATS, f"%y : Tensor = ipex::{op}", returns="%y")
+    result = assert_rewrites("read_bytes", ir)
+    assert result.count("ipex::dequantize") == 0
+    assert f"ipex::{after}" in result.graph
+
+
+def test_a_list_that_others_read_is_one_of_floats():
+    both = (f"%{y} : Tensor = ipex::elementwise(%list, %steps)" for y in "yz")
+    assert_unchanged("read_bytes", graph_ir("%numbers : Tensor", *FLOATS, *both, returns="%y, %z"), None)
 
 
 @pytest.mark.parametrize("channels_last", [False, True])

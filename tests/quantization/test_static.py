@@ -130,6 +130,27 @@ def test_numbers_pass_from_layer_to_layer():
     assert kinds(module)["ipex::layer_norm"] + kinds(module)["ipex::add_layer_norm"] == 2
 
 
+class Rescaled(nn.Module):
+    """What two layers read is overwritten in between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(32, 32), nn.Linear(32, 32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        x.mul_(50)
+        return y + self.second(x)
+
+
+def test_each_layer_is_calibrated_by_what_it_reads():
+    model, x = Rescaled().eval(), torch.randn(64, 32)
+    prepared = prepare(torch.jit.script(model), None, Recipe("min_max", forced=True))
+    prepared(x.clone())
+    with torch.no_grad():
+        assert error(convert(prepared)(x.clone()), model(x.clone())) < 0.03
+
+
 class Gated(nn.Module):
     """A block with a gate, as squeeze-and-excite has it, and one that joins and normalises, as DenseNet has it."""
 

@@ -342,6 +342,8 @@ def test_what_is_declined():
         ["its weights are too small to gain"],
         ["its weights are too small to gain without VNNI"],
     )
+    wide = nn.GRU(65537, 1).eval()
+    assert said(wide, torch.randn(1, 1, 65537)) == ["its sums of 65537 products don't fit 32 bits"]
     model, x = Tagger("gru").eval(), torch.randn(3, 8, 500)
     assert said(model, x, float_layers=["layer"]) == ["it is one of the layers to leave in float"]
     with pytest.raises(
