@@ -160,7 +160,7 @@ def test_calls_that_the_graph_does_not_stand_for_run_the_model():
     with torch.enable_grad():
         assert optimized(x).logits.requires_grad
     reasons = optimized.__dict__["_compiled_call_impl"].reasons
-    assert reasons >= {"it has output_hidden_states", "it has inputs_embeds", "gradients are wanted"}
+    assert reasons >= {"it has output_hidden_states", "it has inputs_embeds", "gradients are enabled"}
     # A text that a call of the one kind began, one of the other goes on with.
     cache = optimized(x).past_key_values
     after = optimized(words(1, 2, seed=1), past_key_values=cache, output_hidden_states=True)
@@ -202,6 +202,10 @@ def test_weights_are_let_go_of(family):
     ):
         with pytest.raises(RuntimeError, match=message):
             needs_them()
+    with torch.enable_grad(), pytest.raises(RuntimeError, match=r"gradients are enabled. Call it under torch.no_grad"):
+        optimized(words(1, 3))
+    with pytest.raises(RuntimeError, match=r"the model is in training mode. Call eval\(\) on it"):
+        optimized.train()(words(1, 3))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -302,10 +306,14 @@ def test_training_models_are_returned_as_they_are():
 
 def test_bad_arguments():
     model = make("Llama")
-    with pytest.raises(TypeError, match="expected a model of transformers, got int"):
-        llm.optimize(3)
+    for other, kind in ((3, "int"), (torch.nn.Linear(2, 2).eval(), "Linear")):
+        with pytest.raises(
+            TypeError, match=f"expected a model of transformers, got {kind}. Load it with from_pretrained"
+        ):
+            llm.optimize(other)
     for wrong, message in (
-        ({"dtype": torch.int8}, "expected float32, bfloat16 or float16 in dtype, got torch.int8"),
+        ({"dtype": torch.int8}, "expected one of torch.float32, .* in dtype, got torch.int8"),
+        ({"dtype": "bfloat16"}, "expected one of .* in dtype, got 'bfloat16'"),
         ({"device": "cuda"}, "expected device='cpu', got 'cuda'"),
         ({"quantization_config": 4}, "expected what ipex.quantization.get_weight_only_quant_qconfig_mapping returns"),
         ({"qconfig_summary_file": "x"}, "qconfig_summary_file is not supported yet"),

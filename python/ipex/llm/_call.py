@@ -25,10 +25,14 @@ _UNUSED = {
     "cache_position": None,  # any: it says what the cache says
 }
 
-_LET_GO = (
-    "ipex.llm: expected the weights of the model, which ipex.llm.optimize let go of once they were packed. Pass "
-    "deployment_mode=False to keep them for calls that need the model's own code, state_dict and copies."
+_KEEP = (
+    "The model's own code needs its weights, which ipex.llm.optimize released once they were packed. Pass "
+    "deployment_mode=False to keep them for such calls, state_dict and copies."
 )
+_RELEASED = f"ipex.llm: expected the weights of the model, got none. {_KEEP}"
+_TRAINING = "the model is in training mode"
+_GRADIENTS = "gradients are enabled"
+_DO_INSTEAD = {_TRAINING: "Call eval() on it.", _GRADIENTS: "Call it under torch.no_grad()."}
 
 
 def _trim() -> None:
@@ -39,7 +43,7 @@ def _trim() -> None:
 
 
 def _refuse(*_: Any) -> None:
-    raise RuntimeError(_LET_GO)
+    raise RuntimeError(_RELEASED)
 
 
 def given_cache(kwargs: dict[str, Any]) -> Any:
@@ -68,7 +72,10 @@ class StepCall:
         cache, reason = self._cache(model, args, kwargs)
         if cache is None:
             if not self._has_weights:
-                raise RuntimeError(f"{_LET_GO} The call is none for the graph: {reason}.")
+                raise RuntimeError(
+                    f"ipex.llm: expected a call that the captured step computes, got another: {reason}. "
+                    f"{_DO_INSTEAD.get(reason, _KEEP)}"
+                )
             self.reasons.add(reason)
             return model._call_impl(*args, **kwargs)
         words = args[0] if args else kwargs[self.words_name]
@@ -90,8 +97,10 @@ class StepCall:
 
     def _cache(self, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, str]:
         """The cache of the call, or why it is none for the step."""
-        if model.training or torch.is_grad_enabled():
-            return None, "gradients are wanted"
+        if model.training:
+            return None, _TRAINING
+        if torch.is_grad_enabled():
+            return None, _GRADIENTS
         if len(args) > self.arguments or (args and self.words_name in kwargs):
             return None, "arguments without names"
         for name, value in kwargs.items():

@@ -7,7 +7,7 @@ import warnings
 from typing import Any
 
 import torch
-from torch import nn
+from transformers import PreTrainedModel
 
 from .._optimize.front_door import REPORT
 from .._optimize.front_door import optimize as optimize_modules
@@ -55,8 +55,11 @@ def optimize(
 
     In training mode, or with an optimizer, the model is returned as it is, with a warning, as IPEX did.
     """
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"ipex.llm.optimize: expected a model of transformers, got {type(model).__name__}.")
+    if not isinstance(model, PreTrainedModel):
+        raise TypeError(
+            f"ipex.llm.optimize: expected a model of transformers, got {type(model).__name__}. "
+            "Load it with from_pretrained; for other modules call ipex.optimize."
+        )
     _check(dtype, device, quantization_config, qconfig_summary_file)
     if model.training or optimizer is not None:
         warnings.warn(
@@ -96,7 +99,8 @@ def optimize(
 
 def _check(dtype: Any, device: Any, quantization: Any, summary: Any) -> None:
     if dtype not in _DTYPES:
-        raise ValueError(f"ipex.llm.optimize: expected float32, bfloat16 or float16 in dtype, got {dtype}.")
+        known = ", ".join(map(str, _DTYPES))
+        raise ValueError(f"ipex.llm.optimize: expected one of {known} in dtype, got {dtype!r}. Take one of these.")
     if str(device) != "cpu":
         raise ValueError(f"ipex.llm.optimize: expected device='cpu', got {device!r}.")
     if quantization is not None and not isinstance(quantization, WeightOnlyQuantConfig):
