@@ -260,6 +260,28 @@ def test_decomposed_ops(tmp_path):
     assert_round_trip(module, tmp_path, x)
 
 
+class Gated(nn.Module):
+    """What multiplies a layer's result is rounded too; layers take only what is added to it in 8 bits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.layer.weight.data = torch.randint(-127, 128, (8, 8)).float() / 64
+
+    def forward(self, x: Tensor, gate: Tensor) -> Tensor:
+        x = torch.fake_quantize_per_tensor_affine(x, 0.02, 128, 0, 255)
+        return self.layer(x) * torch.fake_quantize_per_tensor_affine(gate, 0.03, 100, 0, 255)
+
+
+def test_a_factor_is_read_in_floats():
+    model, x, gate = Gated().eval(), torch.randn(5, 8), torch.randn(5, 8)
+    with torch.no_grad():
+        module = ipex.jit_optimize(torch.jit.trace(model, (x, gate)))
+        assert kinds(module)["ipex::quantized_linear_run"] == 1
+        assert "operands=[float32]" in contexts(module)[0].describe()
+        torch.testing.assert_close(module(x, gate), model(x, gate), rtol=1e-4, atol=1e-4)
+
+
 def reasons(module: torch.jit.ScriptModule) -> str:
     return "\n".join(f"{d.pass_name} {d.node}: {d.reason}" for d in ipex.explain(module) if not d.applied)
 
