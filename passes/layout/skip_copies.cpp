@@ -26,7 +26,7 @@ bool skip_copies(Context& context, const Stretches& stretches) {
     for (const Use& use : std::vector<Use>(member->uses())) {
       Node* copy = use.user;
       if (!contiguous.is_of(copy) || copy->owningBlock() != member->node()->owningBlock() ||
-          !stretches.is_unseen(copy) || stretches.is_overwritten(copy->output()) || stretches.is_overwritten(member)) {
+          !stretches.is_unseen(copy) || stretches.is_overwritten(copy->output())) {
         continue;
       }
       context.applied(copy, "removed: nobody sees its strides");
