@@ -386,3 +386,59 @@ def test_a_trace_of_a_named_tuple_gets_a_report():
         traced = torch.jit.trace(model, x)
     found = ipex.verify(model, ipex.jit_optimize(traced), x)
     assert found, found
+
+
+class Tiny(nn.Module):
+    def __init__(self, scale):
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, x):
+        return x * self.scale, 3, None
+
+
+def test_results_near_zero_say_what_their_error_is_of():
+    found = ipex.verify(Tiny(1e-9).eval(), Tiny(0.0).eval(), torch.ones(2, 3))
+    assert found.ok
+    assert "result[0]: largest error 1e-06 of 0.001, above all elements (at most 0.0001)" in str(found)
+    assert "of the largest element" in str(ipex.verify(Tiny(1.0).eval(), Tiny(1.1).eval(), torch.ones(2, 3)))
+
+
+def test_of_what_is_no_tensor_only_differences_are_told():
+    class Other(Tiny):
+        def forward(self, x):
+            return x * self.scale, 4, None
+
+    x = torch.ones(2, 3)
+    found = ipex.verify(Tiny(1.0).eval(), Tiny(1.0).eval(), x)
+    assert [line.split(":")[0] for line in str(found).splitlines() if "result" in line] == ["  result[0]"]
+    found = ipex.verify(Tiny(1.0).eval(), Other(1.0).eval(), x)
+    assert not found.ok
+    assert "result[1]: expected 3, got 4" in str(found)
+
+
+def test_results_of_a_kind_that_can_not_be_compared():
+    class Kept:
+        pass
+
+    class Keeps(nn.Module):
+        def forward(self, x):
+            return x, Kept()
+
+    found = ipex.verify(Tiny(1.0).eval(), Keeps().eval(), torch.ones(2, 3))
+    assert "got a Kept at [1], which can't be compared: leave it out by an argument" in str(found)
+
+
+def test_a_model_that_counts_its_calls():
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x):
+            self.calls += 1
+            return x + self.calls
+
+    found = ipex.verify(Counts().eval(), Counts().eval(), torch.ones(2, 3))
+    assert not found.repeats
+    assert "does it draw numbers, or keep a state?" in str(found)

@@ -12,12 +12,15 @@ from torch import Tensor
 
 from .._structure import taken_apart
 
+_SCALE = 1e-3  # beside results that are all but zero, a relative error says nothing
+
 
 @dataclass(frozen=True)
 class Compared:
     """A tensor of the original's results, and what the optimised model gave in its place.
 
-    Errors are relative to the largest element. `signal_to_noise` is in decibels, infinite where the two are equal.
+    Errors are relative to the largest element, or to 0.001 where that is larger: `below_scale` says so.
+    `signal_to_noise` is in decibels, infinite where the two are equal.
     """
 
     name: str
@@ -26,13 +29,15 @@ class Compared:
     tolerance: float
     signal_to_noise: float
     note: str = ""
+    below_scale: bool = False
 
     def __str__(self) -> str:
         if self.note:
             return f"{self.name}: {self.note}"
         relation = "at most" if self.agrees else "more than"
+        scale = f"{_SCALE}, above all elements" if self.below_scale else "the largest element"
         return (
-            f"{self.name}: largest error {self.error:.2g} of the largest element ({relation} {self.tolerance:.2g}), "
+            f"{self.name}: largest error {self.error:.2g} of {scale} ({relation} {self.tolerance:.2g}), "
             f"signal to noise {self.signal_to_noise:.0f} dB"
         )
 
@@ -56,11 +61,11 @@ def compare(name: str, expected: Tensor, actual: Tensor, tolerance: float) -> Co
     signal, noise = expected[finite], actual[finite] - expected[finite]
     if signal.numel() == 0:
         return Compared(name, True, 0.0, tolerance, math.inf)
-    # Beside results that are all but zero, a relative error says nothing.
-    error = noise.abs().max().item() / max(signal.abs().max().item(), 1e-3)
+    largest = signal.abs().max().item()
+    error = noise.abs().max().item() / max(largest, _SCALE)
     power = noise.abs().square().sum().item()
     ratio = 10 * math.log10(max(signal.abs().square().sum().item(), 1e-300) / power) if power else math.inf
-    return Compared(name, error <= tolerance, error, tolerance, ratio)
+    return Compared(name, error <= tolerance, error, tolerance, ratio, below_scale=largest < _SCALE)
 
 
 def compare_all(expected: Any, actual: Any, tolerance: Any) -> list[Compared]:
@@ -82,10 +87,12 @@ def _compare_one(name: str, expected: Any, actual: Any, tolerance: Any) -> Compa
     if isinstance(expected, Tensor) and isinstance(actual, Tensor):
         return compare(name, expected, actual, tolerance(expected.dtype))
     if isinstance(expected, Tensor) or isinstance(actual, Tensor):
-        same, note = False, "one of the two is no tensor"
+        note = "one of the two is no tensor"
+    elif expected == actual:
+        return Compared(name, True, 0.0, 0.0, math.inf, "equal")
     else:
-        same, note = bool(expected == actual), f"expected {expected!r}, got {actual!r}"
-    return Compared(name, same, 0.0 if same else math.inf, 0.0, math.inf if same else -math.inf, "" if same else note)
+        note = f"expected {expected!r}, got {actual!r}"
+    return Compared(name, False, math.inf, 0.0, -math.inf, note)
 
 
 def _same_where(mask: Tensor, expected: Tensor, actual: Tensor) -> bool:
@@ -115,6 +122,10 @@ def _as_traced(value: Any) -> Any:
 
 
 def _form(value: Any, leaves: dict[str, Any]) -> str:
+    try:
+        taken_apart(value, [])
+    except TypeError as error:
+        return f"a {error}, which can't be compared: leave it out by an argument, as use_cache=False does for caches"
     return f"{type(value).__name__} of {', '.join(leaves)}"
 
 

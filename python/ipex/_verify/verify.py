@@ -47,13 +47,13 @@ class Verification:
 
     def __str__(self) -> str:
         lines = [f"{'The models agree' if self.ok else 'The models differ'} (computed in {self.precision})"]
-        lines += [f"  {output}" for output in self.outputs]
+        lines += [f"  {output}" for output in self.outputs if not (output.agrees and output.note)]  # None and the like
         lines.append(f"  inputs: {'as the original leaves them' if self.inputs_kept else 'CHANGED'}")
         lines.append(f"  repeated calls: {'equal to the bit' if self.repeats else 'DIFFER'}")
         if self.original_trains:
             lines.append("  the original is in training mode: call eval() on it for the results of inference")
         elif not self.original_repeats:
-            lines.append("  the original gives other results at each call: does it draw numbers?")
+            lines.append("  the original gives other results at each call: does it draw numbers, or keep a state?")
         if self.parting:
             lines.append(f"  they part at {self.parting}")
         if self.layers:
@@ -106,8 +106,9 @@ def verify(original: nn.Module, optimized: nn.Module, inputs: Any, *, tolerance:
         kept = all(_equal(e, a) for e, a in zip(tensors_in(expected_inputs), tensors_in(our_inputs)))
         repeats = all(_equal_all(actual, other) for other in again)
         original_repeats, parting = True, None
-        if not all(o.agrees for o in outputs):
+        if not repeats or not all(o.agrees for o in outputs):
             original_repeats = _equal_all(expected, call(original, copied(inputs), "verify"))
+        if not all(o.agrees for o in outputs):
             parting = _first_parting(inference, optimized, inputs, allowed, report)
         layers: tuple[Layer, ...] = ()
         if precision == "int8" and isinstance(optimized, torch.jit.ScriptModule):
