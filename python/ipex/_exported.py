@@ -62,7 +62,10 @@ def script_of(exported: Any, caller: str) -> torch.jit.ScriptModule:
     module = exported.module() if is_program else exported
     signature = inspect.signature(module.forward)
     info = module.graph._codegen.pytree_info
-    script: torch.jit.ScriptModule = torch.jit.script(_as_torch_script(module, caller))
+    with warnings.catch_warnings():
+        # of annotations in torch's own GraphModule
+        warnings.filterwarnings("ignore", "The TorchScript type system doesn't support instance-level annotations")
+        script: torch.jit.ScriptModule = torch.jit.script(_as_torch_script(module, caller))
     values = [node.meta.get("val") for node in module.graph.nodes if node.op == "placeholder"]
     args, kwargs = info.in_spec.unflatten(values)
     arguments: dict[str, Structure | None] = {}

@@ -1,5 +1,7 @@
 """Programs of torch.export: the same results, for all sizes that were exported as dynamic."""
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
@@ -119,3 +121,10 @@ def test_an_argument_called_input(tmp_path):
     torch.export.save(program, tmp_path / "program.pt2")
     assert main(["optimize", str(tmp_path / "program.pt2"), "-o", str(tmp_path / "fast.pt")]) == 0
     assert_same(ipex.load(tmp_path / "fast.pt")(x), model(x))
+
+
+def test_torch_warns_of_nothing_of_its_own():
+    program = torch.export.export(nn.Sequential(nn.Linear(8, 4), nn.ReLU()).eval(), (torch.randn(2, 8),))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        ipex.jit_optimize(program)
