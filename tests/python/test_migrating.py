@@ -57,7 +57,9 @@ NOT_COVERED = {
     "ipex.verbose(1)": "Set IPEX_VERBOSE=1",
     "ipex.something": "docs/migrating.md lists what is covered",
     "from intel_extension_for_pytorch.quantization import prepare": "Use ipex.quantization",
-    "import intel_extension_for_pytorch.cpu.runtime": "taskset",
+    "import intel_extension_for_pytorch.cpu.runtime": "Use ipex.StreamPool in place of cpu.runtime",
+    "ipex.cpu.runtime.CPUPool([0])": "Use ipex.StreamPool in place of cpu.runtime",
+    "ipex.quantization.default_dynamic_qconfig_mapping": "dynamic none",
     "from intel_extension_for_pytorch.llm import generation": "docs/how_to/llm.md",
 }
 

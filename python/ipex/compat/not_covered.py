@@ -11,14 +11,13 @@ PACKAGE = "intel_extension_for_pytorch"
 
 # By the part of the name after the package's.
 REPLACEMENTS = {
-    "cpu.runtime": "Use ipex.StreamPool: docs/how_to/streams.md says which of its calls stands for which.",
-    "cpu.launch": "Pin cores with taskset or numactl, and set OMP_NUM_THREADS.",
-    "cpu": "Use ipex.isa for what the CPU has, and taskset or numactl to pin cores.",
+    "cpu": "Use ipex.StreamPool in place of cpu.runtime (docs/how_to/streams.md), ipex.isa for what the CPU has, and "
+    "taskset or numactl to pin cores.",
     "fast_bert": "Call ipex.optimize(model), or ipex.jit_optimize(model, example_inputs): attention is fused there.",
     "llm": "Call ipex.llm.optimize(model), or build of ipex.llm.modules and ipex.llm.functional: docs/how_to/llm.md.",
     "nn": "Use the modules of torch.nn; ipex.optimize packs them.",
     "optim": "Use the optimizers of torch.optim, and pass them to ipex.optimize.",
-    "quantization": "Use ipex.quantization: prepare and convert take a Recipe in place of a qconfig.",
+    "quantization": "Use ipex.quantization: prepare and convert take a Recipe in place of a qconfig, dynamic none.",
     "transformers": "Call ipex.optimize(model), or ipex.jit_optimize(model, example_inputs): attention is fused there.",
     "verbose": "Set IPEX_VERBOSE=1, and print ipex.explain(optimized).",
     "xpu": "Use torch.xpu, which is in torch itself.",
