@@ -30,7 +30,7 @@ class DataFlow:
                     self._graphs.append(_Tracer().trace(model, concrete_args=given or None))
         except Exception as error:
             first_line = (str(error).splitlines() or [""])[0]
-            self.reason = f"its data flow can't be traced: {type(error).__name__}: {first_line}"
+            self.reason = f"torch.fx can't trace the model: {type(error).__name__}: {first_line}"
 
     def call_of(self, graph: fx.Graph, name: str) -> list[fx.Node]:
         """Return the calls of a module."""
