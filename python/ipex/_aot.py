@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,7 +15,7 @@ from . import isa as _isa
 from ._inputs import arguments_of_calls, in_order
 from ._load_extension import _C
 from ._math_mode import FP32MathMode, get_fp32_math_mode, set_fp32_math_mode
-from ._script_module import cpp_module, load, wrapped
+from ._script_module import cpp_module, is_optimized, load, wrapped
 
 
 def aot_save(
@@ -44,8 +43,7 @@ def aot_save(
     """
     cpp = cpp_module(model, "aot_save")
     calls = arguments_of_calls(example_inputs, "aot_save")
-    parts: Iterable[Any] = model.modules()
-    if not any(part._c.hasattr("ipex_report") for part in parts):
+    if not is_optimized(model):
         raise ValueError(
             "ipex.aot_save: expected an optimised model, got one that is not. Call ipex.jit_optimize first."
         )

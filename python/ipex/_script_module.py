@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import zipfile
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -25,7 +26,34 @@ def cpp_module(module: torch.nn.Module, caller: str) -> Any:
             f"ipex.{caller}: expected a ScriptModule, got the nn.Module {type(module).__name__}{returned}. "
             f"Call ipex.jit_optimize(module, example_inputs){or_optimize} first."
         )
-    raise TypeError(f"ipex.{caller}: expected a ScriptModule, got {type(module).__name__}.")
+    raise TypeError(f"ipex.{caller}: expected a ScriptModule, got {type(module).__name__}. {model_of(module)}")
+
+
+def model_of(thing: object) -> str:
+    """Return how to get a model from what is none."""
+    if isinstance(thing, (str, os.PathLike)):
+        return "Load the file first: ipex.load(path)."
+    if isinstance(thing, torch.export.ExportedProgram):
+        return "Call ipex.jit_optimize(program)."
+    if isinstance(thing, Mapping):
+        return "Make the model in Python, and load_state_dict what was saved."
+    if callable(thing):
+        return "Make an nn.Module whose forward calls it."
+    return "Pass a model."
+
+
+def is_optimized(module: torch.nn.Module) -> bool:
+    """Whether jit_optimize has made it, or a part of it."""
+    parts: Iterable[Any] = module.modules()  # ScriptModules
+    return any(part._c.hasattr("ipex_report") for part in parts)
+
+
+def refuse_optimized(module: torch.jit.ScriptModule, caller: str) -> None:
+    """Raise for a module whose layers are packed already: nothing can be quantized there."""
+    if is_optimized(module):
+        raise RuntimeError(
+            f"ipex.{caller}: expected a model that was not optimised before, got one that was. Give it the original."
+        )
 
 
 def wrapped(cpp: Any, adapter: Adapter | None = None) -> torch.jit.ScriptModule:

@@ -133,7 +133,8 @@ def test_env_reports_a_cap_that_can_not_be():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("explain", "nothing.pt"), "expected a file or one of resnet50"),
+        (("explain", "nothing.pt"), "got 'nothing.pt', which is not there"),
+        (("run", "nothing.py"), "ipex run: expected a script, got 'nothing.py', which is not there"),
         (("profile", "{}/model.pt"), "Pass --input 1x3x224x224 or --inputs FILE"),
         (("profile", "{}/model.pt", "--input", "nonsense"), "expected 1x3x224x224"),
         (
@@ -142,7 +143,7 @@ def test_env_reports_a_cap_that_can_not_be():
         ),
         (("explain", "{}/model.pt", "--disable", "nonsense"), "expected names of passes in --disable, got 'nonsense'"),
         (("explain", "{}/optimized.pt", "--dtype", "bfloat16"), "expected a plain model with these options"),
-        (("optimize", "{}/optimized.pt", "-o", "out.pt"), "expected a model that is not optimised"),
+        (("optimize", "{}/optimized.pt", "-o", "out.pt"), "optimized.pt, which is. Give it the original"),
         (("explain", __file__), "ipex::load: expected a saved TorchScript model"),
     ],
 )

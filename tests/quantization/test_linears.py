@@ -109,6 +109,9 @@ def test_what_is_refused(quantize):
         quantize(model)
     with pytest.raises(RuntimeError, match="expected a model that was not optimised before"):
         quantize(ipex.jit_optimize(model, x))
+    chain = nn.Sequential(nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 128)).eval()  # one packed op
+    with pytest.raises(RuntimeError, match=f"{caller}: expected a model that was not optimised before"):
+        quantize(ipex.jit_optimize(chain, x))
 
 
 def test_a_script_module_is_taken():

@@ -18,6 +18,7 @@ from .. import _C, FP32MathMode, jit_optimize, load
 from .._adapter import named
 from .._inputs import arguments
 from .._jit_optimize import script_module
+from .._script_module import is_optimized
 from ..bench.models import MODELS
 from ..bench.subject import make_input
 
@@ -63,7 +64,7 @@ def the_model(name: str) -> tuple[torch.jit.ScriptModule, Any]:
             warnings.simplefilter("ignore")
             return torch.jit.trace(model, inputs, check_trace=False), inputs
     if not Path(name).is_file():
-        raise ValueError(f"ipex: expected a file or one of {', '.join(MODELS)}, got {name!r}.")
+        raise ValueError(f"ipex: expected a file or one of {', '.join(MODELS)}, got {name!r}, which is not there.")
     if name.endswith(".pt2"):
         try:
             program = torch.export.load(name)
@@ -99,11 +100,6 @@ def the_inputs(options: argparse.Namespace, own: Any, is_needed: bool = True) ->
             "ipex: expected inputs for a model out of a file, got none. Pass --input 1x3x224x224 or --inputs FILE."
         )
     return own
-
-
-def is_optimized(model: torch.jit.ScriptModule) -> bool:
-    """Whether jit_optimize has made it."""
-    return bool(model._c.hasattr("ipex_report"))
 
 
 def optimized(model: torch.jit.ScriptModule, options: argparse.Namespace) -> torch.jit.ScriptModule:

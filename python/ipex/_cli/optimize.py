@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 from .. import explain, verify
-from .models import add_inputs, add_model, add_options, is_optimized, optimized, step, the_inputs, the_model
+from .._script_module import is_optimized
+from .models import add_inputs, add_model, add_options, optimized, step, the_inputs, the_model
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +25,10 @@ def run(options: argparse.Namespace) -> int:
     """Optimise, verify where there are inputs, write."""
     model, own = the_model(options.model)
     if is_optimized(model):
-        raise ValueError(f"ipex optimize: expected a model that is not optimised, got {options.model}, which is.")
+        raise ValueError(
+            f"ipex optimize: expected a model that is not optimised, got {options.model}, which is. "
+            "Give it the original."
+        )
     result = optimized(model, options)
     inputs = the_inputs(options, own, is_needed=False)
     verification = None

@@ -12,7 +12,7 @@ from .._adapter import adapter_of
 from .._explain.decision import Decision
 from .._jit_optimize import script_module
 from .._load_extension import _C
-from .._script_module import cpp_module, wrapped
+from .._script_module import cpp_module, refuse_optimized, wrapped
 from ._recipe import check_float_layers, module_paths
 
 # What looks at each layer that may be quantised. Of those in `float_layers` it takes none.
@@ -42,6 +42,7 @@ def quantized(
         layers += ", or embeddings"
     caller = f"quantization.{caller}"
     script = script_module(module, example_inputs, caller)
+    refuse_optimized(script, caller)
     linears = (recipe.format, recipe.rounds_inputs, recipe.group_size, recipe.symmetric, recipe.embeddings, names)
     result = _C.jit_optimize(cpp_module(script, caller), quantized_linears=linears)
     decisions = [Decision(*row) for row in _C.explain(result)]

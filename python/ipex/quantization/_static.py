@@ -12,7 +12,7 @@ from .._adapter import adapter_of
 from .._explain.decision import Decision
 from .._jit_optimize import script_module
 from .._load_extension import _C
-from .._script_module import cpp_module, wrapped
+from .._script_module import cpp_module, refuse_optimized, wrapped
 from ._recipe import Recipe, check_float_layers
 from ._scales import Scale, scale_of
 
@@ -116,7 +116,9 @@ def prepare(
     if not isinstance(recipe, Recipe):
         got = type(recipe).__name__
         raise TypeError(f"ipex.quantization.prepare: expected an ipex.quantization.Recipe in recipe, got {got}.")
-    return Prepared(script_module(model, example_inputs, "quantization.prepare"), recipe)
+    script = script_module(model, example_inputs, "quantization.prepare")
+    refuse_optimized(script, "quantization.prepare")
+    return Prepared(script, recipe)
 
 
 def convert(prepared: Prepared) -> torch.jit.ScriptModule:
