@@ -11,7 +11,7 @@ from ._inputs import arguments
 from ._load_extension import _C
 from ._math_mode import FP32MathMode
 from ._options import Options
-from ._script_module import cpp_module, wrapped
+from ._script_module import cpp_module, model_of, wrapped
 from ._tracing import traced
 from ._training_mode import refuse_training, warn_of_training
 
@@ -75,7 +75,8 @@ def script_module(module: Any, example_inputs: Any, caller: str) -> torch.jit.Sc
         return script_of(module, caller)
     if not isinstance(module, torch.nn.Module):
         raise TypeError(
-            f"ipex.{caller}: expected a ScriptModule, an nn.Module or an exported program, got {_kind(module)}."
+            f"ipex.{caller}: expected a ScriptModule, an nn.Module or an exported program, got {_kind(module)}. "
+            f"{model_of(module)}"
         )
     refuse_training(module, caller)
     return traced(module, *arguments(example_inputs, caller), caller)

@@ -26,7 +26,15 @@ def traced(
     """
     signature = inspect.signature(model.forward)
     try:
-        arguments = {name: structure_of_argument(name, value) for name, value in named(signature, args, kwargs).items()}
+        by_names = named(signature, args, kwargs)
+    except TypeError as error:
+        names = ", ".join(signature.parameters)
+        raise TypeError(
+            f"ipex.{caller}: expected example inputs for {type(model).__name__}.forward({names}), got "
+            f"{_count(args, kwargs)}: {error}. Pass a tensor, a tuple or list of arguments, or a mapping by name."
+        ) from None
+    try:
+        arguments = {name: structure_of_argument(name, value) for name, value in by_names.items()}
     except TypeError as error:
         raise TypeError(
             f"ipex.{caller}: expected example inputs for {type(model).__name__}.forward, of tensors, numbers and "
@@ -75,10 +83,15 @@ def traced(
     if found is not None:
         warnings.warn(
             f"ipex.{caller}: expected the trace of {type(model).__name__} to compute what the model does, but {found}. "
-            "What draws random numbers, or hangs on values of tensors, is not traced as it is.",
+            "A trace can't hold what draws random numbers, keeps a state, or depends on values of tensors: script the "
+            "model, or call ipex.optimize(model).",
             stacklevel=5,
         )
     return script
+
+
+def _count(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    return f"{len(args)} arguments" if args else f"the names {', '.join(map(repr, kwargs))}" if kwargs else "none"
 
 
 _ADVICE = "Take tensors, numbers, and containers of them."

@@ -109,6 +109,48 @@ def test_what_optimize_returned_is_no_script_module(call, tmp_path):
     ipex.aot_save(ipex.jit_optimize(optimized, X), tmp_path / "model.ipex")  # what the message says
 
 
+@pytest.mark.parametrize(
+    ("thing", "advice"),
+    [
+        ("model.pt", "got str. Load the file first: ipex.load(path)."),
+        (model().state_dict(), "got OrderedDict. Make the model in Python, and load_state_dict"),
+        (torch.relu, "Make an nn.Module whose forward calls it."),
+        (3, "got int. Pass a model."),
+    ],
+    ids=["path", "state_dict", "function", "number"],
+)
+def test_what_is_no_model(thing, advice):
+    for call in (lambda m: ipex.jit_optimize(m, X), ipex.optimize, ipex.explain):
+        with pytest.raises(TypeError, match=re.escape(advice)):
+            call(thing)
+
+
+def test_optimize_of_a_program():
+    program = torch.export.export(model(), (X,))
+    for exported in (program, program.module()):
+        with pytest.raises(TypeError, match=r"Call ipex.jit_optimize\(program\)"):
+            ipex.optimize(exported)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "got"),
+    [
+        ({"x": X}, "got the names 'x': missing a required argument: 'input'. Pass"),
+        ((4, 8), "got 2 arguments: too many positional arguments. Pass"),
+        ((), "got none: missing a required argument: 'input'. Pass"),
+    ],
+)
+def test_example_inputs_that_forward_does_not_take(inputs, got):
+    message = f"ipex.jit_optimize: expected example inputs for Sequential.forward(input), {got} a tensor, a tuple"
+    with pytest.raises(TypeError, match=re.escape(message)):
+        ipex.jit_optimize(model(), inputs)
+
+
+def test_example_inputs_in_place_of_a_dtype():
+    with pytest.raises(TypeError, match="in dtype, got Tensor. Example inputs go into sample_input."):
+        ipex.optimize(model(), X)
+
+
 def test_an_optimizer_of_another_model():
     net, other = model().train(), model()
     optimizer = torch.optim.SGD(other.parameters(), lr=0.1)

@@ -9,8 +9,10 @@ from typing import Any, TypeVar, overload
 import torch
 from torch import nn
 
+from .._exported import is_exported
 from .._inputs import arguments
 from .._jit_optimize import jit_optimize
+from .._script_module import model_of
 from ..optim.masters import master_of
 from ..optim.prepare import LOW
 from ..optim.prepare import prepare as prepare_optimizer
@@ -120,7 +122,12 @@ def optimize(
     True
     """
     if not isinstance(model, nn.Module):
-        raise TypeError(f"ipex.optimize: expected an nn.Module, got {type(model).__name__}.")
+        raise TypeError(f"ipex.optimize: expected an nn.Module, got {type(model).__name__}. {model_of(model)}")
+    if is_exported(model):
+        raise TypeError(
+            "ipex.optimize: expected an nn.Module with layers, got the graph of an exported program. "
+            "Call ipex.jit_optimize(program)."
+        )
     check_dtype(dtype)
     if sample_input is not None:
         arguments(sample_input, "optimize(sample_input)")

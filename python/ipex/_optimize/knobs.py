@@ -82,7 +82,12 @@ def check_dtype(dtype: Any) -> None:
     if dtype is None:
         return
     if not isinstance(dtype, torch.dtype):
-        raise TypeError(f"ipex.optimize: expected a torch.dtype or None in dtype, got {dtype!r}. Take torch.bfloat16.")
+        is_text = isinstance(dtype, str)
+        raise TypeError(
+            "ipex.optimize: expected a torch.dtype or None in dtype, got "
+            f"{repr(dtype) if is_text else type(dtype).__name__}. "
+            f"{'Take torch.bfloat16.' if is_text else 'Example inputs go into sample_input.'}"
+        )
     if dtype not in DTYPES:
         raise ValueError(
             f"ipex.optimize: expected torch.float32, torch.bfloat16 or torch.float16 in dtype, got {dtype}."

@@ -17,6 +17,7 @@ from .._explain.page import page
 from .._explain.text import table
 from .._inputs import arguments, call, copied, in_order
 from .._load_extension import _C
+from .._script_module import cpp_module
 from .events import Measured, measure
 from .machine import Machine
 from .machine import measure as measure_machine
@@ -140,12 +141,8 @@ def profile(optimized: torch.jit.ScriptModule, inputs: Any, *, calls: int = 10) 
     arguments(inputs, "profile")
     if calls < 1:
         raise ValueError(f"ipex.profile: expected at least 1 call, got calls={calls}.")
+    cpp_module(optimized, "profile")
     report = explain(optimized)
-    if not report.final:
-        raise TypeError(
-            "ipex.profile: expected a ScriptModule that ipex.jit_optimize returned, got an nn.Module. "
-            "Optimise it with ipex.jit_optimize, or use torch.profiler."
-        )
     with torch.no_grad():
         for _ in range(WARM_UP):
             call(optimized, copied(inputs), "profile")
