@@ -271,6 +271,11 @@ def test_arguments_of_ipex_are_refused():
         prepare(model, x, "min_max")
 
 
+def test_an_optimised_model_is_refused():
+    with pytest.raises(RuntimeError, match="prepare: expected a model that was not optimised before, got one that was"):
+        prepare(ipex.jit_optimize(nn.Conv2d(3, 16, 3).eval(), torch.randn(1, 3, 8, 8)))
+
+
 def test_smoothing_evens_out_channels():
     torch.manual_seed(7)
     model = nn.Sequential(nn.LayerNorm(32), nn.Linear(32, 32)).eval()
