@@ -19,8 +19,8 @@ namespace {
 constexpr const char* report_attribute = "ipex_report";
 
 // A Decision as TorchScript can hold it: its fields, in order.
-using SavedDecision = std::tuple<std::string, std::string, bool, std::string, std::string, std::string, std::string,
-                                 std::string>;
+using SavedDecision =
+    std::tuple<std::string, std::string, bool, std::string, std::string, std::string, std::string, std::string>;
 
 Decision decision_of(const c10::IValue& saved) {
   const auto& fields = saved.toTupleRef().elements();

@@ -48,7 +48,8 @@ void Recorder::applied(const Pass& pass, const Node* node, const std::string& wh
 }
 
 void Recorder::declined(const Pass& pass, const Node* node, const std::string& reason) {
-  record({pass.name, describe(node), false, reason, method_, name_of(node), module_path_of(node), ""}, pass.reasons_stay);
+  record({pass.name, describe(node), false, reason, method_, name_of(node), module_path_of(node), ""},
+         pass.reasons_stay);
 }
 
 void Recorder::record(Decision decision, bool stays) {

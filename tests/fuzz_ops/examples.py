@@ -84,7 +84,7 @@ def examples() -> dict[str, list[Any]]:
         "matmul_prepack.default": [["relu"], None],
         "observer_prepack.default": ["key", rand(3)],
         "packed_linear.default": [rand(3, 4), linear, 8],
-        "packed_embedding.default": [torch.tensor([[0, 7], [3, 3]]), linear, 4, torch.float32],
+        "packed_embedding.default": [torch.tensor([[0, 7], [3, 3]]), linear, 4, "float32"],
         "packed_convolution.default": [image, convolution, [8, 4, 3, 3], *GEOMETRY, False, [0, 0], False],
         "packed_lstm.default": [rand(5, 2, 6), rand(1, 2, 8), rand(1, 2, 8), lstm, 8],
         "packed_gru.default": [rand(5, 2, 6), rand(1, 2, 8), gru, 8],

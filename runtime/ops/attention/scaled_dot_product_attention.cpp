@@ -137,6 +137,15 @@ Tensor compute_fused(const Tensor& query, const Tensor& key, const Tensor& value
   return result.view(sizes);
 }
 
+// aten divides by the number of heads, and some releases end the process.
+Tensor in_aten(const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask, double dropout_p,
+               bool is_causal, std::optional<double> scale, bool enable_gqa) {
+  const auto has_no_heads = [](const Tensor& tensor) { return tensor.dim() > 2 && tensor.size(-3) == 0; };
+  TORCH_CHECK(!enable_gqa || (!has_no_heads(key) && !has_no_heads(value)),
+              "ipex::scaled_dot_product_attention: expected heads of keys and values for enable_gqa, got none.");
+  return at::scaled_dot_product_attention(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa);
+}
+
 }  // namespace
 
 Tensor attention_in_mode(const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask,
@@ -149,7 +158,7 @@ Tensor attention_in_mode(const Tensor& query, const Tensor& key, const Tensor& v
   if (result.defined()) return result;
   if (joined) joined->write_all();
   const LeftToAten left(reason, "ipex::scaled_dot_product_attention");
-  return at::scaled_dot_product_attention(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa);
+  return in_aten(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa);
 }
 
 namespace {
@@ -172,9 +181,8 @@ Tensor attention_of_bytes(const Tensor& query, const Tensor& key, const Tensor& 
                                       /*rounds=*/false, affines, /*joined=*/nullptr, reason);
   if (result.defined()) return result;
   const LeftToAten left(reason, where);
-  const Tensor y =
-      at::scaled_dot_product_attention(dequantize(query, affines.query), dequantize(key, affines.key),
-                                       dequantize(value, affines.value), mask, dropout_p, is_causal, scale, enable_gqa);
+  const Tensor y = in_aten(dequantize(query, affines.query), dequantize(key, affines.key),
+                           dequantize(value, affines.value), mask, dropout_p, is_causal, scale, enable_gqa);
   return rounding ? quantize(y.to(at::kFloat), *rounding) : y;
 }
 

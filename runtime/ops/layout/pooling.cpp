@@ -52,7 +52,8 @@ int64_t count_of(const Windows& w, bool ceil_mode) {
 const char* reason_for_aten(const at::Tensor& x, bool may_be_bytes = false, bool may_be_halves = false) {
   if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
   const bool is_byte = may_be_bytes && x.scalar_type() == at::kByte && is_plain_cpu(x);
-  const bool is_half = may_be_halves && at::isReducedFloatingType(x.scalar_type()) && is_plain_cpu(x);
+  const bool has_16_bits = x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf;
+  const bool is_half = may_be_halves && has_16_bits && is_plain_cpu(x);
   if (!is_byte && !is_half && !is_plain_cpu_float(x)) return "its input is not a float32 CPU tensor";
   if (wants_gradient(x)) return "its input requires a gradient";
   return x.numel() == 0 ? "its input is empty" : nullptr;

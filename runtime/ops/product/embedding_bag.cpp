@@ -122,9 +122,12 @@ at::Tensor by_kernel(const Table& table, const at::Tensor& indices, const at::Te
   });
 }
 
-// aten takes any number, and some releases end the process.
-void check_mode(const char* name, int64_t mode) {
+// aten takes any, and ends the process.
+void check_bags(const char* name, int64_t mode, const at::Tensor& indices, const at::Tensor& offsets) {
   TORCH_CHECK(mode >= 0 && mode <= 2, name, ": expected mode 0, 1 or 2 (sum, mean, max), got ", mode, ".");
+  TORCH_CHECK(offsets.dim() == 1, name, ": expected offsets of one dimension, got ", offsets.sizes(), ".");
+  TORCH_CHECK(indices.dim() == 1 || static_cast<Reduction>(mode) != Reduction::max, name,
+              ": expected indices of one dimension for mode 2 (max), got ", indices.sizes(), ".");
 }
 
 // aten ends the process where there are indices and no bags. Without bags no index is read.
@@ -136,7 +139,7 @@ at::Tensor those_in_bags(const at::Tensor& indices, const at::Tensor& offsets, b
 at::Tensor embedding_bag(const at::Tensor& weight, const at::Tensor& indices, const at::Tensor& offsets, int64_t mode,
                          const std::optional<at::Tensor>& per_sample_weights, bool include_last_offset,
                          std::optional<int64_t> padding_idx) {
-  check_mode("ipex::embedding_bag", mode);
+  check_bags("ipex::embedding_bag", mode, indices, offsets);
   if (is_worth_it(indices, mode) && is_usual_table(weight)) {
     const at::Tensor result = by_kernel({weight}, indices, offsets, mode, per_sample_weights.value_or(at::Tensor()),
                                         include_last_offset, padding_idx);
@@ -221,7 +224,7 @@ at::Tensor embedding_bag_in_int8(const at::Tensor& codes, const at::Tensor& rang
                                  const at::Tensor& offsets, int64_t mode,
                                  const std::optional<at::Tensor>& per_sample_weights, bool include_last_offset,
                                  std::optional<int64_t> padding_idx) {
-  check_mode("ipex::embedding_bag_in_int8", mode);
+  check_bags("ipex::embedding_bag_in_int8", mode, indices, offsets);
   const at::Tensor result = by_kernel(table_of(codes, ranges), indices, offsets, mode,
                                       per_sample_weights.value_or(at::Tensor()), include_last_offset, padding_idx);
   if (result.defined()) return result;

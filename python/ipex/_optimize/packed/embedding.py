@@ -80,7 +80,8 @@ class PackedEmbedding(PackedLayer):
         return (self._ipex_context,)
 
     def call_graph_op(self, *inputs: Tensor) -> Any:
-        return torch.ops.ipex.packed_embedding(*inputs, self._ipex_context, self.embedding_dim, self._ipex_dtype)
+        dtype = str(self._ipex_dtype).removeprefix("torch.")
+        return torch.ops.ipex.packed_embedding(*inputs, self._ipex_context, self.embedding_dim, dtype)
 
 
 def share_packed(module: Any, *, casts: bool) -> None:

@@ -16,9 +16,8 @@ from ..._torch_internals import fake_class_registry, memory_format_of
 _CLASS = "__torch__.torch.classes.ipex."
 _library = torch.library.Library("ipex", "FRAGMENT")
 _library.define(f"packed_linear(Tensor input, {_CLASS}LinearContext context, int width) -> Tensor")
-_library.define(
-    f"packed_embedding(Tensor indices, {_CLASS}LinearContext context, int width, ScalarType dtype) -> Tensor"
-)
+# torch's call of Python ends the process for a ScalarType that is none: a graph names the dtype.
+_library.define(f"packed_embedding(Tensor indices, {_CLASS}LinearContext context, int width, str dtype) -> Tensor")
 _library.define(
     f"packed_convolution(Tensor input, {_CLASS}ConvolutionContext context, int[] weight, int[] stride, int[] padding, "
     "int[] dilation, int groups, bool transposed, int[] output_padding, bool channels_last) -> Tensor"
@@ -60,13 +59,13 @@ def _linear_fake(input: Tensor, context: Any, width: int) -> Tensor:
 
 
 @torch.library.impl(_library, "packed_embedding", "CPU")
-def _embedding(indices: Tensor, context: Any, width: int, dtype: torch.dtype) -> Tensor:
+def _embedding(indices: Tensor, context: Any, width: int, dtype: str) -> Tensor:
     return torch.ops.ipex.embedding(indices, context)  # type: ignore[no-any-return]
 
 
 @torch.library.register_fake("ipex::packed_embedding", lib=_library)  # type: ignore[untyped-decorator]
-def _embedding_fake(indices: Tensor, context: Any, width: int, dtype: torch.dtype) -> Tensor:
-    return indices.new_empty((*indices.shape, width), dtype=dtype)
+def _embedding_fake(indices: Tensor, context: Any, width: int, dtype: str) -> Tensor:
+    return indices.new_empty((*indices.shape, width), dtype=getattr(torch, dtype))
 
 
 @torch.library.impl(_library, "packed_convolution", "CPU")

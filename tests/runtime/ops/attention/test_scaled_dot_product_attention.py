@@ -319,3 +319,9 @@ def test_every_step_is_covered_by_each_family():
     """Odd sizes together, so that no block, panel or register is full."""
     for queries, keys, width in itertools.product((5, 67), (19, 83), (5, 17, 33)):
         check(*inputs(queries, keys, width), torch.randn(2, 1, queries, keys))
+
+
+def test_keys_without_heads_are_refused():
+    query, key = torch.ones(1, 2, 3, 4), torch.ones(1, 0, 3, 4)
+    with pytest.raises(RuntimeError, match="expected heads of keys and values for enable_gqa, got none"):
+        torch.ops.ipex.scaled_dot_product_attention(query, key, key, None, 0.0, False, None, True)

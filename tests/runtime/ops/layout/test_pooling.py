@@ -416,3 +416,11 @@ def test_means_of_other_dimensions_are_left_to_aten():
     for x, dims in ((image(2, 8, 9, 7), [1, 2]), (torch.randn(2, 3, 4, 5, 6), [2, 3])):
         assert why_aten(lambda: mean(x, dims)) is not None  # noqa: B023
         assert_same(mean(x, dims), mean_of(x, dims), tolerance=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_8_bit_floats_are_aten_s(dtype):
+    """No kernel may read them as wider floats."""
+    x = torch.zeros(1, 32, 8, 8).to(dtype).contiguous(memory_format=torch.channels_last)
+    with pytest.raises(RuntimeError, match="not implemented for 'Float8"):
+        torch.ops.ipex.max_pool2d(x, [2, 2], [2, 2], [0, 0], [1, 1], False)

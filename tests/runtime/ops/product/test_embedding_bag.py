@@ -138,6 +138,26 @@ def test_what_is_no_mode(mode):
     rest = torch.tensor([1]), torch.tensor([0]), mode, None, False, None
     with pytest.raises(RuntimeError, match=f"embedding_bag: expected mode 0, 1 or 2 .sum, mean, max., got {mode}"):
         torch.ops.ipex.embedding_bag(torch.randn(4, 32), *rest)
+    with pytest.raises(RuntimeError, match=r"embedding_bag: expected offsets of one dimension, got \[1, 0\]"):
+        torch.ops.ipex.embedding_bag(
+            torch.ones(4, 0),
+            torch.ones(4, 16, dtype=torch.int64),
+            torch.ones(1, 0, dtype=torch.int64),
+            1,
+            None,
+            True,
+            1,
+        )
+    with pytest.raises(RuntimeError, match=r"expected indices of one dimension for mode 2 .max., got \[2, 3\]"):
+        torch.ops.ipex.embedding_bag(
+            torch.ones(7, 16),
+            torch.zeros(2, 3, dtype=torch.int64),
+            torch.zeros(1, dtype=torch.int64),
+            2,
+            None,
+            False,
+            None,
+        )
     with pytest.raises(RuntimeError, match="embedding_bag_in_int8: expected mode 0, 1 or 2"):
         torch.ops.ipex.embedding_bag_in_int8(torch.zeros(4, 32, dtype=torch.uint8), torch.randn(4, 2), *rest)
 
