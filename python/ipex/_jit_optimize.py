@@ -11,7 +11,7 @@ from ._inputs import arguments
 from ._load_extension import _C
 from ._math_mode import FP32MathMode
 from ._options import Options
-from ._script_module import cpp_module, model_of, wrapped
+from ._script_module import cpp_module, model_of, refuse_optimized, wrapped
 from ._tracing import traced
 from ._training_mode import refuse_training, warn_of_training
 
@@ -52,6 +52,8 @@ def jit_optimize(
     """
     options = Options(disable, dtype, fp32_math_mode, stop_after)
     script = script_module(module, example_inputs, "jit_optimize")
+    if options.disable or options.stop_after:
+        refuse_optimized(script, "jit_optimize")
     result = wrapped(_C.jit_optimize(cpp_module(script, "jit_optimize"), **options.for_cpp()), adapter_of(script))
     warn_of_training(result, "jit_optimize", stacklevel=2)
     return result

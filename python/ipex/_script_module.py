@@ -49,7 +49,7 @@ def is_optimized(module: torch.nn.Module) -> bool:
 
 
 def refuse_optimized(module: torch.jit.ScriptModule, caller: str) -> None:
-    """Raise for a module whose layers are packed already: nothing can be quantized there."""
+    """Raise for a module whose layers are packed already: no pass can be left out there, and nothing quantized."""
     if is_optimized(module):
         raise RuntimeError(
             f"ipex.{caller}: expected a model that was not optimised before, got one that was. Give it the original."
@@ -76,6 +76,8 @@ def load(path: str | os.PathLike[str]) -> torch.jit.ScriptModule:
 
     A file that Intel Extension for PyTorch 2.x saved is a plain model again: give it to `ipex.jit_optimize`.
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"ipex.load: expected the path of a file, got {type(path).__name__}. Write it to a file first.")
     try:
         return wrapped(_C.load(os.fspath(path)))
     except RuntimeError as error:

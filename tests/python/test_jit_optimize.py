@@ -104,6 +104,15 @@ def test_the_binding_takes_dtypes_by_name():
         ipex._C.jit_optimize(module, dtype="int32")
 
 
+@pytest.mark.parametrize("what", [{"disable": ["fuse_activation"]}, {"stop_after": "fuse_activation"}])
+def test_no_pass_is_left_out_of_an_optimised_model(what):
+    """It would be the same model again, without a word."""
+    optimized = ipex.jit_optimize(nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval(), torch.randn(2, 4))
+    with pytest.raises(RuntimeError, match="jit_optimize: expected a model that was not optimised before"):
+        ipex.jit_optimize(optimized, **what)
+    ipex.jit_optimize(optimized)
+
+
 def test_a_decision_is_about_forward_unless_it_says_otherwise():
     decision = Decision("fuse_activation", "aten::relu (%3)", True, "fused")
     assert decision.method == "forward"

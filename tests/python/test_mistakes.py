@@ -1,6 +1,7 @@
 """What people bring that is not quite a model in eval mode: it works, or one sentence says what to do."""
 
 import functools
+import io
 import re
 
 import pytest
@@ -159,3 +160,8 @@ def test_an_optimizer_of_another_model():
         ipex.optimize(net, optimizer=optimizer)
     optimizer.add_param_group({"params": net.parameters()})
     ipex.optimize(net, optimizer=optimizer)
+
+
+def test_a_file_is_loaded_by_its_path():
+    with pytest.raises(TypeError, match="ipex.load: expected the path of a file, got BytesIO"):
+        ipex.load(io.BytesIO())

@@ -62,15 +62,15 @@ class Prepared:
         statistics: dict[str, torch.Tensor] = dict(observer.statistics())
         calls, not_finite = statistics["counts"].tolist()
         low, high = statistics["range"].tolist()[:2]
-        if calls == 0 or low > high:
-            raise ValueError(
-                f"ipex.quantization.convert: expected calibration data at {observer.key()}, got none. "
-                "Call the prepared model with inputs like those it will meet."
-            )
         if not_finite:
             raise ValueError(
                 f"ipex.quantization.convert: expected finite numbers at {observer.key()}, got {not_finite} that are "
                 "not. Leave such inputs out, or name the layer in the recipe's float_layers."
+            )
+        if calls == 0 or low > high:
+            raise ValueError(
+                f"ipex.quantization.convert: expected calibration data at {observer.key()}, got none. "
+                "Call the prepared model with inputs like those it will meet."
             )
         return statistics
 
