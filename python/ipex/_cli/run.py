@@ -7,10 +7,11 @@ from pathlib import Path
 
 def main(arguments: list[str]) -> int:
     """Run the script with its arguments."""
-    from ..compat.run import main as run
     from . import MISUSED, failed
 
     if arguments and not arguments[0].startswith("-") and not Path(arguments[0]).exists():
         return failed(f"ipex run: expected a script, got {arguments[0]!r}, which is not there.", MISUSED)
+    from ..compat.run import main as run  # changes the process
+
     run(arguments)
     return 0

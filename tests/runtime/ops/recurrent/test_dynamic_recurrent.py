@@ -352,9 +352,7 @@ def test_what_is_declined():
         said(model, x, float_layers=["x"])
     model.layer.weight_hh_l0[3, 4] = float("nan")
     assert said(model, x) == ["a weight is not finite"]
-    with pytest.raises(
-        RuntimeError, match="expected a model that was not optimised before, got one with ipex::gru_run"
-    ):
+    with pytest.raises(RuntimeError, match="expected a model that was not optimised before, got one that was"):
         said(ipex.jit_optimize(nn.GRU(500, 400).eval(), x))
 
 
