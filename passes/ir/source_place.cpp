@@ -56,13 +56,6 @@ std::vector<Line> lines_of(const Node* node) {
   return lines;
 }
 
-// The last part of "M::/__module.layer1/__module.layer1.0.relu".
-std::string path_of_scope(const std::string& scope) {
-  const std::string marker = "__module.";
-  const size_t start = scope.rfind(marker);
-  return start == std::string::npos ? "" : scope.substr(start + marker.size());
-}
-
 std::string path_of_calls(const Node* node) {
   std::string path;
   const auto calls = node->callstack();
@@ -79,7 +72,7 @@ std::string path_of_calls(const Node* node) {
 
 SourcePlace source_place(const Node* node) {
   SourcePlace place;
-  place.module = path_of_scope(node->scopeName());
+  place.module = module_path_of(node);
   if (place.module.empty()) place.module = path_of_calls(node);
   const std::vector<Line> lines = lines_of(node);
   for (const Line& line : lines) {

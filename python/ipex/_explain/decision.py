@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+from .._load_extension import _C
 
 
 @dataclass(frozen=True)
@@ -24,3 +27,8 @@ class Decision:
 
     def __str__(self) -> str:
         return f"{'applied ' if self.applied else 'declined'}  {self.pass_name}: {self.node}: {self.reason}"
+
+
+def decisions_of(cpp: Any) -> tuple[Decision, ...]:
+    """Return what jit_optimize decided about a C++ module that it returned."""
+    return tuple(Decision(*row) for row in _C.explain(cpp))

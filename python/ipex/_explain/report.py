@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .._load_extension import _C
 from .._script_module import cpp_module
 from . import page, text
-from .decision import Decision
+from .decision import Decision, decisions_of
 from .fates import Fate, fates
 from .graphs import FinalNode, OriginalNode, final_nodes, original_nodes
 from .verdict import verdict
@@ -108,5 +107,4 @@ def explain(module: torch.nn.Module | Prepared) -> Report:
     if isinstance(report, Report):
         return report
     cpp = cpp_module(own.get("_observed", module), "explain")
-    decisions = tuple(Decision(*row) for row in _C.explain(cpp))
-    return Report(decisions, original_nodes(cpp), final_nodes(cpp))
+    return Report(decisions_of(cpp), original_nodes(cpp), final_nodes(cpp))

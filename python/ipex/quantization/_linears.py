@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from .._adapter import adapter_of
-from .._explain.decision import Decision
+from .._explain.decision import decisions_of
 from .._jit_optimize import script_module
 from .._load_extension import _C
 from .._script_module import cpp_module, refuse_optimized, wrapped
@@ -45,7 +45,6 @@ def quantized(
     refuse_optimized(script, caller)
     linears = (recipe.format, recipe.rounds_inputs, recipe.group_size, recipe.symmetric, recipe.embeddings, names)
     result = _C.jit_optimize(cpp_module(script, caller), quantized_linears=linears)
-    decisions = [Decision(*row) for row in _C.explain(result)]
-    left = [d.module for d in decisions if d.pass_name in _QUANTISING and not d.applied]
+    left = [d.module for d in decisions_of(result) if d.pass_name in _QUANTISING and not d.applied]
     check_float_layers(caller, names, layers, left)
     return wrapped(result, adapter_of(script))

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from .._adapter import adapter_of
-from .._explain.decision import Decision
+from .._explain.decision import decisions_of
 from .._jit_optimize import script_module
 from .._load_extension import _C
 from .._script_module import cpp_module, refuse_optimized, wrapped
@@ -26,7 +26,7 @@ class Prepared:
         self._observed = self._optimized("prepare", self._ask())
         # A layer whose result nobody reads is in the trace no more.
         there = [name for name, _ in script.named_modules()]
-        there += [Decision(*row).module for row in _C.explain(self._observed._c)]
+        there += [d.module for d in decisions_of(self._observed._c)]
         check_float_layers("quantization.prepare", recipe.float_layers, "layers to quantise", there)
         self._observers = _observers_of(self._observed)
         if not self._observers:
