@@ -27,7 +27,7 @@ ROWS = ((1, 768), (128, 768), (197, 1024), (512, 4096))
 SCORES = ((1536, 128), (2364, 197), (100, 1000))
 PASSES = (
     "ipex::layer_norm",
-    "fuse_add_layer_norm",
+    "fuse_add_norm",
     "fuse_rms_norm",
     "ipex::softmax",
     "ipex::scaled_dot_product_attention",
@@ -67,7 +67,7 @@ def show_norms(dtype: torch.dtype) -> None:
         show(
             f"sum and layer_norm, {where}",
             lambda x, y, w, v: F.layer_norm(x + y, x.shape[-1:], w, v, EPS),
-            lambda x, y, w, v: OPS.add_layer_norm(x, y, x.shape[-1:], w, v, EPS, True)[0],
+            lambda x, y, w, v: OPS.layer_norm.of_sum(x, y, x.shape[-1:], w, v, EPS, True)[0],
             [a, b, scale, shift],
         )
         show(

@@ -39,8 +39,31 @@ class Rewritten(NamedTuple):
 
 
 def graph_ir(inputs: str, *lines: str, returns: str) -> str:
-    """IR text with the indentation that the parser minds."""
-    return f"graph({inputs}):\n" + "".join(f"  {line}\n" for line in lines) + f"  return ({returns})\n"
+    """IR text with the indentation that the parser minds, and every argument where a call leaves some out."""
+    all_lines = itertools.chain.from_iterable(with_defaults(line, str(i)) for i, line in enumerate(lines))
+    return f"graph({inputs}):\n" + "".join(f"  {line}\n" for line in all_lines) + f"  return ({returns})\n"
+
+
+def with_defaults(line: str, mark: str) -> list[str]:
+    """The line, behind constants for what a call of an op of ours, `ipex::name.overload(..)`, leaves out."""
+    call = re.fullmatch(r"([^=]*= )(ipex::\w+)\.?(\w*)\((.*)\)", line)
+    if call is None:
+        return [line]
+    result, op, overload, given = call.groups()
+    count = len(given.split(", ")) if given else 0
+    schemas = torch._C._jit_get_schemas_for_operator(op)
+    left_out = [s.arguments[count:] for s in schemas if s.overload_name == overload]
+    if not left_out or not left_out[0] or not left_out[0][0].has_default_value():
+        return [line]
+    constants, names = [], []
+    for argument in left_out[0]:
+        value, kind = argument.default_value, argument.type.annotation_str
+        names.append(f"%{argument.name}_by_default_{mark}")
+        text = f"annotate({kind}, [])" if value == [] else str(int(value)) if value is not None else ""
+        of_type = {"bool": "bool", "List[bool]": "bool[]", "List[float]": "float[]", "List[int]": "int[]"}
+        type_ = of_type[kind] if value is not None else "NoneType"
+        constants.append(f"{names[-1]} : {type_} = prim::Constant{f'[value={text}]' if text else ''}()")
+    return [*constants, f"{result}{op}({', '.join([given, *names])})"]
 
 
 def assert_rewrites(pass_name: str, ir: str) -> Rewritten:
@@ -65,16 +88,30 @@ def assert_unchanged(pass_name: str, ir: str, reason: str | None) -> None:
 
 
 def kinds(module: torch.jit.ScriptModule) -> Counter[str]:
-    """How many nodes of each kind the module has, blocks inside if and loop included."""
+    """How many nodes of each kind the module has, and of each overload of ours, blocks inside if and loop included."""
     found: Counter[str] = Counter()
 
     def visit(block: Any) -> None:
         for node in block.nodes():
             found[node.kind()] += 1
+            overload = node.schema().split("(")[0].partition(".")[2] if node.kind().startswith("ipex::") else ""
+            if overload:
+                found[f"{node.kind()}.{overload}"] += 1
             for inner in node.blocks():
                 visit(inner)
 
     visit(module.inlined_graph)
+    return found
+
+
+def told(graph: Rewritten | torch.jit.ScriptModule, kind: str) -> list[dict[str, Any]]:
+    """For each node of this kind the constants among its arguments, by their names."""
+    parsed = torch._C.parse_ir(graph.graph) if isinstance(graph, Rewritten) else graph.inlined_graph
+    found = []
+    for node in parsed.findAllNodes(kind):
+        schemas = [s for s in torch._C._jit_get_schemas_for_operator(kind) if str(s) == node.schema()]
+        given = zip(schemas[0].arguments, node.inputs())
+        found.append({a.name: v.toIValue() for a, v in given if v.node().kind() == "prim::Constant"})
     return found
 
 

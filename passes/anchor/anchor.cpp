@@ -53,9 +53,13 @@ Anchor Anchor::insert_before(Node* node, const std::string& op, at::ArrayRef<Val
 
 void set_argument(Node* prepack, const char* name, const IValue& value) {
   const WithInsertPoint guard(prepack);
-  const auto index = prepack->schema().argumentIndexWithName(name);
+  set_argument(prepack, name, prepack->owningGraph()->insertConstant(value));
+}
+
+void set_argument(Node* node, const char* name, Value* value) {
+  const auto index = node->schema().argumentIndexWithName(name);
   TORCH_INTERNAL_ASSERT(index, name);
-  prepack->replaceInput(static_cast<size_t>(*index), prepack->owningGraph()->insertConstant(value));
+  node->replaceInput(static_cast<size_t>(*index), value);
 }
 
 void move_prepack_before(Node* prepack, Node* place) {

@@ -16,6 +16,7 @@ namespace ipex::passes {
 
 // Gives the argument of a prepack node another value, a constant.
 void set_argument(Node* prepack, const char* name, const torch::jit::IValue& value);
+void set_argument(Node* node, const char* name, Value* value);
 
 // Of a prepack node that reads constants only, and so may stand anywhere.
 void move_prepack_before(Node* prepack, Node* place);

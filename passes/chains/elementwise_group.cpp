@@ -8,6 +8,7 @@
 
 #include "chains/elementwise_casts.h"
 #include "chains/elementwise_sums.h"
+#include "ir/calls.h"
 #include "ir/graph_walk.h"
 #include "ir/single_pixel.h"
 #include "ir/unseen_write.h"
@@ -51,10 +52,6 @@ bool is_read_as_bytes(const Node* node) {
   const auto& uses = node->output()->uses();
   return !uses.empty() &&
          std::all_of(uses.begin(), uses.end(), [](const Use& use) { return quantize.is_of(use.user); });
-}
-
-Node* made(Graph* graph, const char* op, at::ArrayRef<Value*> inputs) {
-  return graph->insertNode(graph->create(Symbol::fromQualString(op), inputs));
 }
 
 }  // namespace
@@ -164,12 +161,12 @@ void ElementwiseGroup::rewrite(Context& context) {
   Value* steps = graph->insertConstant(texts);
   std::vector<Value*> replacements;
   if (given.size() == 1) {
-    replacements.push_back(made(graph, "ipex::elementwise", {list, steps})->output());
+    replacements.push_back(insert_call(*graph, {"ipex::elementwise", ""}, {list, steps})->output());
   } else {
     std::vector<int64_t> named;
     for (const Node* node : given) named.push_back(static_cast<int64_t>(numbers.at(node->output())));
-    Value* all = made(graph, "ipex::elementwise", {list, steps, graph->insertConstant(named)})->output();
-    all->setType(c10::ListType::ofTensors());
+    Value* numbers_of_results = graph->insertConstant(named);
+    Value* all = insert_call(*graph, {"ipex::elementwise", "several"}, {list, steps, numbers_of_results})->output();
     Node* unpack = graph->insertNode(graph->createListUnpack(all, given.size()));
     replacements = unpack->outputs().vec();
     Node* place = unpack;
@@ -230,9 +227,8 @@ bool ElementwiseGroup::is_read_outside(const Node* node) const {
 
 bool ElementwiseGroup::is_good() const {
   const std::vector<Node*> given = results();
-  return given.size() <= most_results && std::none_of(given.begin(), given.end(), [&](const Node* node) {
-           return steps_.of(node)->gives_bools || is_read_as_bytes(node);
-         });
+  return given.size() <= most_results &&
+         std::none_of(given.begin(), given.end(), [&](const Node* node) { return steps_.of(node)->gives_bools; });
 }
 
 std::vector<Node*> ElementwiseGroup::followers() const {

@@ -36,14 +36,14 @@ namespace ipex::passes {
 namespace {
 
 // From the end, so that a group is as large as it can be.
-bool run_in(Context& context, ElementwiseSteps& steps, bool shares, Block* block) {
+bool run_in(Context& context, ElementwiseSteps& steps, Block* block) {
   std::vector<Node*> nodes(block->nodes().begin(), block->nodes().end());
   std::unordered_set<const Node*> taken;
   bool changed = false;
   for (auto it = nodes.rbegin(); it != nodes.rend(); ++it) {
     Node* node = *it;
     if (taken.count(node)) continue;
-    for (Block* inner : node->blocks()) changed |= run_in(context, steps, shares, inner);
+    for (Block* inner : node->blocks()) changed |= run_in(context, steps, inner);
     const ElementwiseStep* step = steps.of(node);
     if (!step) continue;
     if (step->gives_bools) {
@@ -51,7 +51,7 @@ bool run_in(Context& context, ElementwiseSteps& steps, bool shares, Block* block
       continue;
     }
     ElementwiseGroup group(steps, node);
-    if (shares && !is_only_summed(node->output())) group.share();
+    if (!is_only_summed(node->output())) group.share();
     if (!group.is_worth_it()) {
       context.declined(node, "no elementwise op stands before it that it could share a pass over memory with");
       continue;
@@ -98,18 +98,10 @@ bool remove_expansions(Block* block) {
   return changed;
 }
 
-// 8-bit numbers are read and made by an op with one result.
-bool has_bytes(const std::shared_ptr<Graph>& graph) {
-  bool found = false;
-  for_each(graph, "ipex::quantize", [&](const Node*) { found = true; });
-  for_each(graph, "ipex::dequantize", [&](const Node*) { found = true; });
-  return found;
-}
-
 bool run(Context& context) {
   const bool changed = remove_expansions(context.graph->block());
   ElementwiseSteps steps(context.graph);
-  return run_in(context, steps, !has_bytes(context.graph), context.graph->block()) || changed;
+  return run_in(context, steps, context.graph->block()) || changed;
 }
 
 }  // namespace

@@ -2,30 +2,24 @@
 //
 //   before   %p = ipex::elementwise([%a, %b], ["mul 0 1"])
 //            %y = aten::sum(%p, [-1], %keepdim, %dtype=None)
-//   after    %y = ipex::elementwise_sum([%a, %b], ["mul 0 1"], [-1], %keepdim)
+//   after    %y = ipex::elementwise.sum([%a, %b], ["mul 0 1"], [-1], %keepdim, %is_mean=False)
 //
-// and ipex::elementwise_mean for aten::mean. The products of a broadcast, as of delta rules, attention over branches and
+// and so for aten::mean. The products of a broadcast, as of delta rules, attention over branches and
 // weighted pooling, are many times larger than what they are made of and than their sums.
 //
-// Declines sums of what others read too, of another dtype or over dimensions that are not known, and of 8-bit numbers, which
-// are read by another op.
+// Declines sums of what others read too, of another dtype or over dimensions that are not known.
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
 
 #include "chains/elementwise_casts.h"
 #include "chains/elementwise_sums.h"
+#include "ir/calls.h"
 #include "ir/graph_walk.h"
 #include "pipeline/passes.h"
 
 namespace ipex::passes {
 namespace {
-
-bool reads_bytes(const Node* elementwise) {
-  static const OpName dequantize("ipex::dequantize");
-  const auto values = elementwise->input(0)->node()->inputs();
-  return std::any_of(values.begin(), values.end(), [](const Value* v) { return dequantize.is_of(v->node()); });
-}
 
 // A step that changes nothing, for what a layer of 16 bits gave: the sum reads that.
 Node* terms_of_restored(Node* sum) {
@@ -33,18 +27,17 @@ Node* terms_of_restored(Node* sum) {
   Graph* graph = sum->owningGraph();
   Value* list = graph->insertNode(graph->createList(c10::TensorType::get(), {sum->namedInput("self")}))->output();
   Value* steps = graph->insertConstant(c10::List<std::string>({"mul_number(1.0) 0"}));
-  Node* terms = graph->insertNode(graph->create(Symbol::fromQualString("ipex::elementwise"), {list, steps}));
+  Node* terms = insert_call(*graph, {"ipex::elementwise", ""}, {list, steps});
   sum->replaceInput(0, terms->output());
   return terms;
 }
 
-bool fuse(Context& context, Node* sum, const char* op) {
+bool fuse(Context& context, Node* sum, bool is_mean) {
   static const OpName elementwise("ipex::elementwise.");
   Node* terms = sum->namedInput("self")->node();
   if (restoring_cast(terms->output(0)) && !reason_to_sum_elsewhere(sum)) terms = terms_of_restored(sum);
   if (!elementwise.is_of(terms)) return false;
-  const char* reason = reads_bytes(terms) ? "it sums 8-bit numbers" : reason_to_store_terms(sum);
-  if (reason) {
+  if (const char* reason = reason_to_store_terms(sum)) {
     context.declined(sum, reason);
     return false;
   }
@@ -54,13 +47,9 @@ bool fuse(Context& context, Node* sum, const char* op) {
   const auto here = [&](const char* input) {
     return graph->insertConstant(*torch::jit::toIValue(sum->namedInput(input)));
   };
-  Node* fused = graph->insertNode(
-      graph->create(Symbol::fromQualString(op), {terms->input(0), terms->input(1), here("dim"), here("keepdim")}));
-  fused->setSourceRange(sum->sourceRange());
-  fused->setScope(sum->scope());
-  fused->output()->copyMetadata(sum->output());
-  sum->output()->replaceAllUsesWith(fused->output());
-  sum->destroy();
+  replace(sum, insert_call(
+                   *graph, {"ipex::elementwise", "sum"},
+                   {terms->input(0), terms->input(1), here("dim"), here("keepdim"), graph->insertConstant(is_mean)}));
   terms->destroy();
   return true;
 }
@@ -68,9 +57,8 @@ bool fuse(Context& context, Node* sum, const char* op) {
 bool run(Context& context) {
   bool changed = false;
   for_each(context.graph, "aten::sum.dim_IntList",
-           [&](Node* sum) { changed |= fuse(context, sum, "ipex::elementwise_sum"); });
-  for_each(context.graph, "aten::mean.dim",
-           [&](Node* mean) { changed |= fuse(context, mean, "ipex::elementwise_mean"); });
+           [&](Node* sum) { changed |= fuse(context, sum, /*is_mean=*/false); });
+  for_each(context.graph, "aten::mean.dim", [&](Node* mean) { changed |= fuse(context, mean, /*is_mean=*/true); });
   return changed;
 }
 

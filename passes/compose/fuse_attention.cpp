@@ -22,6 +22,7 @@
 #include <algorithm>
 
 #include "ir/aliasing.h"
+#include "ir/calls.h"
 #include "ir/constants.h"
 #include "ir/graph_walk.h"
 #include "ir/lists.h"
@@ -473,10 +474,10 @@ void rewrite(const Attention& attention, const StrideReaders& readers) {
   const auto list = [&](const c10::TypePtr& type, const std::vector<Value*>& values) {
     return graph->insertNode(graph->createList(type, values))->output();
   };
-  Node* fused = graph->insertNode(graph->create(
-      Symbol::fromQualString("ipex::attention"),
+  Node* fused = insert_call(
+      *graph, {"ipex::attention", ""},
       {unscaled(key - 1), unscaled(key), last->input(attention.turn ? 0 : 1), graph->insertConstant(names),
-       list(c10::TensorType::get(), operands), list(c10::FloatType::get(), numbers), graph->insertConstant(!is_free)}));
+       list(c10::TensorType::get(), operands), list(c10::FloatType::get(), numbers), graph->insertConstant(!is_free)});
   replace(last, fused);
   if (attention.turn) attention.turn->destroy();
   if (attention.spread) attention.spread->destroy();

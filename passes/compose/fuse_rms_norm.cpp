@@ -16,6 +16,7 @@
 #include <torch/csrc/jit/ir/constants.h>
 
 #include "ir/aliasing.h"
+#include "ir/calls.h"
 #include "ir/constants.h"
 #include "pattern/fusion_rule.h"
 #include "pattern/spelling.h"
@@ -41,8 +42,8 @@ Node* build(const Match& match) {
   };
   const auto eps = number(match["eps"]);
   Value* own_eps = graph->insertConstant(eps ? torch::jit::IValue(*eps) : torch::jit::IValue());
-  return graph->insertNode(graph->create(Symbol::fromQualString("ipex::rms_norm"),
-                                         {match["x"], given("weight"), own_eps, given("dtype"), given("shape")}));
+  return insert_call(*graph, {"ipex::rms_norm", ""},
+                     {match["x"], given("weight"), own_eps, given("dtype"), given("shape")});
 }
 
 Spelling spelling(const std::string& square, const std::string& scale, const std::string& weight) {

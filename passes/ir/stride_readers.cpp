@@ -38,8 +38,7 @@ bool ends_stream(const Op& op) {
 }
 
 bool is_norm_of_rows(const Node* node) {
-  static const OpName names[] = {OpName("aten::layer_norm"), OpName("ipex::layer_norm"), OpName("ipex::add_layer_norm"),
-                                 OpName("ipex::rms_norm")};
+  static const OpName names[] = {OpName("aten::layer_norm"), OpName("ipex::layer_norm"), OpName("ipex::rms_norm")};
   return is_of_any(names, node);
 }
 

@@ -8,10 +8,10 @@
 //            %q = aten::view(%y, ..)
 //            %z = ipex::quantized_linear_run(%q, %second, ..)
 //
-// Norms and elementwise ops have a form that gives numbers:
+// Norms, elementwise ops and the like have a port for it:
 //
 //   before   %y = ipex::layer_norm(%x, ..)                           %q = ipex::quantize(%y, %scale, %zero_point)
-//   after    %q = ipex::layer_norm(%x, .., %scale, %zero_point)
+//   after    %q = ipex::layer_norm(%x, .., %rounded=[%scale, %zero_point])
 //
 // The numbers are the same: rounding keeps the order, so it may come before an op that chooses among elements, and before
 // one that moves them. Numbers that became floats and are made numbers again are the same ones. A layer gives floats where
@@ -22,6 +22,8 @@
 #include <unordered_set>
 
 #include "anchor/anchor.h"
+#include "chains/elementwise_ports.h"
+#include "ir/calls.h"
 #include "ir/floating.h"
 #include "ir/graph_walk.h"
 #include "ir/lists.h"
@@ -103,8 +105,8 @@ class Carrying {
                                         static_cast<double>(toIValue(quantize->input(2))->toInt())};
       set_argument(maker->input(1)->node(), "result", numbers);
       context_.applied(maker, "gives 8-bit numbers");
-    } else if (has_trait(maker, trait::rounds) && maker->output(0) == value) {
-      value = rounding_itself(maker, quantize);
+    } else if (round_port(value, quantize)) {
+      context_.applied(maker_of(value), "gives 8-bit numbers");
     } else if (moves_or_chooses(maker)) {
       quantize_inputs(maker, quantize);
     } else {
@@ -112,6 +114,25 @@ class Carrying {
     }
     value->setType(c10::TensorType::get());
     read_directly(value);
+    return true;
+  }
+
+  // Whether the value is a result of an op that has a port for this, which no dtype of 16 bits takes.
+  static bool round_port(const Value* value, const Node* quantize) {
+    static const OpName elementwise("ipex::elementwise");
+    Node* maker = maker_of(value);
+    if (!has_argument(maker, "rounded")) return false;
+    const auto dtype = has_argument(maker, "dtype") ? *toIValue(maker->namedInput("dtype")) : torch::jit::IValue();
+    if (!dtype.isNone() && dtype.toScalarType() != at::kFloat) return false;
+    const bool is_chain = elementwise.is_of(maker);
+    if (!is_chain && value != maker->output(0)) return false;
+    const std::vector<Value*> results = is_chain ? results_of(maker) : std::vector<Value*>{maker->output(0)};
+    std::vector<double> rounded = toIValue(maker->namedInput("rounded"))->toDoubleVector();
+    rounded.resize(2 * results.size());
+    const auto i = 2 * static_cast<size_t>(std::find(results.begin(), results.end(), value) - results.begin());
+    rounded[i] = toIValue(quantize->input(1))->toDouble();
+    rounded[i + 1] = static_cast<double>(toIValue(quantize->input(2))->toInt());
+    set_argument(maker, "rounded", rounded);
     return true;
   }
 
@@ -124,23 +145,6 @@ class Carrying {
       gone_.insert(use.user);
     }
     for (const Use& use : uses) use.user->destroy();
-  }
-
-  // What the op's form for 8-bit numbers gives, in the place of its result.
-  Value* rounding_itself(Node* maker, const Node* quantize) {
-    const WithInsertPoint guard(maker);
-    Graph& graph = *maker->owningGraph();
-    std::vector<Value*> inputs = maker->inputs().vec();
-    for (const size_t i : {1, 2}) inputs.push_back(graph.insertConstant(*toIValue(quantize->input(i))));
-    Node* made = graph.insertNode(graph.create(maker->kind(), inputs, maker->outputs().size()));
-    made->copyMetadata(maker);
-    for (size_t i = 0; i < made->outputs().size(); ++i) {
-      made->output(i)->copyMetadata(maker->output(i));
-      maker->output(i)->replaceAllUsesWith(made->output(i));
-    }
-    context_.applied(made, "gives 8-bit numbers");
-    maker->destroy();
-    return made->output(0);
   }
 
   void quantize_inputs(Node* node, const Node* quantize) {

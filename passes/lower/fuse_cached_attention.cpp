@@ -21,8 +21,6 @@
 namespace ipex::passes {
 namespace {
 
-constexpr size_t arguments_of_attention = 8;
-
 // Two tensors that are joined for this attention.
 struct Join {
   Node* cat;
@@ -63,7 +61,6 @@ bool run(Context& context) {
     std::vector<Value*> inputs{attention->input(0), keys->past, keys->added, values->past, values->added, keys->dim};
     const auto given = attention->inputs();
     inputs.insert(inputs.end(), given.begin() + 3, given.end());
-    if (given.size() == arguments_of_attention) inputs.push_back(graph.insertConstant(torch::jit::IValue()));
     Node* fused = graph.insertNode(graph.create(Symbol::fromQualString("ipex::cached_attention"), inputs, 3));
     fused->setSourceRange(attention->sourceRange());
     fused->setScope(attention->scope());

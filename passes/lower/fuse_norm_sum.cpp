@@ -1,12 +1,15 @@
 // fuse_norm_sum: a norm's result is added to the stream in the same pass over memory.
 //
 //   before   %n = ipex::layer_norm(%x, ..)          %y = aten::add(%residual, %n, %alpha=1)
-//   after    %y = ipex::layer_norm_sum(%residual, %x, ..)
+//   after    %y = ipex::layer_norm(%x, .., %residual)
 //
-// and ipex::layer_norm_of_rows, and ipex::rms_norm, whose result may be cast (aten::type_as) before. So do networks that
-// normalise what a block gives, as Swin v2, Gemma and OLMo 2.
+// and ipex::rms_norm. The result of either may be cast (aten::type_as) before. So do networks that normalise what a block
+// gives, as Swin v2, Gemma and OLMo 2.
 // Declines when alpha is not 1, when the other operand is a number, when somebody else reads the norm, when something is
 // overwritten in between, and when the norm comes first in the sum and somebody sees strides: the sum has its first operand's.
+#include <torch/csrc/jit/ir/constants.h>
+
+#include "anchor/anchor.h"
 #include "ir/graph_walk.h"
 #include "ir/motion.h"
 #include "ir/stride_readers.h"
@@ -23,20 +26,22 @@ struct Norm {
   Value* like;  // whose dtype the result is cast to; null where it is not cast
 };
 
+// With its port still free.
 bool is_norm(const Node* node) {
-  static const OpName names[] = {OpName("ipex::layer_norm."), OpName("ipex::layer_norm_of_rows."),
-                                 OpName("ipex::rms_norm")};
-  return is_of_any(names, node);
+  static const OpName names[] = {OpName("ipex::layer_norm."), OpName("ipex::rms_norm.")};
+  return is_of_any(names, node) && node->namedInput("residual")->mustBeNone() &&
+         node->namedInput("dtype")->mustBeNone() &&
+         torch::jit::toIValue(node->namedInput("rounded"))->toListRef().empty();
 }
 
 std::optional<Norm> norm_behind(const Value* value) {
-  static const OpName cast("aten::type_as"), rms_norm("ipex::rms_norm");
+  static const OpName cast("aten::type_as");
   Node* node = const_cast<Node*>(value->node());
   if (value->uses().size() != 1) return std::nullopt;
   if (!cast.is_of(node)) return is_norm(node) ? std::optional(Norm{node, nullptr}) : std::nullopt;
   Node* given = node->input(0)->node();
-  const bool is_read_once = node->input(0)->uses().size() == 1;
-  return rms_norm.is_of(given) && is_read_once ? std::optional(Norm{given, node->input(1)}) : std::nullopt;
+  return is_norm(given) && node->input(0)->uses().size() == 1 ? std::optional(Norm{given, node->input(1)})
+                                                              : std::nullopt;
 }
 
 std::optional<std::string> reason_against(const Node* add, const Norm& norm, const Value* residual,
@@ -49,14 +54,10 @@ std::optional<std::string> reason_against(const Node* add, const Norm& norm, con
 }
 
 Node* summed(const Norm& norm, Value* residual, Graph& graph) {
-  static const OpName rms_norm("ipex::rms_norm");
-  std::vector<Value*> inputs{residual};
-  inputs.insert(inputs.end(), norm.node->inputs().begin(), norm.node->inputs().end());
-  if (rms_norm.is_of(norm.node)) {
-    inputs.push_back(norm.like ? norm.like : graph.insertConstant(torch::jit::IValue()));
-  }
-  const std::string op = norm.node->kind().toQualString();
-  return graph.insertNode(graph.create(Symbol::fromQualString(op + "_sum"), inputs));
+  Node* made = graph.insertNode(graph.createClone(norm.node, [](Value* input) { return input; }));
+  set_argument(made, "residual", residual);
+  if (norm.like) set_argument(made, "like", norm.like);
+  return made;
 }
 
 bool run(Context& context) {
@@ -71,7 +72,7 @@ bool run(Context& context) {
         context.declined(add, *reason);
         continue;
       }
-      context.became(add, kind_of(norm->node) + "_sum");
+      context.merged(add, "added by ", norm->node);
       const torch::jit::WithInsertPoint guard(add);
       replace(add, summed(*norm, residual, *context.graph));
       changed = true;

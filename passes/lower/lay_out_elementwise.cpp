@@ -1,12 +1,12 @@
 // lay_out_elementwise: a chain of elementwise ops whose result is reshaped gives it in one piece, and one whose result is read
 // slice by slice gives each slice so.
 //
-//   before   %y = ipex::elementwise(%inputs, %steps)               %z = aten::reshape(%y, %sizes)
-//   after    %y = ipex::contiguous_elementwise(%inputs, %steps)    %z = aten::reshape(%y, %sizes)
+//   before   %y = ipex::elementwise(%inputs, %steps)                        %z = aten::reshape(%y, %sizes)
+//   after    %y = ipex::elementwise(%inputs, %steps, %in_one_piece=True)    %z = aten::reshape(%y, %sizes)
 //
 //   before   %y = ipex::elementwise(%inputs, %steps)
 //            %a = aten::select(%y, 2, 0)    %b = aten::select(%y, 2, 1)    ..
-//   after    %y = ipex::sliced_elementwise(%inputs, %steps, 2)
+//   after    %y = ipex::elementwise(%inputs, %steps, %outermost=2)
 //
 // as the steps of a recurrence over time, of state space models for instance, which a trace writes down one by one: each reads
 // short runs far apart.
@@ -19,6 +19,7 @@
 
 #include <algorithm>
 
+#include "anchor/anchor.h"
 #include "ir/constants.h"
 #include "ir/graph_walk.h"
 #include "ir/lists.h"
@@ -62,7 +63,6 @@ bool is_read_by_chains(const Use& slice) {
 }
 
 bool lay_out_slices(Context& context) {
-  static const Symbol sliced = Symbol::fromQualString("ipex::sliced_elementwise");
   bool changed = false;
   for_each(context.graph, "ipex::elementwise.", [&](Node* node) {
     std::vector<Use> uses = node->output()->uses();
@@ -70,17 +70,13 @@ bool lay_out_slices(Context& context) {
     const auto dimension = uses.size() > 1 ? sliced_dimension(uses) : std::nullopt;
     if (!dimension || !std::all_of(uses.begin(), uses.end(), is_read_by_chains)) return;
     context.applied(node, "gives each of its slices in one piece");
-    const torch::jit::WithInsertPoint guard(node);
-    std::vector<Value*> inputs = node->inputs().vec();
-    inputs.push_back(context.graph->insertConstant(*dimension));
-    replace(node, context.graph->insertNode(context.graph->create(sliced, inputs)));
+    set_argument(node, "outermost", *dimension);
     changed = true;
   });
   return changed;
 }
 
 bool lay_out_for_reshapes(Context& context) {
-  static const Symbol contiguous = Symbol::fromQualString("ipex::contiguous_elementwise");
   std::optional<StrideReaders> readers;
   bool changed = false;
   for_each(context.graph, "ipex::elementwise.", [&](Node* node) {
@@ -90,8 +86,7 @@ bool lay_out_for_reshapes(Context& context) {
     if (!readers) readers.emplace(context.graph);
     if (readers->see(node->output())) return context.declined(node, "the strides of a result depend on it");
     context.applied(node, "gives its result in one piece, for a reshape");
-    const torch::jit::WithInsertPoint guard(node);
-    replace(node, context.graph->insertNode(context.graph->create(contiguous, node->inputs())));
+    set_argument(node, "in_one_piece", true);
     changed = true;
   });
   return changed;

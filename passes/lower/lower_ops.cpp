@@ -14,6 +14,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "ir/calls.h"
 #include "ir/constants.h"
 #include "ir/graph_walk.h"
 #include "lower/lower_ops.h"
@@ -252,7 +253,7 @@ Node* make(const Row& row, const Match& match) {
     arguments.push_back(is_value ? match[argument.toStringRef().substr(1)] : graph->insertConstant(argument));
   }
   if (arguments.empty()) arguments = match.last()->inputs().vec();
-  return graph->insertNode(graph->create(Symbol::fromQualString(row.op), arguments));
+  return insert_call(*graph, {row.op, ""}, arguments);
 }
 
 Spelling spelling_of(const Row& row) {
@@ -289,7 +290,8 @@ bool is_lowered(const Node* node) {
     for (const Row& row : others(/*has_channels_last=*/false)) all.insert(Symbol::fromQualString(row.op));
     return all;
   }();
-  return kinds.count(node->kind()) > 0;
+  if (!kinds.count(node->kind()) || !op_of(node)->overload.empty()) return false;
+  return !has_argument(node, "moves") || node->namedInput("moves")->mustBeNone();  // else there is no op of aten's
 }
 
 bool is_to_lower(const Node* node) {

@@ -5,6 +5,7 @@
 //
 // The math mode asked for; in a model that computes in bfloat16 or int8, BF32, which rounds as little as its layers do. The
 // same for ipex::attention. On CPUs without bfloat16 products it computes in float32 in every mode.
+#include "anchor/anchor.h"
 #include "ir/graph_walk.h"
 #include "pipeline/passes.h"
 
@@ -21,23 +22,13 @@ bool run(Context& context) {
   const auto mode = mode_of(context.options);
   if (!mode) return false;
   bool changed = false;
-  for (const char* op : {"ipex::attention", "ipex::scaled_dot_product_attention"}) {
+  for (const char* op : {"ipex::attention", "ipex::scaled_dot_product_attention", "ipex::attention_in_a_grid"}) {
     for_each(context.graph, op, [&](Node* node) {
-      const torch::jit::WithInsertPoint guard(node);
-      std::vector<Value*> inputs = node->inputs().vec();
-      inputs.push_back(context.graph->insertConstant(static_cast<int64_t>(*mode)));
-      Node* pinned = context.graph->insertNode(context.graph->create(node->kind(), inputs));
+      set_argument(node, "math_mode", static_cast<int64_t>(*mode));
       context.applied(node, to_string(*mode));
-      replace(node, pinned);
       changed = true;
     });
   }
-  for_each(context.graph, "ipex::attention_in_a_grid", [&](Node* node) {
-    const torch::jit::WithInsertPoint guard(node);
-    node->replaceInput(node->inputs().size() - 1, context.graph->insertConstant(static_cast<int64_t>(*mode)));
-    context.applied(node, to_string(*mode));
-    changed = true;
-  });
   return changed;
 }
 

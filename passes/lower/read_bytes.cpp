@@ -1,9 +1,9 @@
 // read_bytes: ops that are no layers read 8-bit numbers too, where a layer before them gives these.
 //
 //   before   %x = ipex::dequantize(%numbers, %scale, %zero_point)
-//            %list = prim::ListConstruct(%x, %gate)    %y = ipex::elementwise.bytes(%list, %steps, %to, %zero)
+//            %list = prim::ListConstruct(%x, %gate)          %y = ipex::elementwise(%list, %steps)
 //   after    %list = prim::ListConstruct(%numbers, %gate)
-//            %y = ipex::elementwise.of_bytes(%list, %steps, [%scale, %zero_point, 0, 0], [%to, %zero])
+//            %y = ipex::elementwise(%list, %steps, %affines=[%scale, %zero_point, 0, 0])
 //
 // Means of whole images read them in the same way, and numbers of one scale become those of another in one pass
 // (ipex::requantize). The floats are the same ones, but never lie in memory.
@@ -11,6 +11,9 @@
 
 #include <algorithm>
 
+#include "anchor/anchor.h"
+#include "chains/elementwise_ports.h"
+#include "ir/calls.h"
 #include "ir/graph_walk.h"
 #include "ir/lists.h"
 #include "pipeline/passes.h"
@@ -30,62 +33,54 @@ std::vector<double> numbers_of(const Node* node, size_t first) {
   return {toIValue(node->input(first))->toDouble(), static_cast<double>(toIValue(node->input(first + 1))->toInt())};
 }
 
-Node* insert_before(Node* node, const char* op, at::ArrayRef<Value*> inputs) {
-  const WithInsertPoint guard(node);
-  Graph& graph = *node->owningGraph();
-  return graph.insertNode(graph.create(Symbol::fromQualString(op), inputs));
-}
-
-// Those that nobody else reads: in a list with other readers, others want floats.
-bool reads_list_alone(const Node* node) { return own_elements_of(node->input(0)).has_value(); }
-
-Node* elementwise_of_bytes(Node* node) {
-  const auto given = node->input(0)->node()->inputs();
-  if (!reads_list_alone(node) ||
-      std::none_of(given.begin(), given.end(), [](const Value* value) { return is_dequantize(value->node()); })) {
-    return nullptr;
+bool read_in_list(Node* node) {
+  std::vector<Value*> inputs = node->input(0)->node()->inputs().vec();
+  // Numbers that nobody else reads: in a list with other readers, others want floats.
+  if (!own_elements_of(node->input(0)) ||
+      std::none_of(inputs.begin(), inputs.end(), [](const Value* value) { return is_dequantize(value->node()); })) {
+    return false;
   }
-  std::vector<Value*> inputs;
-  std::vector<double> affines, result;
-  for (Value* value : given) {
-    const bool is_of_bytes = is_dequantize(value->node());
-    inputs.push_back(is_of_bytes ? value->node()->input(0) : value);
-    const std::vector<double> own = is_of_bytes ? numbers_of(value->node(), 1) : std::vector<double>{0, 0};
+  std::vector<double> affines;
+  for (Value*& input : inputs) {
+    const Node* maker = input->node();
+    const std::vector<double> own = is_dequantize(maker) ? numbers_of(maker, 1) : std::vector<double>{0, 0};
+    if (is_dequantize(maker)) input = maker->input(0);
     affines.insert(affines.end(), own.begin(), own.end());
   }
-  if (node->inputs().size() > 2) result = numbers_of(node, 2);
-  const WithInsertPoint guard(node);
-  Graph& graph = *node->owningGraph();
-  Value* list = graph.insertNode(graph.createList(c10::TensorType::get(), inputs))->output();
-  return insert_before(node, "ipex::elementwise",
-                       {list, node->input(1), graph.insertConstant(affines), graph.insertConstant(result)});
+  give_inputs(node, inputs);
+  set_argument(node, "affines", affines);
+  return true;
 }
 
-// An op whose first input may be numbers, by the scale and the zero point that come last.
-Node* with_affine(Node* node, const char* op) {
+// An op whose first input may be numbers.
+bool read_first(Node* node) {
   const Node* maker = node->input(0)->node();
-  if (!is_dequantize(maker)) return nullptr;
-  std::vector<Value*> inputs = node->inputs().vec();
-  inputs[0] = maker->input(0);
-  inputs.insert(inputs.end(), {maker->input(1), maker->input(2)});
-  return insert_before(node, op, inputs);
+  if (!is_dequantize(maker)) return false;
+  set_argument(node, "affines", numbers_of(maker, 1));
+  node->replaceInput(0, maker->input(0));
+  return true;
 }
 
-Node* requantize(Node* node) {
-  const Node* maker = node->input(0)->node();
-  if (!is_dequantize(maker) || !toIValue(node->input(3))->isNone()) return nullptr;
-  return insert_before(node, "ipex::requantize",
-                       {maker->input(0), maker->input(1), maker->input(2), node->input(1), node->input(2)});
+// The numbers by another scale, where they become such at once.
+Node* requantize(Node* quantize) {
+  const Node* maker = quantize->input(0)->node();
+  if (!is_dequantize(maker) || !toIValue(quantize->input(3))->isNone()) return nullptr;
+  const WithInsertPoint guard(quantize);
+  Graph& graph = *quantize->owningGraph();
+  Node* made = graph.insertNode(
+      graph.create(Symbol::fromQualString("ipex::requantize"),
+                   {maker->input(0), maker->input(1), maker->input(2), quantize->input(1), quantize->input(2)}));
+  replace(quantize, made);
+  return made;
 }
 
-// The same op of numbers, if it has one and a layer gives them.
-Node* of_bytes(Node* node) {
-  static const OpName elementwise("ipex::elementwise"), pool("ipex::adaptive_avg_pool2d"), mean("ipex::mean"),
-      quantize("ipex::quantize");
-  if (elementwise.is_of(node)) return elementwise_of_bytes(node);
-  if (pool.is_of(node)) return with_affine(node, "ipex::adaptive_avg_pool2d");
-  if (mean.is_of(node)) return with_affine(node, "ipex::mean");
-  return quantize.is_of(node) ? requantize(node) : nullptr;
+// What reads numbers now. Null where nothing changed.
+Node* read_numbers(Node* node) {
+  static const OpName quantize("ipex::quantize");
+  if (quantize.is_of(node)) return requantize(node);
+  if (!has_argument(node, "affines")) return nullptr;
+  const bool reads = makes_list(node->input(0)->node()) ? read_in_list(node) : read_first(node);
+  return reads ? node : nullptr;
 }
 
 bool run(Context& context) {
@@ -93,12 +88,9 @@ bool run(Context& context) {
   for_each(context.graph, "ipex::dequantize", [&](Node* node) { unread.push_back(node); });
   bool changed = false;
   for_each_node(context.graph->block(), [&](Node* node) {
-    Node* list = node->inputs().empty() ? nullptr : node->input(0)->node();
-    Node* made = of_bytes(node);
-    if (!made) return;
-    context.applied(made, "reads 8-bit numbers");
-    replace(node, made);
-    if (makes_list(list) && !list->hasUses()) list->destroy();
+    const Node* reader = read_numbers(node);
+    if (!reader) return;
+    context.applied(reader, "reads 8-bit numbers");
     changed = true;
   });
   for (Node* node : unread) {

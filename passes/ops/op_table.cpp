@@ -333,14 +333,12 @@ std::vector<Op> rows() {
   table.packed("linear_chain", of_a_chain);
   table.packed("joined_linears", of_a_chain).without(floating);
   table.packed("grouped_linear", of_a_group).also(float32_only);
-  table.ops("ipex::attention ipex::attention.in_mode", fresh, float32_only | reads_any_layout);
+  table.ops("ipex::attention", fresh, float32_only | reads_any_layout);
   table.ops("ipex::attention_in_a_grid ipex::shape_of_sum", fresh);
-  table.ops("ipex::rms_norm", fresh, float32_only);
-  table.ops("ipex::attention_of_bytes ipex::scaled_dot_product_attention_of_bytes", fresh, rounds);
-  table.ops("ipex::attention_of_bytes.bytes ipex::scaled_dot_product_attention_of_bytes.bytes", fresh);
-  table.ops("ipex::add_layer_norm ipex::add_layer_norm_to_rows ipex::add_layer_norm_of_rows", fresh,
-            float32_only | hides_strides | rounds);
-  table.ops("ipex::cat_batch_norm", fresh, any_layout | rounds);
+  table.ops("ipex::rms_norm ipex::rms_norm.of_sum", fresh, float32_only);
+  table.ops("ipex::attention_of_bytes ipex::scaled_dot_product_attention_of_bytes", fresh);
+  table.ops("ipex::layer_norm.of_sum", fresh, float32_only | hides_strides);
+  table.ops("ipex::cat_batch_norm", fresh, any_layout);
   table.ops("ipex::batch_norm ipex::group_norm ipex::native_group_norm", fresh,
             keeps_dtype | any_layout | trait::takes_post_ops);
   table.ops("ipex::instance_norm", fresh, keeps_dtype | contiguous_in_eager | trait::takes_post_ops);
@@ -348,17 +346,20 @@ std::vector<Op> rows() {
   table.ops("ipex::in_common_dtype", maybe_view);
   table.ops("ipex::add_like ipex::sub_like ipex::mul_like ipex::div_like", fresh, keeps_dtype | any_layout)
       .left(not_taken);
-  table.ops("ipex::elementwise", fresh, rounds);
-  table.ops("ipex::elementwise.several ipex::elementwise.cast", fresh);
-  table.ops("ipex::elementwise_sum ipex::elementwise_mean ipex::elementwise_sum.cast ipex::elementwise_mean.cast",
-            fresh, hides_strides);
-  table.ops("ipex::contiguous_elementwise ipex::sliced_elementwise", fresh, hides_strides);
+  table.ops("ipex::elementwise ipex::elementwise.several", fresh);
+  table.ops("ipex::elementwise.sum", fresh, hides_strides);
+  // As older files have them.
   table.ops(
-      "ipex::add_layer_norm.bytes ipex::add_layer_norm_to_rows.bytes ipex::add_layer_norm_of_rows.bytes "
-      "ipex::layer_norm.bytes ipex::layer_norm_to_rows.bytes ipex::layer_norm_of_rows.bytes "
-      "ipex::cat_batch_norm.bytes ipex::elementwise.bytes "
-      "ipex::add_layer_norm.lowered ipex::add_layer_norm_to_rows.lowered ipex::add_layer_norm_of_rows.lowered "
-      "ipex::layer_norm.lowered ipex::layer_norm_to_rows.lowered ipex::layer_norm_of_rows.lowered",
+      "ipex::elementwise.cast ipex::elementwise.bytes ipex::elementwise.of_bytes ipex::contiguous_elementwise "
+      "ipex::sliced_elementwise ipex::elementwise_sum ipex::elementwise_sum.cast ipex::elementwise_mean "
+      "ipex::elementwise_mean.cast ipex::layer_norm.bytes ipex::layer_norm.lowered ipex::layer_norm_to_rows "
+      "ipex::layer_norm_to_rows.bytes ipex::layer_norm_to_rows.lowered ipex::layer_norm_of_rows "
+      "ipex::layer_norm_of_rows.bytes ipex::layer_norm_of_rows.lowered ipex::add_layer_norm ipex::add_layer_norm.bytes "
+      "ipex::add_layer_norm.lowered ipex::add_layer_norm_to_rows ipex::add_layer_norm_to_rows.bytes "
+      "ipex::add_layer_norm_to_rows.lowered ipex::add_layer_norm_of_rows ipex::add_layer_norm_of_rows.bytes "
+      "ipex::add_layer_norm_of_rows.lowered ipex::layer_norm_sum ipex::layer_norm_of_rows_sum ipex::rms_norm_sum "
+      "ipex::cat_batch_norm.bytes ipex::attention_of_bytes.bytes ipex::scaled_dot_product_attention_of_bytes.bytes "
+      "ipex::adaptive_avg_pool2d.of_bytes ipex::mean.of_bytes",
       fresh);
   table.ops("ipex::addmm", fresh).weight(2).left(no_prepacked_form);
   table.ops("ipex::cat", fresh, chooses | joins | any_layout);
@@ -379,14 +380,12 @@ std::vector<Op> rows() {
   table.ops(
       "ipex::softmax ipex::log_softmax ipex::cached_attention ipex::cache_mask "
       "ipex::scaled_dot_product_attention "
-      "ipex::scaled_dot_product_attention.in_mode "
       "ipex::embedding ipex::embedding_bag ipex::embedding_in_int8 ipex::embedding_bag_in_int8 "
       "ipex::round_rows ipex::round_weight",
       fresh);
   table.ops("ipex::attend_cached", fresh).writes(Writes::elements);
   table.ops("ipex::look_up", fresh).weight(0);
-  table.ops("ipex::layer_norm ipex::layer_norm_to_rows ipex::layer_norm_of_rows", fresh, hides_strides | rounds);
-  table.ops("ipex::layer_norm_sum ipex::layer_norm_of_rows_sum ipex::rms_norm_sum", fresh);
+  table.ops("ipex::layer_norm", fresh, hides_strides);
   table.ops("ipex::vector_norm ipex::sum ipex::var ipex::std ipex::amax ipex::max_values", fresh,
             hides_strides | reads_any_layout);
   table.ops("ipex::mix_channels", fresh, float32_only);
@@ -411,8 +410,8 @@ std::vector<Op> rows() {
       "ipex::quantized_linear_run ipex::quantized_convolution_run ipex::padded_quantized_convolution_run "
       "ipex::quantize",
       fresh);
-  table.ops("ipex::requantize ipex::elementwise.of_bytes", fresh);
-  table.ops("ipex::dequantize ipex::adaptive_avg_pool2d.of_bytes ipex::mean.of_bytes", fresh, floating);
+  table.ops("ipex::requantize", fresh);
+  table.ops("ipex::dequantize", fresh, floating);
   table.ops("ipex::observe", itself);
   table.ops("ipex::shape_memo_prepack", no_tensor, makes_context);
   table.ops("ipex::recall ipex::remember", Memory::unknown);

@@ -84,9 +84,6 @@ inline constexpr Traits hides_strides = 1 << 21;
 inline constexpr Traits needs_strides = 1 << 22;
 // A view with its input's dimensions in another order.
 inline constexpr Traits moves_dimensions = 1 << 23;
-// Has an overload `bytes`, with a scale and a zero point after its arguments, that gives 8-bit numbers in the place of its
-// first result.
-inline constexpr Traits rounds = 1 << 24;
 // Of its second input it reads the sizes only.
 inline constexpr Traits takes_sizes_of_second = 1 << 25;
 // Packs weights into a context.

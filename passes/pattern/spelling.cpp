@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "ir/aliasing.h"
+#include "ir/calls.h"
 #include "ir/constants.h"
 #include "ir/graph_walk.h"
 #include "ir/motion.h"
@@ -55,6 +56,7 @@ Spelling Spelling::becomes(const std::string& op, const std::vector<std::string>
     std::vector<Value*> arguments;
     for (const std::string& value : values) arguments.push_back(match[value]);
     for (const IValue& constant : constants) arguments.push_back(graph->insertConstant(constant));
+    if (op.starts_with("ipex::")) return insert_call(*graph, {op, ""}, arguments);
     return graph->insertNode(graph->create(Symbol::fromQualString(op), arguments));
   });
 }

@@ -54,7 +54,7 @@ Pass spread_over_concatenation();
 // compose
 Pass fuse_attention();
 Pass fuse_rms_norm();
-Pass fuse_add_layer_norm();
+Pass fuse_add_norm();
 Pass fuse_batch_norm();
 Pass fuse_cat_batch_norm();
 Pass lower_norms();
@@ -88,7 +88,7 @@ Pass fuse_gate();
 Pass fuse_grid_mask();
 Pass fuse_elementwise();
 Pass fuse_elementwise_sum();
-Pass fuse_elementwise_casts();
+Pass fuse_casts();
 
 // rearrange
 Pass move_rows();
@@ -104,7 +104,6 @@ Pass pad_bytes();
 Pass carry_bytes();
 Pass read_bytes();
 Pass fuse_norm_sum();
-Pass fuse_norm_casts();
 Pass lay_out_elementwise();
 
 // pack

@@ -49,7 +49,7 @@ Phase anchor() {
 // Before the epilogues: an anchor that took the addition would leave a norm to read the sum once more.
 Phase compose() {
   return {"compose",
-          {{{fuse_attention(), fuse_rms_norm(), fuse_add_layer_norm(), fuse_batch_norm(),
+          {{{fuse_attention(), fuse_rms_norm(), fuse_add_norm(), fuse_batch_norm(),
              // Takes the batch_norms that the pass before has made.
              fuse_cat_batch_norm(), lower_norms(), fuse_channel_shuffle(), fuse_sampled_sum(), fuse_rotary()}}}};
 }
@@ -77,7 +77,7 @@ Phase precision() {
 Phase chains() {
   return {"chains",
           {{{compute_once_per_shape(), fuse_gate(), fuse_grid_mask(), fuse_elementwise(), fuse_elementwise_sum(),
-             fuse_elementwise_casts()}}}};
+             fuse_casts()}}}};
 }
 
 // After all that knows reshapes and permutations by their names, and before anything is in place again: a write sees strides.
@@ -88,7 +88,7 @@ Phase lower() {
           {{{restore_in_place(), lower_ops(), lay_out_upsample(), pin_attention(), fuse_cached_attention(), pad_bytes(),
              carry_bytes(), read_bytes(),
              // What is left of norms and sums, and the last form of a chain, when 8-bit numbers have gone through them.
-             fuse_norm_sum(), fuse_norm_casts(), lay_out_elementwise()}}}};
+             fuse_norm_sum(), fuse_casts(), lay_out_elementwise()}}}};
 }
 
 // After all that edits a layer, its dtype and its math mode included.

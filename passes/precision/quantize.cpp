@@ -37,6 +37,7 @@
 #include <limits>
 #include <map>
 
+#include "ir/calls.h"
 #include "ir/graph_walk.h"
 #include "pipeline/passes.h"
 #include "precision/sites.h"
@@ -147,13 +148,12 @@ class Quantizing {
       round_for_all(part.origin, part.key);
     }
     const WithInsertPoint guard(node);
-    std::vector<Value*> inputs = node->inputs().vec();
-    inputs.push_back(graph.insertConstant(scales));
     const bool is_whole = node->kind() == c10::aten::scaled_dot_product_attention;
-    replace(node, graph.insertNode(
-                      graph.create(Symbol::fromQualString(is_whole ? "ipex::scaled_dot_product_attention_of_bytes"
-                                                                   : "ipex::attention_of_bytes"),
-                                   inputs)));
+    std::vector<Value*> inputs = node->inputs().vec();
+    if (!is_whole) inputs.pop_back();  // its math mode
+    inputs.push_back(graph.insertConstant(scales));
+    const char* op = is_whole ? "ipex::scaled_dot_product_attention_of_bytes" : "ipex::attention_of_bytes";
+    replace(node, insert_call(graph, {op, ""}, inputs));
   }
 
   // All who read the value read numbers instead. Whether they had not before.

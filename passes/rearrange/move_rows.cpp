@@ -2,12 +2,12 @@
 //
 //   before   %y = aten::layer_norm(%x, ..)                    %r = aten::roll(%y, ..)
 //            %a = aten::view(%r, %windows)                    %b = aten::permute(%a, ..)    %w = aten::reshape(%b, %tokens)
-//   after    %w = ipex::layer_norm_to_rows(%x, .., %moves, %numbers)
+//   after    %w = ipex::layer_norm(%x, .., %moves, %numbers, %moves_result=True)
 //
 //   before   %a = aten::view(%attended, %windows)             %b = aten::permute(%a, ..)    %c = aten::reshape(%b, %image)
 //            %r = aten::roll(%c, ..)
-//            %y, %sum = ipex::add_layer_norm(%x, %r, ..)
-//   after    %y, %sum = ipex::add_layer_norm_of_rows(%x, %attended, .., %moves, %numbers)
+//            %y, %sum = ipex::layer_norm.of_sum(%x, %r, ..)
+//   after    %y, %sum = ipex::layer_norm.of_sum(%x, %attended, .., %moves, %numbers)
 //
 // What keeps the last dimension whole moves rows: reshapes, permutations, rolls, borders of zeros and pieces. A norm goes row by row, so
 // each row is written where it goes, or read where it lies. Rolls that no norm stands beside become one copy with the steps around them,
@@ -18,7 +18,9 @@
 #include <algorithm>
 #include <set>
 
+#include "anchor/anchor.h"
 #include "ir/aliasing.h"
+#include "ir/calls.h"
 #include "ir/constants.h"
 #include "ir/graph_walk.h"
 #include "ir/lists.h"
@@ -38,8 +40,8 @@ const OpName& layer_norm() {
   return name;
 }
 
-const OpName& add_layer_norm() {
-  static const OpName name("ipex::add_layer_norm");
+const OpName& norm_of_sum() {
+  static const OpName name("ipex::layer_norm.of_sum");
   return name;
 }
 
@@ -149,7 +151,7 @@ class Moving {
     for_each_node(context_.graph->block(), [&](Node* node) {
       static const OpName roll("aten::roll");
       if (layer_norm().is_of(node)) norms.push_back(node);
-      if (add_layer_norm().is_of(node)) sums.push_back(node);
+      if (norm_of_sum().is_of(node)) sums.push_back(node);
       if (roll.is_of(node)) rolls.push_back(node);
     });
     for (Node*& norm : norms) {
@@ -195,7 +197,7 @@ class Moving {
 
   // A norm of which all that is read is moved.
   bool write_moved(Node* norm) {
-    const bool is_sum = add_layer_norm().is_of(norm);
+    const bool is_sum = norm_of_sum().is_of(norm);
     const Steps steps = steps_after(norm->output(0), width_of(norm->input(is_sum ? 2 : 1)));
     if (!move_anything(steps) || declines(norm, steps)) return false;
     Node* end = steps.back().node;
@@ -210,9 +212,8 @@ class Moving {
     context_.applied(norm, "writes its rows where they go");
     ask_elsewhere(norm);
     for (const RearrangingStep& step : Steps(steps.begin(), steps.end() - 1)) ask_elsewhere(step.node);
-    const size_t arguments = is_sum ? 8 : 5;
-    Node* made = insert(end, is_sum ? "ipex::add_layer_norm_to_rows" : "ipex::layer_norm_to_rows",
-                        norm->inputs().slice(0, arguments).vec(), steps, norm->outputs().size());
+    Node* made = insert_norm(end, norm, norm->inputs(), steps);
+    set_argument(made, "moves_result", true);
     if (is_sum) norm->output(1)->replaceAllUsesWith(made->output(1));
     take_place(steps, made);
     norm->destroy();
@@ -230,10 +231,10 @@ class Moving {
       if (declines(sum, steps)) continue;
       context_.applied(sum, "reads rows where they lie");
       for (const RearrangingStep& step : steps) ask_elsewhere(step.node);
-      std::vector<Value*> inputs = sum->inputs().slice(0, 8).vec();
+      std::vector<Value*> inputs = sum->inputs().vec();
       inputs[0] = sum->input(1 - operand);
       inputs[1] = steps.front().node->input(0);
-      replace(sum, insert(sum, "ipex::add_layer_norm_of_rows", inputs, steps, 2));
+      replace(sum, insert_norm(sum, sum, inputs, steps));
       destroy(steps);
       return true;
     }
@@ -247,9 +248,9 @@ class Moving {
     if (declines(norm, steps)) return false;
     context_.applied(norm, "normalises rows before they move");
     for (const RearrangingStep& step : steps) ask_elsewhere(step.node);
-    std::vector<Value*> inputs = norm->inputs().slice(0, 5).vec();
+    std::vector<Value*> inputs = norm->inputs().vec();
     inputs[0] = steps.front().node->input(0);
-    replace(norm, insert(norm, "ipex::layer_norm_of_rows", inputs, steps, 1));
+    replace(norm, insert_norm(norm, norm, inputs, steps));
     destroy(steps);
     return true;
   }
@@ -268,21 +269,35 @@ class Moving {
     context_.applied(roll, "is one copy with the steps around it");
     for (const RearrangingStep& step : Steps(steps.begin(), steps.end() - 1)) ask_elsewhere(step.node);
     Node* end = steps.back().node;
-    take_place(steps, insert(end, "ipex::move_rows", {steps.front().node->input(0)}, steps, 1));
+    Graph& graph = *end->owningGraph();
+    const torch::jit::WithInsertPoint guard(end);
+    const auto [moves, numbers] = insert_moves(graph, steps);
+    static const Symbol move = Symbol::fromQualString("ipex::move_rows");
+    take_place(steps, graph.insertNode(graph.create(move, {steps.front().node->input(0), moves, numbers})));
     return true;
   }
 
-  // An op of rows, before `place`.
-  Node* insert(Node* place, const char* op, std::vector<Value*> inputs, const Steps& steps, size_t outputs) {
+  // The norm as an op of ours that moves rows, before `place`.
+  Node* insert_norm(Node* place, const Node* norm, at::ArrayRef<Value*> inputs, const Steps& steps) {
     Graph& graph = *place->owningGraph();
     const torch::jit::WithInsertPoint guard(place);
+    const auto [moves, numbers] = insert_moves(graph, steps);
+    const bool is_sum = norm_of_sum().is_of(norm);
+    Node* made = is_sum ? graph.insertNode(graph.create(norm->kind(), inputs, 2))
+                        : insert_call(graph, {"ipex::layer_norm", ""}, inputs.slice(0, 5));
+    set_argument(made, "moves", moves);
+    set_argument(made, "numbers", numbers);
+    return made;
+  }
+
+  // What keeps the maps of rows, and the numbers of the steps.
+  std::pair<Value*, Value*> insert_moves(Graph& graph, const Steps& steps) {
     const StepsAsData data = as_data(steps);
     Node* prepack =
         graph.insertNode(graph.create(Symbol::fromQualString("ipex::row_moves_prepack"), {data.names, data.counts}));
     prepack->output()->setType(context_of(prepack));
-    inputs.insert(inputs.end(), {prepack->output(), data.numbers});
     changed_ = true;
-    return graph.insertNode(graph.create(Symbol::fromQualString(op), inputs, outputs));
+    return {prepack->output(), data.numbers};
   }
 
   static c10::TypePtr context_of(const Node* prepack) { return prepack->schema().returns()[0].type(); }

@@ -24,7 +24,7 @@ struct SizeSource {
 // Of a node that asks for a size. None where it can't be told.
 std::optional<SizeSource> source_of(const Node* size) {
   static const OpName roll("aten::roll"), pad("aten::pad"), constant_pad("aten::constant_pad_nd"),
-      layer_norm("aten::layer_norm"), add_layer_norm("ipex::add_layer_norm");
+      layer_norm("aten::layer_norm"), norm_of_sum("ipex::layer_norm.of_sum");
   const auto dimension = constant_integer(size->input(1));
   if (!dimension) return std::nullopt;
   SizeSource source{const_cast<Value*>(size->input(0))};
@@ -41,7 +41,7 @@ std::optional<SizeSource> source_of(const Node* size) {
     } else if (layer_norm.is_of(node)) {
       source.tensor = node->input(0);
       return source;
-    } else if (add_layer_norm.is_of(node) && source.tensor == node->output(0)) {
+    } else if (norm_of_sum.is_of(node) && source.tensor == node->output(0)) {
       source.tensor = node->input(0);
       source.second = node->input(1);
       return source;

@@ -10,13 +10,23 @@
 
 namespace ipex::runtime {
 
+// How elements lie in memory. A program of floats may read and give such of 16 bits, and bytes.
+enum class ElementFormat { of_program, bytes, bfloat16, float16 };
+
+// A result of the program. Bytes are made of floats as quantize.h has it.
+struct ProgramResult {
+  void* data = nullptr;  // null: none
+  ElementFormat format = ElementFormat::of_program;
+  float inverse_scale = 0, zero_point = 0;
+};
+
 // Values are numbered: the inputs first, then places for what steps give.
 struct ProgramStep {
   Operation operation;
   int y, other, third;  // y where there is none
   int result;
   float a, b, c;
-  void* kept = nullptr;  // where its elements go as well, a result of the program; null: nowhere
+  ProgramResult kept = {};  // where its elements go as well
 };
 
 // How the elements of an input lie under a block of the result.
@@ -25,9 +35,6 @@ enum class InputSpread {
   same_block,  // the same for every block
   strided
 };
-
-// How elements lie in memory. A program of floats may read and give such of 16 bits.
-enum class ElementFormat { of_program, bytes, bfloat16, float16 };
 
 struct ProgramInput {
   const void* data;
@@ -50,10 +57,6 @@ struct Program {
   const int64_t* sizes;
   int64_t dimensions;
   int64_t elements, block;
-  ElementFormat result_format = ElementFormat::of_program;  // of what is kept
-  // Where the last result is 8-bit numbers, made of floats as quantize.h has it; else null.
-  uint8_t* bytes = nullptr;
-  float inverse_scale = 0, zero_point = 0;
 };
 
 // What the last step gives, numbered [outer, summed, inner], is summed instead of stored. Blocks are whole rows of `inner`, or

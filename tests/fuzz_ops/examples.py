@@ -114,7 +114,7 @@ def examples() -> dict[str, list[Any]]:
         ],
         "attention_in_a_grid.default": [heads[0], *keys, *sides, 0.0, False, None, False, None],
         "scaled_dot_product_attention_of_bytes.default": byte_attention,
-        "scaled_dot_product_attention_of_bytes.bytes": [*byte_attention, 0.1, 3],
+        "scaled_dot_product_attention_of_bytes.bytes": [*byte_attention, 0.1, 3],  # an older name
         "sampled_sum.default": [[rand(2, 3, 6, 6)], [rand(2, 4, 5, 2)], rand(2, 1, 4, 5), 0, 0, False, False],
         "trained_convolution.default": [image, weight, rand(8), [1, 1]],
         "trained_convolution_pays.default": [image, weight, [1, 1]],
@@ -125,6 +125,11 @@ def examples() -> dict[str, list[Any]]:
         "requantize.default": [bytes_, 0.1, 3, 0.2, 4],
         "adaptive_avg_pool2d.of_bytes": [bytes_, [1, 1], 0.1, 3],
         "mean.of_bytes": [bytes_, [2, 3], True, 0.1, 3],
+        "elementwise.default": [
+            *([bytes_, image], ["mul 0 1"], [False, True], [0.1, 3.0, 0.0, 0.0], None, [0.1, 3.0], True, 1),
+        ],
+        "elementwise.several": [[image], ["relu 0", "exp 1"], [1, 2], [True], [], None, [0.1, 3.0, 0.0, 0.0]],
+        "elementwise.sum": [[bytes_, image], ["mul 0 1"], [1], False, True, [], [0.1, 3.0, 0.0, 0.0], None, []],
         "elementwise.bytes": [[image], ["relu 0"], 0.1, 3],
         "elementwise.of_bytes": [[bytes_, image], ["mul 0 1"], [0.1, 3.0, 0.0, 0.0], []],
         "einsum_factor.sizes": [rand(2, 3), [2, 3], 2],

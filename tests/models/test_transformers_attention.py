@@ -16,10 +16,10 @@ transformers = pytest.importorskip("transformers", reason="transformers is not i
 SIZES = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 64}
 # The class, its configuration, and what a layer of it becomes.
 MODELS: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
-    "Bert": ("BertModel", SIZES, ("attention", "add_layer_norm")),
+    "Bert": ("BertModel", SIZES, ("attention", "layer_norm.of_sum")),
     "DistilBert": ("DistilBertModel", {"dim": 32, "n_layers": 1, "n_heads": 4, "hidden_dim": 64}, ("attention",)),
-    "ViT": ("ViTModel", {**SIZES, "image_size": 16, "patch_size": 8}, ("attention", "add_layer_norm")),
-    "GPT2": ("GPT2Model", {"n_embd": 32, "n_layer": 1, "n_head": 4}, ("attention", "add_layer_norm")),
+    "ViT": ("ViTModel", {**SIZES, "image_size": 16, "patch_size": 8}, ("attention", "layer_norm.of_sum")),
+    "GPT2": ("GPT2Model", {"n_embd": 32, "n_layer": 1, "n_head": 4}, ("attention", "layer_norm.of_sum")),
     "T5": (
         "T5EncoderModel",
         {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 1, "num_heads": 4, "feed_forward_proj": "gated-gelu"},

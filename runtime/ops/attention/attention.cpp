@@ -558,9 +558,9 @@ void check_steps(const std::vector<std::string>& steps) {
               damaged);
 }
 
-at::Tensor attention_in_mode(const at::Tensor& query, const at::Tensor& key_transposed, const at::Tensor& value,
-                             const std::vector<std::string>& steps, const std::vector<at::Tensor>& operands,
-                             const std::vector<double>& numbers, bool eager_layout, std::optional<int64_t> math_mode) {
+at::Tensor attention(const at::Tensor& query, const at::Tensor& key_transposed, const at::Tensor& value,
+                     const std::vector<std::string>& steps, const std::vector<at::Tensor>& operands,
+                     const std::vector<double>& numbers, bool eager_layout, std::optional<int64_t> math_mode) {
   check_steps(steps);
   const Arguments arguments(operands, numbers);
   const char* reason = nullptr;
@@ -571,17 +571,12 @@ at::Tensor attention_in_mode(const at::Tensor& query, const at::Tensor& key_tran
   return compute_steps(query, key_transposed, value, steps, arguments);
 }
 
-at::Tensor attention(const at::Tensor& query, const at::Tensor& key_transposed, const at::Tensor& value,
-                     const std::vector<std::string>& steps, const std::vector<at::Tensor>& operands,
-                     const std::vector<double>& numbers, bool eager_layout) {
-  return attention_in_mode(query, key_transposed, value, steps, operands, numbers, eager_layout, std::nullopt);
-}
-
 at::Tensor attention_of_bytes(const at::Tensor& query, const at::Tensor& key_transposed, const at::Tensor& value,
                               const std::vector<std::string>& steps, const std::vector<at::Tensor>& operands,
                               const std::vector<double>& numbers, bool eager_layout, const std::vector<double>& scales,
-                              const std::optional<Affine>& rounding) {
+                              const std::vector<double>& rounded) {
   constexpr const char* where = "ipex::attention_of_bytes";
+  const std::optional<Affine> rounding = affine_of(where, rounded);
   check_steps(steps);
   check_bytes(where, {query, key_transposed, value});
   const AttentionAffines affines = attention_affines(where, scales, rounding);
@@ -597,34 +592,11 @@ at::Tensor attention_of_bytes(const at::Tensor& query, const at::Tensor& key_tra
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  define(m,
-         "attention_of_bytes(Tensor query, Tensor key_transposed, Tensor value, str[] steps, Tensor[] operands, "
-         "float[] numbers, bool eager_layout, float[] scales) -> Tensor",
-         [](const at::Tensor& query, const at::Tensor& key_transposed, const at::Tensor& value,
-            const std::vector<std::string>& steps, const std::vector<at::Tensor>& operands,
-            const std::vector<double>& numbers, bool eager_layout, const std::vector<double>& scales) {
-           return attention_of_bytes(query, key_transposed, value, steps, operands, numbers, eager_layout, scales,
-                                     std::nullopt);
-         });
-  define(m,
-         "attention_of_bytes.bytes(Tensor query, Tensor key_transposed, Tensor value, str[] steps, Tensor[] operands, "
-         "float[] numbers, bool eager_layout, float[] scales, float scale, int zero_point) -> Tensor",
-         [](const at::Tensor& query, const at::Tensor& key_transposed, const at::Tensor& value,
-            const std::vector<std::string>& steps, const std::vector<at::Tensor>& operands,
-            const std::vector<double>& numbers, bool eager_layout, const std::vector<double>& scales, double scale,
-            int64_t zero_point) {
-           return attention_of_bytes(query, key_transposed, value, steps, operands, numbers, eager_layout, scales,
-                                     Affine{scale, zero_point});
-         });
-  define(m,
-         "attention.in_mode(Tensor query, Tensor key_transposed, Tensor value, str[] steps, Tensor[] operands, "
-         "float[] numbers, bool eager_layout, int? math_mode) -> Tensor",
-         attention_in_mode);
-  define(
-      m,
-      "attention(Tensor query, Tensor key_transposed, Tensor value, str[] steps, Tensor[] operands, float[] numbers, "
-      "bool eager_layout) -> Tensor",
-      attention);
+  const std::string given =
+      "(Tensor query, Tensor key_transposed, Tensor value, str[] steps, Tensor[] operands, float[] numbers, "
+      "bool eager_layout, ";
+  define(m, "attention_of_bytes" + given + "float[] scales, float[] rounded=[]) -> Tensor", attention_of_bytes);
+  define(m, "attention" + given + "int? math_mode=None) -> Tensor", attention);
 }
 
 }  // namespace

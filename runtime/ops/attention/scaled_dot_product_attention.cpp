@@ -163,17 +163,17 @@ Tensor attention_in_mode(const Tensor& query, const Tensor& key, const Tensor& v
 
 namespace {
 
-Tensor scaled_dot_product_attention_in_mode(const Tensor& query, const Tensor& key, const Tensor& value,
-                                            const Mask& mask, double dropout_p, bool is_causal,
-                                            std::optional<double> scale, bool enable_gqa,
-                                            std::optional<int64_t> math_mode) {
+Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask,
+                                    double dropout_p, bool is_causal, std::optional<double> scale, bool enable_gqa,
+                                    std::optional<int64_t> math_mode) {
   return attention_in_mode(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa, math_mode, nullptr);
 }
 
 Tensor attention_of_bytes(const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask,
                           double dropout_p, bool is_causal, std::optional<double> scale, bool enable_gqa,
-                          const std::vector<double>& scales, const std::optional<Affine>& rounding) {
+                          const std::vector<double>& scales, const std::vector<double>& rounded) {
   constexpr const char* where = "ipex::scaled_dot_product_attention_of_bytes";
+  const std::optional<Affine> rounding = affine_of(where, rounded);
   check_bytes(where, {query, key, value});
   const AttentionAffines affines = attention_affines(where, scales, rounding);
   const char* reason = nullptr;
@@ -184,11 +184,6 @@ Tensor attention_of_bytes(const Tensor& query, const Tensor& key, const Tensor& 
   const Tensor y = in_aten(dequantize(query, affines.query), dequantize(key, affines.key),
                            dequantize(value, affines.value), mask, dropout_p, is_causal, scale, enable_gqa);
   return rounding ? quantize(y.to(at::kFloat), *rounding) : y;
-}
-
-Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask,
-                                    double dropout_p, bool is_causal, std::optional<double> scale, bool enable_gqa) {
-  return attention_in_mode(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa, std::nullopt, nullptr);
 }
 
 Tensor attention_in_a_grid(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& shape,
@@ -217,32 +212,12 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define(m, "shape_of_sum(Tensor a, Tensor b) -> Tensor", [](const Tensor& a, const Tensor& b) {
     return at::zeros({}, a.options()).expand(at::infer_size(a.sizes(), b.sizes()));
   });
-  define(m,
-         "scaled_dot_product_attention_of_bytes(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, "
-         "float dropout_p, bool is_causal, float? scale, bool enable_gqa, float[] scales) -> Tensor",
-         [](const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask, double dropout_p,
-            bool is_causal, std::optional<double> scale, bool enable_gqa, const std::vector<double>& scales) {
-           return attention_of_bytes(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa, scales,
-                                     std::nullopt);
-         });
-  define(m,
-         "scaled_dot_product_attention_of_bytes.bytes(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, "
-         "float dropout_p, bool is_causal, float? scale, bool enable_gqa, float[] scales, float result_scale, "
-         "int zero_point) -> Tensor",
-         [](const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask, double dropout_p,
-            bool is_causal, std::optional<double> scale, bool enable_gqa, const std::vector<double>& scales,
-            double result_scale, int64_t zero_point) {
-           return attention_of_bytes(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa, scales,
-                                     Affine{result_scale, zero_point});
-         });
-  define(m,
-         "scaled_dot_product_attention.in_mode(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, "
-         "float dropout_p, bool is_causal, float? scale, bool enable_gqa, int? math_mode) -> Tensor",
-         scaled_dot_product_attention_in_mode);
-  define(m,
-         "scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, float dropout_p, "
-         "bool is_causal, float? scale, bool enable_gqa) -> Tensor",
-         scaled_dot_product_attention);
+  const std::string given =
+      "(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, float dropout_p, bool is_causal, float? scale, "
+      "bool enable_gqa, ";
+  define(m, "scaled_dot_product_attention_of_bytes" + given + "float[] scales, float[] rounded=[]) -> Tensor",
+         attention_of_bytes);
+  define(m, "scaled_dot_product_attention" + given + "int? math_mode=None) -> Tensor", scaled_dot_product_attention);
 }
 
 }  // namespace

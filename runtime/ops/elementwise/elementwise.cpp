@@ -1,21 +1,25 @@
 // Elementwise ops that follow one another, in one pass over memory.
 //
-//   ipex::elementwise(inputs, steps) -> y
+//   ipex::elementwise(inputs, steps, ports, in_one_piece, outermost) -> y
 //     inputs = [x, w], steps = ["mul 0 1", "add_number(1.0) 2", "silu 3"]: y = silu(x * w + 1). See steps.h.
-//   ipex::elementwise.several(inputs, steps, results) -> the values with these numbers: [4, 5] is x * w + 1 and y.
-//   ipex::contiguous_elementwise(inputs, steps) -> y, contiguous where every input is read a row at a time for that
-//   ipex::sliced_elementwise(inputs, steps, dim) -> y, with this dimension outermost in memory where eager's is contiguous
-//   ipex::elementwise.cast(inputs, steps, restored, dtype) -> ipex::elementwise of the inputs, of which some are cast by
-//     ipex::restore_precision before, cast by ipex::lower_precision where there is a dtype
-//   ipex::elementwise.bytes(inputs, steps, scale, zero_point) -> ipex::quantize(y, scale, zero_point), in the same pass
-//   ipex::elementwise.of_bytes(inputs, steps, affines, result) -> the same of inputs that are numbers: affines has the scale
-//     and the zero point of each input, a scale of 0 for float32. result is a scale and a zero point, or empty: floats.
+//     With in_one_piece y is contiguous where every input is read a row at a time for that; with `outermost` this dimension
+//     of it is outermost in memory where eager's is contiguous.
+//   ipex::elementwise.several(inputs, steps, results, ports) -> the values with these numbers: [4, 5] is x * w + 1 and y.
+//   ipex::elementwise.sum(inputs, steps, dim, keepdim, is_mean, ports) -> aten::sum(y, dim, keepdim), or aten::mean: products
+//     that are summed next need not be stored.
+//
+// The ports say what is done with inputs before the steps and with results after them, in the same pass over memory:
+//
+//   restored    of each input, whether it is cast by ipex::restore_precision
+//   affines     of each input the scale and the zero point of its 8-bit numbers, a scale of 0 for what is none
+//   dtype       to which ipex::lower_precision casts the results
+//   rounded     of each result the scale and the zero point with which it becomes 8-bit numbers, a scale of 0 for none
 //
 // The kernels take float32, bfloat16 and float16, and bool for what chooses among them, in any layout and broadcast in any
-// way. Numbers of 16 bits are rounded after each step, as eager rounds them. The result has the strides that eager would give
-// it, but for contiguous_elementwise and sliced_elementwise, whose readers want it in one piece, or each slice. All else is computed by aten, step by step; a profiler shows that, with the reason, under the name of the op.
+// way. Numbers of 16 bits are rounded after each step, as eager rounds them, and summed as floats. The result has the strides
+// that eager would give it, but for the two whose readers want it otherwise. All else is computed by aten, step by step; a
+// profiler shows that, with the reason, under the name of the op.
 #include <ATen/ATen.h>
-#include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -30,6 +34,41 @@ namespace ipex::runtime {
 namespace {
 
 using at::Tensor;
+using Texts = c10::List<std::string>;
+using Flags = c10::List<bool>;
+using Numbers = c10::List<double>;
+
+constexpr const char* name = "ipex::elementwise";
+
+OptionalAffines affines_of(const Numbers& numbers, size_t count, const char* of_what) {
+  if (numbers.empty()) return {};
+  OptionalAffines affines = runtime::affines_of(name, numbers.vec());
+  TORCH_CHECK(affines.size() == count, name, ": expected a scale for each of ", count, of_what, affines.size(),
+              damaged);
+  return affines;
+}
+
+// Out of a graph or a file.
+Ports ports_of(at::TensorList inputs, size_t results, const Flags& restored, const Numbers& affines,
+               std::optional<at::ScalarType> dtype, const Numbers& rounded) {
+  Ports ports{.affines = affines_of(affines, inputs.size(), " inputs, got "),
+              .dtype = lowered_to(name, dtype).dtype,
+              .rounded = affines_of(rounded, results, " results, got ")};
+  TORCH_CHECK(restored.empty() || restored.size() == inputs.size(), name, ": expected to be told of ", inputs.size(),
+              " inputs whether they are cast, got ", restored.size(), damaged);
+  for (const bool is_restored : restored) ports.restored.push_back(is_restored);
+  return ports;
+}
+
+// The inputs as the steps take them.
+std::vector<Tensor> floats_of(at::TensorList given, const Ports& ports) {
+  std::vector<Tensor> floats = given.vec();
+  for (size_t i = 0; i < floats.size(); ++i) {
+    if (const auto affine = ports.affine(i)) floats[i] = dequantize(floats[i], *affine);
+    if (ports.restores(i)) floats[i] = restore_precision(floats[i]);
+  }
+  return floats;
+}
 
 // Whether elements side by side in a new contiguous result are so in each input, or one for all.
 bool takes_rows(const Layout& result, at::ArrayRef<Layout> inputs) {
@@ -42,134 +81,89 @@ bool takes_rows(const Layout& result, at::ArrayRef<Layout> inputs) {
 }
 
 // How a reader wants the result, where it is another way than eager's.
-using LayOut = void (*)(Layout& result, at::ArrayRef<Layout> inputs, int64_t dimension);
+struct Wish {
+  bool in_one_piece = false;
+  std::optional<int64_t> outermost = {};
 
-void lay_out_in_one_piece(Layout& result, at::ArrayRef<Layout> inputs, int64_t /*dimension*/) {
-  if (takes_rows(result, inputs)) result.lay_out_as_new();
-}
-
-// Only what is contiguous in eager: so are its slices in the order of their dimensions, which is all that their readers see.
-// Not along the innermost dimension: the op would pick elements one by one for it.
-void lay_out_for_slices(Layout& result, at::ArrayRef<Layout> /*inputs*/, int64_t dimension) {
-  const int64_t own = dimension < 0 ? dimension + result.dimensions : dimension;
-  if (result.is_as_new() && own >= 0 && own + 1 < result.dimensions) result.lay_out_with_outermost(own);
-}
-
-// The values that `results` names. With an affine there is one, and it becomes numbers.
-std::vector<Tensor> several(at::TensorList given, const NamedSteps& steps, const ValueNumbers& results,
-                            const std::optional<Affine>& affine, LayOut lay_out = nullptr, int64_t dimension = 0) {
-  KernelCall call(given, steps, results);
-  Layouts& layouts = call.layouts;
-  if (!call.reason && lay_out) {
-    lay_out(layouts.back(), at::ArrayRef<Layout>(layouts).slice(0, given.size()), dimension);
+  // Only what is contiguous in eager gets another dimension outermost: so are its slices in the order of their dimensions,
+  // which is all that their readers see. Not the innermost one: the op would pick elements one by one for it.
+  void lay_out(Layout& result, at::ArrayRef<Layout> inputs) const {
+    if (in_one_piece && takes_rows(result, inputs)) result.lay_out_as_new();
+    const int64_t own = outermost.value_or(result.dimensions) + (outermost.value_or(0) < 0 ? result.dimensions : 0);
+    if (result.is_as_new() && own >= 0 && own + 1 < result.dimensions) result.lay_out_with_outermost(own);
   }
-  if (!call.reason && affine && call.dtype != at::kFloat) call.reason = "numbers are made of float32 only";
+};
+
+// The values that `results` names.
+std::vector<Tensor> values(at::TensorList given, const NamedSteps& steps, const ValueNumbers& results,
+                           const Ports& ports, const Wish& wish = {}) {
+  KernelCall call(given, steps, results, ports);
   if (!call.reason) {
-    auto found = run_steps(call.inputs, call.dtype, call.steps(), layouts, results, {affine, {}}, {});
+    wish.lay_out(call.layouts.back(), at::ArrayRef<Layout>(call.layouts).slice(0, given.size()));
+    auto found = run_steps(call.inputs, call.dtype, call.steps(), call.layouts, results, ports);
     if (!found.empty()) return found;
     call.reason = "it has many inputs and steps";
   }
-  const LeftToAten left(call.reason, "ipex::elementwise");
-  auto found = in_aten(given, steps, results);
-  if (affine) found[0] = quantize(found[0], *affine);
+  std::vector<Tensor> found;
+  if (ports.are_none()) {
+    const LeftToAten left(call.reason, name);
+    found = in_aten(given, steps, results);
+  } else {
+    found = values(floats_of(given, ports), steps, results, {}, wish);
+  }
+  for (size_t i = 0; i < found.size(); ++i) found[i] = stored(found[i], ports.stored_as(i));
   return found;
 }
 
-// Numbers where there is an affine.
-Tensor elementwise(at::TensorList given, const c10::List<std::string>& texts, const std::optional<Affine>& affine) {
+Tensor elementwise(at::TensorList given, const Texts& texts, const Flags& restored, const Numbers& affines,
+                   std::optional<at::ScalarType> dtype, const Numbers& rounded, bool in_one_piece,
+                   std::optional<int64_t> outermost) {
   const auto read = read_steps(texts, static_cast<int64_t>(given.size()));
-  return several(given, read->steps, last_of(given, read->steps), affine)[0];
+  const Ports ports = ports_of(given, 1, restored, affines, dtype, rounded);
+  return values(given, read->steps, last_of(given, read->steps), ports, {in_one_piece, outermost})[0];
 }
 
-std::vector<Tensor> elementwise_of_several(at::TensorList given, const c10::List<std::string>& texts,
-                                           at::IntArrayRef named) {
-  const auto inputs = static_cast<int64_t>(given.size()), values = inputs + static_cast<int64_t>(texts.size());
+std::vector<Tensor> elementwise_of_several(at::TensorList given, const Texts& texts, at::IntArrayRef named,
+                                           const Flags& restored, const Numbers& affines,
+                                           std::optional<at::ScalarType> dtype, const Numbers& rounded) {
+  const auto inputs = static_cast<int64_t>(given.size()), count = inputs + static_cast<int64_t>(texts.size());
   const auto read = read_steps(texts, inputs);
   ValueNumbers results;
   for (const int64_t value : named) {
-    TORCH_CHECK(value >= inputs && value < values && (results.empty() || value > static_cast<int64_t>(results.back())),
-                "ipex::elementwise: expected results of steps, in order, got value ", value, damaged);
+    TORCH_CHECK(value >= inputs && value < count && (results.empty() || value > static_cast<int64_t>(results.back())),
+                name, ": expected results of steps, in order, got value ", value, damaged);
     results.push_back(static_cast<size_t>(value));
   }
-  return several(given, read->steps, results, std::nullopt);
+  return values(given, read->steps, results, ports_of(given, results.size(), restored, affines, dtype, rounded));
 }
 
-// The casts that lower_precision makes around a chain, in the same pass over memory.
-Tensor elementwise_with_casts(at::TensorList given, const c10::List<std::string>& texts, const c10::List<bool>& flags,
-                              std::optional<at::ScalarType> dtype) {
-  const auto restored = flags_of(given, flags);
+Tensor sum(at::TensorList given, const Texts& texts, at::IntArrayRef dim, bool keepdim, bool is_mean,
+           const Flags& restored, const Numbers& affines, std::optional<at::ScalarType> dtype, const Numbers& rounded) {
   const auto read = read_steps(texts, static_cast<int64_t>(given.size()));
   const ValueNumbers last = last_of(given, read->steps);
-  const StoredAs as = lowered_to("ipex::elementwise", dtype);
-  if (const KernelCall call(given, read->steps, last, restored); !call.reason) {
-    const auto found = run_steps(call.inputs, call.dtype, call.steps(), call.layouts, last, as, {});
-    if (!found.empty()) return found[0];
+  const Ports ports = ports_of(given, 1, restored, affines, dtype, rounded);
+  Ports of_inputs = ports;
+  of_inputs.dtype.reset();
+  of_inputs.rounded.clear();
+  KernelCall call(given, read->steps, last, of_inputs);
+  if (!call.reason) {
+    const auto dimensions = static_cast<size_t>(call.layouts.back().dimensions);
+    const Summed over{at::dim_list_to_bitset(dim, dimensions), keepdim, is_mean};
+    const Tensor y = sum_of_steps(call.inputs, call.dtype, call.steps(), call.layouts, over, of_inputs);
+    if (y.defined()) return stored(y, ports.stored_as(0));
+    call.reason = "it has many inputs and steps, or fewer sums than there are threads";
   }
-  return stored(several(restored_inputs(given, restored), read->steps, last, std::nullopt)[0], as);
-}
-
-// Whether kernels take the call: numbers are what the layers before have made, and floats and bools are plain.
-bool has_kernel(at::TensorList inputs, const OptionalAffines& affines, const NamedSteps& steps) {
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const Tensor& input = inputs[i];
-    const at::ScalarType dtype = affines[i] ? at::kByte : at::kFloat;
-    const bool is_bool = !affines[i] && input.scalar_type() == at::kBool;
-    if ((input.scalar_type() != dtype && !is_bool) || !is_plain_cpu(input) || input.numel() == 0 ||
-        input.dim() > Layout::most_dimensions || wants_gradient(input)) {
-      return false;
-    }
-  }
-  return !at::autocast::is_autocast_enabled(at::kCPU) &&
-         std::all_of(steps.begin(), steps.end(), [](const NamedStep& step) { return step.has_kernel; }) &&
-         !reason_for_dtypes(inputs, steps, last_of(inputs, steps));
-}
-
-Tensor elementwise_of_bytes(at::TensorList given, const c10::List<std::string>& texts,
-                            const std::vector<double>& numbers, const std::vector<double>& result) {
-  constexpr const char* where = "ipex::elementwise";
-  const OptionalAffines affines = affines_of(where, numbers), results = affines_of(where, result);
-  TORCH_CHECK(affines.size() == given.size() && results.size() <= 1, where, ": expected a scale for each of ",
-              given.size(), " inputs, got ", affines.size(), damaged);
-  const std::optional<Affine> affine = results.empty() ? std::nullopt : results[0];
-  const auto read = read_steps(texts, static_cast<int64_t>(given.size()));
-  const NamedSteps& steps = read->steps;
-  Layouts layouts;
-  if (has_kernel(given, affines, steps) && !follow_layouts(given, steps, layouts)) {
-    const auto found = run_steps(given, at::kFloat, steps, layouts, last_of(given, steps), {affine, {}}, affines);
-    if (!found.empty()) return found[0];
-  }
-  std::vector<Tensor> floats = given.vec();
-  for (size_t i = 0; i < floats.size(); ++i) {
-    if (affines[i]) floats[i] = dequantize(floats[i], *affines[i]);
-  }
-  return elementwise(floats, texts, affine);
+  const Tensor terms = values(given, read->steps, last, of_inputs)[0];
+  const LeftToAten left(call.reason, "ipex::elementwise.sum");
+  return stored(is_mean ? at::mean(terms, dim, keepdim) : at::sum(terms, dim, keepdim), ports.stored_as(0));
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  define(m, "elementwise(Tensor[] inputs, str[] steps) -> Tensor",
-         [](at::TensorList inputs, const c10::List<std::string>& steps) {
-           return elementwise(inputs, steps, std::nullopt);
-         });
-  define(m, "contiguous_elementwise(Tensor[] inputs, str[] steps) -> Tensor",
-         [](at::TensorList inputs, const c10::List<std::string>& texts) {
-           const auto read = read_steps(texts, static_cast<int64_t>(inputs.size()));
-           return several(inputs, read->steps, last_of(inputs, read->steps), std::nullopt, lay_out_in_one_piece)[0];
-         });
-  define(m, "sliced_elementwise(Tensor[] inputs, str[] steps, int dim) -> Tensor",
-         [](at::TensorList inputs, const c10::List<std::string>& texts, int64_t dim) {
-           const auto read = read_steps(texts, static_cast<int64_t>(inputs.size()));
-           return several(inputs, read->steps, last_of(inputs, read->steps), std::nullopt, lay_out_for_slices, dim)[0];
-         });
-  define(m, "elementwise.several(Tensor[] inputs, str[] steps, int[] results) -> Tensor[]", elementwise_of_several);
-  define(m, "elementwise.cast(Tensor[] inputs, str[] steps, bool[] restored, ScalarType? dtype) -> Tensor",
-         elementwise_with_casts);
-  define(m, "elementwise.bytes(Tensor[] inputs, str[] steps, float scale, int zero_point) -> Tensor",
-         [](at::TensorList inputs, const c10::List<std::string>& steps, double scale, int64_t zero_point) {
-           return elementwise(inputs, steps, checked("ipex::elementwise", {scale, zero_point}));
-         });
-  define(m, "elementwise.of_bytes(Tensor[] inputs, str[] steps, float[] affines, float[] result) -> Tensor",
-         [](at::TensorList inputs, const c10::List<std::string>& steps, const std::vector<double>& affines,
-            const std::vector<double>& result) { return elementwise_of_bytes(inputs, steps, affines, result); });
+  const std::string given = "(Tensor[] inputs, str[] steps, ";
+  const std::string ports = "bool[] restored=[], float[] affines=[], ScalarType? dtype=None, float[] rounded=[]";
+  define(m, "elementwise" + given + ports + ", bool in_one_piece=False, int? outermost=None) -> Tensor", elementwise);
+  define(m, "elementwise.several" + given + "int[] results, " + ports + ") -> Tensor[]", elementwise_of_several);
+  define(m, "elementwise.sum" + given + "int[] dim, bool keepdim, bool is_mean=False, " + ports + ") -> Tensor", sum);
 }
 
 }  // namespace

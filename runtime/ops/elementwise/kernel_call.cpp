@@ -7,7 +7,6 @@
 #include <algorithm>
 
 #include "packed/call_conditions.h"
-#include "packed/damaged.h"
 #include "packed/float_rows.h"
 #include "packed/post_op.h"
 
@@ -16,8 +15,9 @@ namespace {
 
 using at::Tensor;
 
-// That of the inputs that are no bools. Undefined where all are.
-at::ScalarType dtype_of(at::TensorList inputs) {
+// That of the inputs that are no bools, or float32, which some become. Undefined where all are bools.
+at::ScalarType dtype_of(at::TensorList inputs, const Ports& ports) {
+  if (!ports.restored.empty() || !ports.affines.empty()) return at::kFloat;
   for (const Tensor& input : inputs) {
     if (input.scalar_type() != at::kBool) return input.scalar_type();
   }
@@ -30,16 +30,33 @@ bool overflows(float number, at::ScalarType dtype) {
          (dtype == at::kBFloat16 && c10::overflows<at::BFloat16>(number));
 }
 
-const char* reason_for_aten(at::TensorList inputs, at::ScalarType dtype, at::ArrayRef<bool> restored,
-                            const NamedSteps& steps, const ValueNumbers& results) {
+// Whether the steps get bools where they take them, and floats elsewhere; null where they do.
+const char* reason_for_dtypes(at::TensorList inputs, const NamedSteps& steps, const ValueNumbers& results) {
+  c10::SmallVector<bool, 32> is_bool;
+  for (const Tensor& input : inputs) is_bool.push_back(input.scalar_type() == at::kBool);
+  for (const NamedStep& step : steps) {
+    const auto gives = gives_bool(step.program.operation,
+                                  {is_bool[step.operand(0)], is_bool[step.operand(1)], is_bool[step.operand(2)]});
+    if (!gives) return "a step takes other dtypes";
+    is_bool.push_back(*gives);
+  }
+  const auto is_of_bools = [&](size_t result) { return is_bool[result]; };
+  return std::any_of(results.begin(), results.end(), is_of_bools) ? "its result is of bools" : nullptr;
+}
+
+// Whether the program reads an input of this dtype, beside those of its own.
+bool takes(at::ScalarType own, size_t input, const Ports& ports) {
+  return ports.affine(input) ? own == at::kByte : own == at::kBool || (ports.restores(input) && is_half(own));
+}
+
+const char* reason_for_aten(at::TensorList inputs, at::ScalarType dtype, const NamedSteps& steps,
+                            const ValueNumbers& results, const Ports& ports) {
   if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
   if (dtype != at::kFloat && dtype != at::kBFloat16 && dtype != at::kHalf) return "its inputs are of another dtype";
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Tensor& input = inputs[i];
-    const bool is_restored = !restored.empty() && restored[i] && is_half(input.scalar_type());
-    if (input.scalar_type() != dtype && input.scalar_type() != at::kBool && !is_restored) {
-      return "its inputs are of several dtypes";
-    }
+    const at::ScalarType own = input.scalar_type();
+    if ((own != dtype || ports.affine(i)) && !takes(own, i, ports)) return "its inputs are of several dtypes";
     if (!is_plain_cpu(input)) return "an input is not a plain CPU tensor";
     if (input.numel() == 0 || input.dim() > Layout::most_dimensions) return "an input is empty, or has many dimensions";
     if (wants_gradient(input)) return "an input requires a gradient";
@@ -59,19 +76,25 @@ const char* reason_for_aten(at::TensorList inputs, at::ScalarType dtype, at::Arr
            overflows(step.program.a, dtype);
   };
   if (std::any_of(steps.begin(), steps.end(), is_refused)) return "its dtype has no such number";
+  const auto is_rounded = [](const std::optional<Affine>& affine) { return affine.has_value(); };
+  const bool is_cast = ports.dtype.value_or(dtype) != dtype;
+  if (dtype != at::kFloat && (is_cast || std::any_of(ports.rounded.begin(), ports.rounded.end(), is_rounded))) {
+    return "results of another dtype are made of float32 only";
+  }
   return reason_for_dtypes(inputs, steps, results);
 }
 
 // The inputs, with integers that have no dimensions, as sizes in a trace, in float32: beside a tensor of float32 they count
 // as numbers do. Not where only such are read, for their sum is an integer.
-std::vector<Tensor> with_numbers_in_float(at::TensorList inputs, const NamedSteps& steps) {
+std::vector<Tensor> with_numbers_in_float(at::TensorList inputs, const NamedSteps& steps, const Ports& ports) {
   std::vector<Tensor> changed = inputs.vec();
   const auto is_integer = [&](int value) {
     if (static_cast<size_t>(value) >= inputs.size()) return false;
     const Tensor& input = inputs[static_cast<size_t>(value)];
+    if (ports.affine(static_cast<size_t>(value))) return false;
     return input.dim() == 0 && at::isIntegralType(input.scalar_type(), /*includeBool=*/false) && is_plain_cpu(input);
   };
-  if (dtype_of(inputs) != at::kFloat) return changed;
+  if (dtype_of(inputs, ports) != at::kFloat) return changed;
   for (const NamedStep& step : steps) {
     if (is_integer(step.program.y) && (step.form != StepForm::binary || is_integer(step.program.other))) return changed;
     const bool has_third = step.operands == 3;
@@ -96,49 +119,7 @@ NamedSteps rounded_as(at::ScalarType dtype, NamedSteps steps) {
   return steps;
 }
 
-}  // namespace
-
-KernelCall::KernelCall(at::TensorList given, const NamedSteps& steps, const ValueNumbers& results,
-                       at::ArrayRef<bool> restored)
-    : inputs(with_numbers_in_float(given, steps)),
-      dtype(restored.empty() ? dtype_of(inputs) : at::kFloat),
-      given_steps_(steps) {
-  reason = reason_for_aten(inputs, dtype, restored, steps, results);
-  if (!reason) reason = follow_layouts(inputs, steps, layouts);
-  if (!reason && dtype != at::kFloat) rounded_ = rounded_as(dtype, steps);
-}
-
-c10::SmallVector<bool, 12> flags_of(at::TensorList inputs, const c10::List<bool>& flags) {
-  TORCH_CHECK(flags.size() == inputs.size(), "ipex::elementwise: expected to be told of ", inputs.size(),
-              " inputs whether they are cast, got ", flags.size(), damaged);
-  c10::SmallVector<bool, 12> all;
-  for (const bool flag : flags) all.push_back(flag);
-  return all;
-}
-
-std::vector<Tensor> restored_inputs(at::TensorList inputs, at::ArrayRef<bool> restored) {
-  std::vector<Tensor> found = inputs.vec();
-  for (size_t i = 0; i < restored.size(); ++i) {
-    if (restored[i]) found[i] = restore_precision(found[i]);
-  }
-  return found;
-}
-
-ValueNumbers last_of(at::TensorList inputs, const NamedSteps& steps) { return {inputs.size() + steps.size() - 1}; }
-
-const char* reason_for_dtypes(at::TensorList inputs, const NamedSteps& steps, const ValueNumbers& results) {
-  c10::SmallVector<bool, 32> is_bool;
-  for (const Tensor& input : inputs) is_bool.push_back(input.scalar_type() == at::kBool);
-  for (const NamedStep& step : steps) {
-    const auto gives = gives_bool(step.program.operation,
-                                  {is_bool[step.operand(0)], is_bool[step.operand(1)], is_bool[step.operand(2)]});
-    if (!gives) return "a step takes other dtypes";
-    is_bool.push_back(*gives);
-  }
-  const auto is_of_bools = [&](size_t result) { return is_bool[result]; };
-  return std::any_of(results.begin(), results.end(), is_of_bools) ? "its result is of bools" : nullptr;
-}
-
+// The layouts of the inputs and then of the steps' results, as eager would have them. Why that is not known, or null.
 const char* follow_layouts(at::TensorList inputs, const NamedSteps& steps, Layouts& layouts) {
   for (const Tensor& input : inputs) layouts.push_back(Layout::of(input));
   const Layout number{};  // without dimensions
@@ -159,6 +140,17 @@ const char* follow_layouts(at::TensorList inputs, const NamedSteps& steps, Layou
   }
   return nullptr;
 }
+
+}  // namespace
+
+KernelCall::KernelCall(at::TensorList given, const NamedSteps& steps, const ValueNumbers& results, const Ports& ports)
+    : inputs(with_numbers_in_float(given, steps, ports)), dtype(dtype_of(inputs, ports)), given_steps_(steps) {
+  reason = reason_for_aten(inputs, dtype, steps, results, ports);
+  if (!reason) reason = follow_layouts(inputs, steps, layouts);
+  if (!reason && dtype != at::kFloat) rounded_ = rounded_as(dtype, steps);
+}
+
+ValueNumbers last_of(at::TensorList inputs, const NamedSteps& steps) { return {inputs.size() + steps.size() - 1}; }
 
 std::vector<Tensor> in_aten(at::TensorList inputs, const NamedSteps& steps, const ValueNumbers& results) {
   std::vector<Tensor> values = inputs.vec();

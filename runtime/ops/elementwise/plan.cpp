@@ -70,19 +70,19 @@ class Call {
 
   bool fits() const { return program_.value_count <= Program::most_values; }
 
-  Tensors run(at::ScalarType dtype, const StoredAs& as) {
-    const at::ScalarType result_dtype = as.affine ? at::kByte : as.dtype.value_or(dtype);
+  // `as` says it of each result.
+  Tensors run(at::ScalarType dtype, at::ArrayRef<StoredAs> as) {
     Tensors results;
-    for (const size_t step : kept_) {
-      results.push_back(new_result(result_dtype));
-      if (!as.affine) steps_[step].kept = results.back().mutable_data_ptr();
-    }
-    program_.result_format = format_of(result_dtype, dtype);
-    if (as.affine) {
-      const AffineRounding rounding(*as.affine);
-      program_.bytes = results[0].mutable_data_ptr<uint8_t>();
-      program_.inverse_scale = rounding.inverse_scale;
-      program_.zero_point = rounding.zero_point;
+    for (size_t i = 0; i < kept_.size(); ++i) {
+      const std::optional<Affine>& affine = as[i].affine;
+      const at::ScalarType own = affine ? at::kByte : as[i].dtype.value_or(dtype);
+      results.push_back(new_result(own));
+      ProgramResult& result = steps_[kept_[i]].kept;
+      result = {results.back().mutable_data_ptr(), format_of(own, dtype)};
+      if (!affine) continue;
+      const AffineRounding rounding(*affine);
+      result.inverse_scale = rounding.inverse_scale;
+      result.zero_point = rounding.zero_point;
     }
     const ProgramKernels& kernels = runtime::kernels().programs;
     const auto compute = dtype == at::kFloat      ? kernels.floats
@@ -279,21 +279,21 @@ class Call {
 // Computes the results of some steps. Those that lie alike are results of one program.
 class Plan {
  public:
-  Plan(at::TensorList inputs, at::ScalarType dtype, const OptionalAffines& affines, const NamedSteps& steps,
-       const Layouts& layouts, const ValueNumbers& results)
+  Plan(at::TensorList inputs, at::ScalarType dtype, const NamedSteps& steps, const Layouts& layouts,
+       const ValueNumbers& results, const Ports& ports)
       : inputs_(inputs),
         dtype_(dtype),
-        affines_(affines),
         steps_(steps),
         layouts_(layouts),
         results_(results),
+        ports_(ports),
         computed_(layouts.size()) {}
 
-  // Empty where a program would have too many values.
-  std::vector<Tensor> run(const StoredAs& as) {
+  // Empty where there is no such program.
+  std::vector<Tensor> run() {
     std::vector<Tensor> found;
     for (const size_t result : results_) {
-      found.push_back(value(result, as));
+      found.push_back(value(result));
       if (!found.back().defined()) return {};
     }
     return found;
@@ -309,10 +309,15 @@ class Plan {
  private:
   const NamedStep& step_of(size_t value) const { return steps_[value - inputs_.size()]; }
 
-  const Tensor& value(size_t root, const StoredAs& as = {}) {
+  const Tensor& value(size_t root) {
     if (root < inputs_.size()) return inputs_[root];
-    if (!computed_[root].defined()) compute(alike(root), as);
+    if (!computed_[root].defined()) compute(alike(root));
     return computed_[root];
+  }
+
+  StoredAs stored_as(size_t root) const {
+    const auto result = std::find(results_.begin(), results_.end(), root);
+    return result == results_.end() ? StoredAs() : ports_.stored_as(static_cast<size_t>(result - results_.begin()));
   }
 
   // The value, and where it is a result all those that lie as it does, in their order.
@@ -328,16 +333,18 @@ class Plan {
     return found;
   }
 
-  void compute(const ValueNumbers& roots, const StoredAs& as) {
+  void compute(const ValueNumbers& roots) {
     const auto part = part_of(roots);
     if (!part) return;
     Call call(*part);
     if (!call.fits()) return;
+    c10::SmallVector<StoredAs, 4> as;
+    for (const size_t root : roots) as.push_back(stored_as(root));
     const Tensors results = call.run(dtype_, as);
     for (size_t i = 0; i < roots.size(); ++i) computed_[roots[i]] = results[i];
   }
 
-  // A program that gives the roots. None where one of another size, whose result it reads, would have too many values.
+  // A program that gives the roots. None where there is none for one of another size, whose result it reads.
   std::optional<Part> part_of(const ValueNumbers& roots) {
     const size_t last = roots.back();
     const int64_t elements = layouts_[last].elements();
@@ -357,10 +364,11 @@ class Plan {
     for (size_t v = 0; v < last; ++v) {
       if (!is_needed[v] || is_step[v]) continue;
       Tensor input = value(v);
-      if (!input.defined()) return std::nullopt;
+      const StoredAs as = stored_as(v);
+      if (!input.defined() || as.affine || as.dtype) return std::nullopt;
       numbers[v] = static_cast<int>(part.inputs.size());
       part.inputs.push_back(std::move(input));
-      part.affines.push_back(v < affines_.size() ? affines_[v] : std::nullopt);
+      part.affines.push_back(v < inputs_.size() ? ports_.affine(v) : std::nullopt);
       part.layouts.push_back(layouts_[v]);
     }
     for (size_t v = inputs_.size(); v <= last; ++v) {
@@ -378,25 +386,24 @@ class Plan {
 
   at::TensorList inputs_;
   at::ScalarType dtype_;
-  const OptionalAffines& affines_;
   const NamedSteps& steps_;
   const Layouts& layouts_;
   const ValueNumbers& results_;
+  const Ports& ports_;
   c10::SmallVector<Tensor, 32> computed_;
 };
 
 }  // namespace
 
 std::vector<Tensor> run_steps(at::TensorList inputs, at::ScalarType dtype, const NamedSteps& steps,
-                              const Layouts& layouts, const ValueNumbers& results, const StoredAs& as,
-                              const OptionalAffines& of_inputs) {
-  return Plan(inputs, dtype, of_inputs, steps, layouts, results).run(as);
+                              const Layouts& layouts, const ValueNumbers& results, const Ports& ports) {
+  return Plan(inputs, dtype, steps, layouts, results, ports).run();
 }
 
 Tensor sum_of_steps(at::TensorList inputs, at::ScalarType dtype, const NamedSteps& steps, const Layouts& layouts,
-                    const Summed& summed) {
+                    const Summed& summed, const Ports& ports) {
   const ValueNumbers last{layouts.size() - 1};
-  return Plan(inputs, dtype, {}, steps, layouts, last).sum(summed);
+  return Plan(inputs, dtype, steps, layouts, last, ports).sum(summed);
 }
 
 }  // namespace ipex::runtime

@@ -14,14 +14,25 @@ namespace ipex::runtime {
 using Layouts = c10::SmallVector<Layout, 12>;
 using ValueNumbers = c10::SmallVector<size_t, 4>;
 
+// What the op does with inputs before the steps and with results after them, in the same pass over memory. A list is empty, or has
+// something for each.
+struct Ports {
+  c10::SmallVector<bool, 12> restored = {};  // inputs that ipex::restore_precision is asked of
+  OptionalAffines affines = {};              // inputs that are 8-bit numbers
+  std::optional<at::ScalarType> dtype = {};  // that ipex::lower_precision is asked to give the results
+  OptionalAffines rounded = {};              // results that become 8-bit numbers
+
+  bool are_none() const { return restored.empty() && affines.empty() && !dtype && rounded.empty(); }
+  bool restores(size_t input) const { return !restored.empty() && restored[input]; }
+  std::optional<Affine> affine(size_t input) const { return affines.empty() ? std::nullopt : affines[input]; }
+  StoredAs stored_as(size_t result) const { return {rounded.empty() ? std::nullopt : rounded[result], dtype}; }
+};
+
 // `layouts` are those of the inputs and then of the results of the steps. Inputs are plain, of a dtype that there are
 // kernels for or bools, and every step has a kernel. Gives the values that `results` names, which steps give; nothing where a
-// program would have too many values.
-// Inputs of a program of float32 may have 16 bits; where there is one result, it is stored so. `of_inputs` may be empty; else it has an affine for each input that is of
-// 8-bit numbers, and the others are float32.
+// program would have too many values, or would read a result that another one stores in another dtype.
 std::vector<at::Tensor> run_steps(at::TensorList inputs, at::ScalarType dtype, const NamedSteps& steps,
-                                  const Layouts& layouts, const ValueNumbers& results, const StoredAs& as,
-                                  const OptionalAffines& of_inputs);
+                                  const Layouts& layouts, const ValueNumbers& results, const Ports& ports);
 
 struct Summed {
   IsSummed dimensions;
@@ -31,6 +42,6 @@ struct Summed {
 // The sum, or the mean, of what the last step gives; contiguous. Undefined where the program would have too many values, or
 // where there are so few sums that threads would have nothing to do.
 at::Tensor sum_of_steps(at::TensorList inputs, at::ScalarType dtype, const NamedSteps& steps, const Layouts& layouts,
-                        const Summed& summed);
+                        const Summed& summed, const Ports& ports);
 
 }  // namespace ipex::runtime

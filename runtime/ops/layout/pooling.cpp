@@ -228,7 +228,7 @@ void average_bytes(const at::Tensor& x, const Affine& affine, float* to) {
 }
 
 // Of each image a pixel with the averages of its channels. With an affine the image is one of 8-bit numbers.
-at::Tensor average(const at::Tensor& x, at::MemoryFormat format, bool keepdim, const Affine* affine) {
+at::Tensor average(const at::Tensor& x, at::MemoryFormat format, bool keepdim, const std::optional<Affine>& affine) {
   at::DimVector sizes{x.size(0), x.size(1)};
   if (keepdim) sizes.insert(sizes.end(), {1, 1});
   const at::Tensor y = empty_result(sizes, x.options().dtype(at::kFloat).memory_format(format));
@@ -237,13 +237,13 @@ at::Tensor average(const at::Tensor& x, at::MemoryFormat format, bool keepdim, c
   return y;
 }
 
-const char* reason_against_average(const at::Tensor& x, const Affine* affine) {
-  if (const char* reason = reason_for_images(x, affine != nullptr)) return reason;
+const char* reason_against_average(const at::Tensor& x, const std::optional<Affine>& affine) {
+  if (const char* reason = reason_for_images(x, affine.has_value())) return reason;
   const bool is_large = x.size(2) * x.size(3) > PoolingKernels::most_pixels;
   return affine && is_large ? "the sum of so many 8-bit numbers may not fit" : nullptr;
 }
 
-at::Tensor adaptive_avg_pool2d(const at::Tensor& x, at::IntArrayRef output_size, const Affine* affine) {
+at::Tensor adaptive_avg_pool2d(const at::Tensor& x, at::IntArrayRef output_size, const std::optional<Affine>& affine) {
   const char* reason = reason_against_average(x, affine);
   if (!reason && output_size != at::IntArrayRef{1, 1}) reason = "its result is not one pixel";
   if (reason) {
@@ -253,7 +253,7 @@ at::Tensor adaptive_avg_pool2d(const at::Tensor& x, at::IntArrayRef output_size,
   return average(x, at::MemoryFormat::ChannelsLast, /*keepdim=*/true, affine);
 }
 
-at::Tensor mean(const at::Tensor& x, at::IntArrayRef dim, bool keepdim, const Affine* affine) {
+at::Tensor mean(const at::Tensor& x, at::IntArrayRef dim, bool keepdim, const std::optional<Affine>& affine) {
   const char* reason = reason_against_average(x, affine);
   const bool are_of_images = dim == at::IntArrayRef{2, 3} || dim == at::IntArrayRef{-2, -1} ||
                              dim == at::IntArrayRef{3, 2} || dim == at::IntArrayRef{-1, -2};
@@ -287,25 +287,19 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
       "avg_pool1d(Tensor x, int[] kernel_size, int[] stride, int[] padding, bool ceil_mode, bool count_include_pad) -> "
       "Tensor",
       avg_pool1d);
-  define(m, "adaptive_avg_pool2d(Tensor x, int[] output_size) -> Tensor",
-         [](const at::Tensor& x, at::IntArrayRef output_size) { return adaptive_avg_pool2d(x, output_size, nullptr); });
-  define(m, "adaptive_avg_pool2d.of_bytes(Tensor x, int[] output_size, float scale, int zero_point) -> Tensor",
-         [](const at::Tensor& x, at::IntArrayRef output_size, double scale, int64_t zero_point) {
-           const Affine affine = checked("ipex::adaptive_avg_pool2d", {scale, zero_point});
-           return adaptive_avg_pool2d(x, output_size, &affine);
+  define(m, "adaptive_avg_pool2d(Tensor x, int[] output_size, float[] affines=[]) -> Tensor",
+         [](const at::Tensor& x, at::IntArrayRef output_size, const std::vector<double>& affines) {
+           return adaptive_avg_pool2d(x, output_size, affine_of("ipex::adaptive_avg_pool2d", affines));
          });
-  define(m, "mean(Tensor x, int[] dim, bool keepdim=True) -> Tensor",
-         [](const at::Tensor& x, at::IntArrayRef dim, bool keepdim) { return mean(x, dim, keepdim, nullptr); });
-  define(m, "mean.of_bytes(Tensor x, int[] dim, bool keepdim, float scale, int zero_point) -> Tensor",
-         [](const at::Tensor& x, at::IntArrayRef dim, bool keepdim, double scale, int64_t zero_point) {
-           const Affine affine = checked("ipex::mean", {scale, zero_point});
-           return mean(x, dim, keepdim, &affine);
+  define(m, "mean(Tensor x, int[] dim, bool keepdim=True, float[] affines=[]) -> Tensor",
+         [](const at::Tensor& x, at::IntArrayRef dim, bool keepdim, const std::vector<double>& affines) {
+           return mean(x, dim, keepdim, affine_of("ipex::mean", affines));
          });
 }
 
 }  // namespace
 
-bool can_average(const at::Tensor& images) { return !reason_against_average(images, nullptr); }
+bool can_average(const at::Tensor& images) { return !reason_against_average(images, std::nullopt); }
 
 // In strips of rows, so that a thread sums up rows that it wrote (decision 0031). How many there are hangs on the image alone,
 // and so does the sum.
@@ -331,7 +325,7 @@ void average_images(const at::Tensor& x, float* to) {
 }
 
 at::Tensor averages_as_pixels(const at::Tensor& images, at::IntArrayRef dim) {
-  return mean(images, dim, /*keepdim=*/true, nullptr);
+  return mean(images, dim, /*keepdim=*/true, std::nullopt);
 }
 
 }  // namespace ipex::runtime

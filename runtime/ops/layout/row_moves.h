@@ -55,6 +55,7 @@ class MovedRows {
   MovedRows(const RowMoves& moves, at::IntArrayRef numbers, at::IntArrayRef sizes)
       : moves_(&moves), numbers_(numbers), map_(moves.map(sizes, numbers)) {}
 
+  bool moves() const { return moves_ != nullptr; }
   // Null where the rows stay, and where they are no rows.
   const RowMap* map() const { return map_.get(); }
   int64_t source(int64_t row) const { return map_ ? map_->sources[static_cast<size_t>(row)] : row; }

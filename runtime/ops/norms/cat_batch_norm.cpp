@@ -136,20 +136,13 @@ at::Tensor joined(at::TensorList tensors, const BatchNorm& norm, const std::opti
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  define(m,
-         "cat_batch_norm(Tensor[] tensors, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, "
-         "float eps, bool relu) -> Tensor",
-         [](at::TensorList tensors, const OptionalTensor& weight, const OptionalTensor& bias,
-            const OptionalTensor& mean, const OptionalTensor& variance, double eps,
-            bool relu) { return joined(tensors, {weight, bias, mean, variance, eps, relu}, std::nullopt); });
   define(
       m,
-      "cat_batch_norm.bytes(Tensor[] tensors, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, "
-      "float eps, bool relu, float scale, int zero_point) -> Tensor",
+      "cat_batch_norm(Tensor[] tensors, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, "
+      "float eps, bool relu, float[] rounded=[]) -> Tensor",
       [](at::TensorList tensors, const OptionalTensor& weight, const OptionalTensor& bias, const OptionalTensor& mean,
-         const OptionalTensor& variance, double eps, bool relu, double scale, int64_t zero_point) {
-        return joined(tensors, {weight, bias, mean, variance, eps, relu},
-                      checked("ipex::cat_batch_norm", {scale, zero_point}));
+         const OptionalTensor& variance, double eps, bool relu, const std::vector<double>& rounded) {
+        return joined(tensors, {weight, bias, mean, variance, eps, relu}, affine_of("ipex::cat_batch_norm", rounded));
       });
 }
 

@@ -1,31 +1,26 @@
 // Normalisations of the last dimensions, in one pass over the rows.
 //
-//   ipex::add_layer_norm(a, b, normalized_shape, weight, bias, eps, keep_sum, in_place) -> (y, sum)
-//     y = layer_norm(a + b). The sum is given back where the model needs it elsewhere, else it is undefined. In place of
-//     a, dtype and shape of the sum are those of a; a itself is only read.
-//   ipex::layer_norm(x, normalized_shape, weight, bias, eps) -> y
-//     aten's, for a norm before which nothing is added.
-//   ipex::layer_norm_to_rows, ipex::add_layer_norm_to_rows(.., moves, numbers)
-//     the same, with y moved by the steps of ops/layout/row_moves.h: each row is written where it goes.
-//   ipex::layer_norm_of_rows, ipex::add_layer_norm_of_rows(.., moves, numbers)
-//     the same, of x or of b moved so: each row is read where it lies.
-//   ipex::add_layer_norm.bytes, ipex::layer_norm.bytes(.., scale, zero_point), and so the others
-//     the same, with ipex::quantize(y, scale, zero_point) in the place of y: a row is rounded while it is near.
-//   ipex::add_layer_norm.lowered, ipex::layer_norm.lowered(.., dtype), and so the others
-//     the same, with ipex::lower_precision(y, dtype) in the place of y. layer_norm's x is ipex::restore_precision(x): it may have
-//     16 bits.
-//   ipex::layer_norm_sum, ipex::layer_norm_of_rows_sum(residual, x, ..) -> y
-//     the same of x, added to a residual: float32 of its shape, or step by step.
-//   ipex::rms_norm(x, weight, eps, dtype, normalized_shape) -> y
-//     y = weight * (x * rsqrt(mean(x ** 2) + eps)).to(dtype), or aten::rms_norm(x, ..) where there is a normalized_shape. Weight
+//   ipex::layer_norm(x, normalized_shape, weight, bias, eps, ports) -> y
+//     aten's.
+//   ipex::rms_norm(x, weight, eps, cast, normalized_shape, ports) -> y
+//     y = weight * (x * rsqrt(mean(x ** 2) + eps)).to(cast), or aten::rms_norm(x, ..) where there is a normalized_shape. Weight
 //     and eps may be missing; then eps is that of float32.
-//   ipex::rms_norm_sum(residual, x, .., like) -> y
-//     the same, in the dtype of `like` where there is one, added to a residual.
+//   ipex::layer_norm.of_sum, ipex::rms_norm.of_sum(a, b, .., keep_sum, in_place, ports) -> (y, sum)
+//     the same of a + b. The sum is given back where the model needs it elsewhere, else it is undefined. In place of a, dtype and
+//     shape of the sum are those of a; a itself is only read.
 //
-// The kernels take contiguous float32 (layer_norm and rms_norm read pieces of rows and rows in another order too, rms_norm
-// rows side by side, and they copy the rest), and rows of 16 bits as floats: these are rounded once, where aten rounds the
-// sum of a and b, and all that rms_norm is spelled out as. All else, and whatever overflows on the way, is computed by the
-// aten ops that the model spelled out. A profiler shows them, with the reason, under the name of the op.
+// The ports say what is done before and after it, in the same pass:
+//
+//   moves, numbers  by the steps of ops/layout/row_moves.h x, or b, is moved before: each row is read where it lies. Or, with
+//   moves_result    y is moved: each row is written where it goes.
+//   residual, like  y, in the dtype of `like` where there is one, is added to it
+//   dtype           ipex::lower_precision(y, dtype); x stands for ipex::restore_precision(x), and may have 16 bits
+//   rounded         with this scale and zero point, ipex::quantize(y, ..)
+//
+// The kernels take contiguous float32 (of one x also pieces of rows and rows in another order, of rms_norm rows side by side,
+// and they copy the rest), and rows of 16 bits as floats: these are rounded once, where aten rounds the sum of a and b, and all
+// that rms_norm is spelled out as. All else, and whatever overflows on the way, is computed by the aten ops that the model
+// spelled out. A profiler shows them, with the reason, under the name of the op.
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/autocast_mode.h>
@@ -35,15 +30,14 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <numeric>
-#include <type_traits>
 
 #include "kernels/kernels.h"
 #include "memory/result_memory.h"
 #include "memory/scratch.h"
 #include "ops/elementwise/eager_layout.h"
 #include "ops/layout/row_moves.h"
+#include "ops/norms/norm.h"
 #include "ops/quantized/stored_as.h"
 #include "packed/call_conditions.h"
 #include "packed/door.h"
@@ -55,6 +49,8 @@
 namespace ipex::runtime {
 namespace {
 
+using at::Tensor;
+
 // Calls moment = row(i, room) for each row on all threads. False when one of them is not finite: aten takes its sums in
 // another order, so whether and where they overflow is for aten to say. `room` is for a row of floats that lies nowhere
 // else, as where it has 16 bits in memory.
@@ -63,7 +59,7 @@ bool for_each_row(int64_t rows, int64_t width, bool needs_room, Row&& row) {
   constexpr int64_t elements_worth_waking = 16384;
   std::atomic<bool> finite{true};
   parallel_for(rows, grain_of(rows, rows * width, elements_worth_waking), [&](int64_t begin, int64_t end) {
-    const at::Tensor memory = needs_room ? scratch(sizeof(float) * static_cast<size_t>(width)) : at::Tensor();
+    const Tensor memory = needs_room ? scratch(sizeof(float) * static_cast<size_t>(width)) : Tensor();
     float* room = needs_room ? static_cast<float*>(memory.data_ptr()) : nullptr;
     bool all = true;
     for (int64_t i = begin; i < end; ++i) all &= std::isfinite(row(i, room));
@@ -80,9 +76,9 @@ class ResultRows {
       : tensor_(empty_result(sizes, options)), width_(width) {
     if (tensor_.scalar_type() != at::kByte) rows_.emplace(tensor_, width);
   }
-  ResultRows(const at::Tensor& like, int64_t width, const StoredAs& as, const MovedRows& moved)
-      : ResultRows(moved.map() ? at::IntArrayRef(moved.map()->sizes) : like.sizes(), width,
-                   like.options().dtype(as.affine ? at::kByte : as.dtype.value_or(like.scalar_type()))) {
+  ResultRows(const Tensor& x, at::ScalarType dtype, int64_t width, const StoredAs& as, const MovedRows& moved)
+      : ResultRows(moved.map() ? at::IntArrayRef(moved.map()->sizes) : x.sizes(), width,
+                   x.options().dtype(as.affine ? at::kByte : as.dtype.value_or(dtype))) {
     const std::optional<Affine>& affine = as.affine;
     if (affine) rounding_.emplace(*affine);
     if (!moved.map()) return;
@@ -93,7 +89,7 @@ class ResultRows {
     }
   }
 
-  const at::Tensor& tensor() const { return tensor_; }
+  const Tensor& tensor() const { return tensor_; }
   bool are_floats() const { return tensor_.scalar_type() == at::kFloat; }
 
   // Row `i`, of which compute(floats) makes the floats, in `room` unless they are the result's own.
@@ -111,176 +107,67 @@ class ResultRows {
   }
 
  private:
-  at::Tensor tensor_;
+  Tensor tensor_;
   int64_t width_;
   std::optional<AffineRounding> rounding_;
   std::optional<RowsToWrite> rows_;
 };
 
-const char* reason_for_aten_of_any_layout(const at::Tensor& tensor) {
-  if (!has_float_rows(tensor)) return "an operand is no CPU tensor of float32 or 16 bits";
-  if (wants_gradient(tensor)) return "an operand requires a gradient";
-  return nullptr;
-}
-
-const char* reason_for_aten(const at::Tensor& tensor) {
-  const char* reason = reason_for_aten_of_any_layout(tensor);
-  return reason || tensor.is_contiguous() ? reason : "an operand is not contiguous";
-}
-
-// Of scale and shift, which have the dtype of x or float32, both the same. Undefined ones are none.
-const char* reason_for_aten(const at::Tensor& x, std::initializer_list<at::Tensor> vectors,
-                            at::IntArrayRef normalized_shape) {
-  std::optional<at::ScalarType> dtype;
-  for (const at::Tensor& vector : vectors) {
-    if (!vector.defined()) continue;
-    if (const char* reason = reason_for_aten(vector)) return reason;
-    if (vector.sizes() != normalized_shape) return "the shapes do not fit";
-    if (vector.scalar_type() != dtype.value_or(vector.scalar_type())) return "its weight and bias are of two dtypes";
-    dtype = vector.scalar_type();
-    if (dtype != at::kFloat && dtype != x.scalar_type()) return "its weight is of another dtype";
-  }
-  return nullptr;
-}
-
-// Whether the last dimensions of `x` are those of the weight, and there is something to normalise.
-bool ends_in(const at::Tensor& x, at::IntArrayRef normalized_shape) {
-  return x.numel() > 0 && x.sizes().size() >= normalized_shape.size() &&
-         x.sizes().slice(x.sizes().size() - normalized_shape.size()) == normalized_shape;
-}
-
 // Whether `small` is `large` but for leading dimensions that it lacks or has once.
-bool repeats_in(const at::Tensor& small, const at::Tensor& large) {
+bool repeats_in(const Tensor& small, const Tensor& large) {
   const auto first = std::find_if(small.sizes().begin(), small.sizes().end(), [](int64_t size) { return size != 1; });
   const size_t kept = static_cast<size_t>(small.sizes().end() - first);
   return small.dim() <= large.dim() &&
          large.sizes().slice(large.sizes().size() - kept) == small.sizes().slice(small.sizes().size() - kept);
 }
 
-using OptionalTensor = std::optional<at::Tensor>;
+// What is done around a norm. The moves are those of what is read or, with moves_result, of y.
+struct Ports {
+  MovedRows moved = {};
+  bool moves_result = false;
+  OptionalTensor residual = {}, like = {};
+  StoredAs as = {};
 
-at::Tensor in_floats(const OptionalTensor& vector) { return vector ? runtime::in_floats(*vector) : at::Tensor(); }
-
-const float* data_of(const at::Tensor& vector) { return vector.defined() ? vector.const_data_ptr<float>() : nullptr; }
-
-std::tuple<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& a, const at::Tensor& b,
-                                                  at::IntArrayRef normalized_shape, const OptionalTensor& weight,
-                                                  const OptionalTensor& bias, double eps, bool keep_sum, bool in_place,
-                                                  const StoredAs& as, const MovedRows& of_b = {},
-                                                  const MovedRows& to_y = {}) {
-  const char* reason = at::autocast::is_autocast_enabled(at::kCPU) ? "autocast is on" : reason_for_aten(a);
-  if (!reason) reason = reason_for_aten(b);
-  if (!reason && a.scalar_type() != b.scalar_type()) reason = "its operands are of two dtypes";
-  if (!reason) {
-    reason = reason_for_aten(a, {weight.value_or(at::Tensor()), bias.value_or(at::Tensor())}, normalized_shape);
+  // Rows are those of the last dimension, which must be all that is normalised. No row is new before a norm or a sum, of which
+  // one of zeros is another.
+  bool has_rows_for(at::IntArrayRef shape, bool is_of_sum) const {
+    const RowMap* map = moved.map();
+    if (!map || shape.size() != 1) return false;
+    if (!map->zeros.empty() && (residual || !moves_result)) return false;
+    return !moves_result || !is_of_sum || map->keeps_all;
   }
-  const int64_t width = c10::multiply_integers(normalized_shape);
-  const bool a_repeats = !of_b.map() && a.numel() < b.numel();
-  const at::Tensor &large = a_repeats ? b : a, &small = a_repeats ? a : b;
-  const bool fits = of_b.map() ? of_b.map()->sizes == a.sizes() : repeats_in(small, large);
-  if (!reason && (!fits || (in_place && a.sizes() != large.sizes()))) reason = "an operand is broadcast";
-  if (!reason && (!ends_in(large, normalized_shape) || small.numel() < width)) {
-    reason = "the shapes do not fit";
-  }
-  if (!reason) {
-    const int64_t rows = large.numel() / width;
-    const int64_t period = of_b.map() ? rows : small.numel() / width;
-    const ResultRows y(large, width, as, to_y);
-    const at::Tensor sum = keep_sum ? empty_result(large.sizes(), large.options()) : at::Tensor();
-    const auto to_sum = keep_sum ? std::optional(RowsToWrite(sum, width)) : std::nullopt;
-    const RowsToRead from_large(large, width), from_small(small, width);
-    const at::Tensor scale = in_floats(weight), shift = in_floats(bias);
-    const float *from_scale = data_of(scale), *from_shift = data_of(shift);
-    const NormKernels& norms = kernels().norms;
-    const auto added = static_cast<float>(eps);
-    const auto of_floats = [&](int64_t row, float* to) {
-      return norms.add_layer_norm_row(from_large.row(row, nullptr), from_small.row(of_b.source(row % period), nullptr),
-                                      from_scale, from_shift, added, width, to_sum ? to_sum->place(row, nullptr) : to,
-                                      to);
-    };
-    const auto of_halves = [&](int64_t row, float* to) {
-      from_large.add(row, from_small, of_b.source(row % period), to);
-      if (to_sum) to_sum->write(row, to);
-      return norms.layer_norm_row(to, from_scale, from_shift, added, width, to);
-    };
-    const bool is_float = large.scalar_type() == at::kFloat;
-    const bool finite = for_each_row(rows, width, !y.are_floats(), [&](int64_t row, float* room) {
-      return y.write(to_y.target(row), room,
-                     [&](float* to) { return is_float ? of_floats(row, to) : of_halves(row, to); });
-    });
-    if (finite) return {y.tensor(), sum};
-    reason = "a row is not finite";
-  }
-  const LeftToAten left(reason, "ipex::add_layer_norm");
-  const at::Tensor moved = of_b.step_by_step(b), sum = in_place ? a.clone().add_(moved) : at::add(a, moved);
-  const at::Tensor y = to_y.step_by_step(at::layer_norm(sum, normalized_shape, weight, bias, eps));
-  return {stored(y, as), keep_sum ? sum : at::Tensor()};
-}
+  const MovedRows& before() const { return moves_result ? stays() : moved; }
+  const MovedRows& after() const { return moves_result ? moved : stays(); }
+  bool moves() const { return moved.moves(); }
 
-// What the rows of a norm's result are added to, of their shape; or nothing.
-class Residual {
- public:
-  explicit Residual(const OptionalTensor& tensor) : tensor_(tensor) {}
-
-  const char* reason_for_aten(const at::Tensor& x, at::IntArrayRef result_sizes) const {
-    if (!tensor_) return nullptr;
-    if (const char* reason = runtime::reason_for_aten(*tensor_)) return reason;
-    if (tensor_->scalar_type() != at::kFloat || x.scalar_type() != at::kFloat) return "its sum is not of float32";
-    return tensor_->sizes() == result_sizes ? nullptr : "its sum is broadcast";
+  const char* reason_for_aten(const Tensor& x, at::ScalarType result, at::IntArrayRef result_sizes) const {
+    if (like && like->scalar_type() != result) return "it is cast before it is added";
+    if (!residual) return nullptr;
+    if (const char* reason = runtime::reason_for_aten(*residual)) return reason;
+    if (residual->scalar_type() != at::kFloat || x.scalar_type() != at::kFloat) return "its sum is not of float32";
+    return residual->sizes() == result_sizes ? nullptr : "its sum is broadcast";
   }
 
-  // To the norm's row `i`, where it lies.
+  // To row `i` of the result, where it lies.
   void add_to(float* floats, int64_t i, int64_t width) const {
-    if (tensor_) kernels().norms.add_row(tensor_->const_data_ptr<float>() + i * width, floats, width, floats);
+    if (residual) kernels().norms.add_row(residual->const_data_ptr<float>() + i * width, floats, width, floats);
   }
 
-  at::Tensor plus(const at::Tensor& y) const { return tensor_ ? at::add(*tensor_, y) : y; }
+  // Of what the norm gives, its rows moved.
+  Tensor in_aten(const Tensor& y) const {
+    const Tensor cast = like ? y.type_as(*like) : y;
+    return stored(residual ? at::add(*residual, cast) : cast, as);
+  }
 
  private:
-  const OptionalTensor& tensor_;
+  static const MovedRows& stays() {
+    static const MovedRows none;
+    return none;
+  }
 };
 
-at::Tensor layer_norm(const at::Tensor& x, at::IntArrayRef normalized_shape, const OptionalTensor& weight,
-                      const OptionalTensor& bias, double eps, const StoredAs& as, const MovedRows& to_y = {},
-                      const OptionalTensor& added = std::nullopt) {
-  const Residual residual(added);
-  const char* reason =
-      at::autocast::is_autocast_enabled(at::kCPU) ? "autocast is on" : reason_for_aten_of_any_layout(x);
-  if (!reason) {
-    reason = reason_for_aten(x, {weight.value_or(at::Tensor()), bias.value_or(at::Tensor())}, normalized_shape);
-  }
-  if (!reason && !ends_in(x, normalized_shape)) reason = "the shapes do not fit";
-  if (!reason) reason = residual.reason_for_aten(x, to_y.map() ? at::IntArrayRef(to_y.map()->sizes) : x.sizes());
-  if (!reason) {
-    const int64_t width = c10::multiply_integers(normalized_shape);
-    const ResultRows y(x, width, as, to_y);
-    const std::optional<int64_t> stride = row_stride(x, normalized_shape.size());
-    const at::Tensor source = stride ? x : contiguous_result(x);
-    const RowsToRead from_x(source, width, stride.value_or(width));
-    const at::Tensor scale = in_floats(weight), shift = in_floats(bias);
-    const float *from_scale = data_of(scale), *from_shift = data_of(shift);
-    const auto layer_norm_row = kernels().norms.layer_norm_row;
-    const bool needs_room = !y.are_floats() || is_half(x.scalar_type());
-    const bool finite = for_each_row(x.numel() / width, width, needs_room, [&](int64_t row, float* room) {
-      const int64_t target = to_y.target(row);
-      if (target < 0) return 0.0F;  // it is cut off
-      return y.write(target, room, [&](float* to) {
-        const float moment =
-            layer_norm_row(from_x.row(row, room), from_scale, from_shift, static_cast<float>(eps), width, to);
-        residual.add_to(to, target, width);
-        return moment;
-      });
-    });
-    if (finite) return y.tensor();
-    reason = "a row is not finite";
-  }
-  const LeftToAten left(reason, "ipex::layer_norm");
-  const at::Tensor given = as.dtype ? restore_precision(x) : x;
-  return stored(residual.plus(to_y.step_by_step(at::layer_norm(given, normalized_shape, weight, bias, eps))), as);
-}
-
 // What eager makes of `x`: a product with a scale for each row, which is contiguous.
-Layout layout_of_scaled(const at::Tensor& x) {
+Layout layout_of_scaled(const Tensor& x) {
   const Layout of_x = Layout::of(x);
   Layout scale = of_x, result;
   scale.sizes[static_cast<size_t>(x.dim() - 1)] = 1;
@@ -300,23 +187,22 @@ at::DimVector in_order(const Layout& layout) {
 }
 
 // The dimension along which rows lie side by side, element by element, in memory and in `result`. None where there is none.
-std::optional<int64_t> dimension_of_columns(const at::Tensor& x, const Layout& result) {
+std::optional<int64_t> dimension_of_columns(const Tensor& x, const Layout& result) {
   for (int64_t d = 0; d < x.dim() - 1; ++d) {
     if (x.size(d) > 1 && x.stride(d) == 1 && result.strides[static_cast<size_t>(d)] == 1) return d;
   }
   return std::nullopt;
 }
 
-// rms_norm of float32 whose rows lie side by side along dimension `side`, in the strides of `layout`. Undefined where a number is not
-// finite.
-at::Tensor rms_norm_of_columns(const at::Tensor& x, int64_t side, const Layout& layout, const OptionalTensor& weight,
-                               float eps) {
-  const at::Tensor y = empty_result({x.numel()}, x.options());
+// rms_norm of float32 whose rows lie side by side along dimension `side`, in the strides of `layout`. Undefined where a number
+// is not finite.
+Tensor norm_of_columns(const Norm& norm, const Tensor& x, int64_t side, const Layout& layout) {
+  const Tensor y = empty_result({x.numel()}, x.options());
   y.unsafeGetTensorImpl()->set_sizes_and_strides(layout.all_sizes(), layout.all_strides());
-  const at::Tensor scale = in_floats(weight);
   constexpr int64_t at_once = 64, elements_worth_waking = 16384;
   const int64_t last = x.dim() - 1, width = x.size(last), rows = x.size(side), blocks = at::divup(rows, at_once);
   const int64_t pieces = x.numel() / (width * rows) * blocks;
+  const Norm::Kernel kernel(norm, width);
   std::atomic<bool> finite{true};
   parallel_for(pieces, grain_of(pieces, x.numel(), elements_worth_waking), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
@@ -330,208 +216,242 @@ at::Tensor rms_norm_of_columns(const at::Tensor& x, int64_t side, const Layout& 
         to += number % x.size(d) * y.stride(d);
         number /= x.size(d);
       }
-      const float squares = kernels().norms.rms_norm_columns(from, x.stride(last), data_of(scale), eps, width,
-                                                             std::min(at_once, rows - first), to, y.stride(last));
+      const float squares =
+          kernel.of_columns(from, x.stride(last), std::min(at_once, rows - first), to, y.stride(last));
       if (!std::isfinite(squares)) finite = false;
     }
   });
-  return finite ? y : at::Tensor();
+  return finite ? y : Tensor();
 }
 
-at::Tensor rms_norm(const at::Tensor& x, const OptionalTensor& weight, std::optional<double> eps,
-                    std::optional<at::ScalarType> dtype, at::OptionalIntArrayRef normalized_shape,
-                    const OptionalTensor& added = std::nullopt, const OptionalTensor& like = std::nullopt) {
-  const Residual residual(added);
-  const char* reason =
-      at::autocast::is_autocast_enabled(at::kCPU) ? "autocast is on" : reason_for_aten_of_any_layout(x);
-  if (!reason && weight) reason = reason_for_aten(*weight);
-  if (!reason && !eps && x.scalar_type() != at::kFloat) reason = "its eps is that of 16 bits";
-  const at::ScalarType given = dtype.value_or(x.scalar_type());
-  const at::ScalarType result = weight ? at::promote_types(weight->scalar_type(), given) : given;
-  if (!reason && normalized_shape && weight && weight->scalar_type() != x.scalar_type()) {
-    reason = "its weight is of another dtype";
-  }
-  // Float32 shows the roundings on the way, which we don't make.
-  const bool is_all_float = x.scalar_type() == at::kFloat && dtype.value_or(at::kFloat) == at::kFloat;
-  if (!reason && !is_half(result) && !(result == at::kFloat && is_all_float)) reason = "it is rounded on the way";
-  const at::IntArrayRef shape = normalized_shape ? *normalized_shape
-                                : weight         ? weight->sizes()
-                                                 : x.sizes().slice(x.dim() - 1);
-  if (!reason && (shape.size() != 1 || !ends_in(x, shape) || (weight && weight->sizes() != shape))) {
-    reason = "the shapes do not fit";
-  }
-  if (!reason && x.dim() > Layout::most_dimensions) reason = "its input has many dimensions";
-  if (!reason) reason = residual.reason_for_aten(x, x.sizes());
-  if (!reason && like && like->scalar_type() != result) reason = "it is cast before it is added";
-  // aten::rms_norm multiplies what is contiguous, in the memory format of its input.
-  if (!reason && normalized_shape && !x.is_contiguous() && x.suggest_memory_format() != at::MemoryFormat::Contiguous) {
-    reason = "its rows are not what lies innermost";
-  }
-  const auto own_eps = static_cast<float>(eps.value_or(std::numeric_limits<float>::epsilon()));
-  std::optional<Layout> moved;
-  std::optional<int64_t> side;
-  if (!reason && !Layout::of(x).is_as_new() && (!normalized_shape || x.is_contiguous())) {
-    moved = layout_of_scaled(x);
-    if (shape[0] != 1 && moved->strides[static_cast<size_t>(x.dim() - 1)] != 1) {
-      if (result == at::kFloat) side = dimension_of_columns(x, *moved);
-      if (!side) reason = "its rows are not what lies innermost";
+constexpr const char* not_finite = "a row is not finite";
+
+// The rows of `x`, which the kernel takes. Undefined where one is not finite.
+Tensor norm_of_rows(const Norm& norm, const Tensor& x, at::ScalarType result, const Ports& ports) {
+  const at::IntArrayRef shape = norm.shape(x);
+  const int64_t width = c10::multiply_integers(shape);
+  const MovedRows& to = ports.moved;  // rows may as well be normalised first
+  const ResultRows y(x, result, width, ports.as, to);
+  const std::optional<int64_t> stride = row_stride(x, shape.size());
+  const Tensor source = stride ? x : contiguous_result(x);
+  const RowsToRead from_x(source, width, stride.value_or(width));
+  const Norm::Kernel kernel(norm, width);
+  const bool needs_room = !y.are_floats() || is_half(x.scalar_type());
+  const bool finite = for_each_row(x.numel() / width, width, needs_room, [&](int64_t row, float* room) {
+    const int64_t target = to.target(row);
+    if (target < 0) return 0.0F;  // it is cut off
+    return y.write(target, room, [&](float* floats) {
+      const float moment = kernel.of_row(from_x.row(row, room), floats);
+      ports.add_to(floats, target, width);
+      return moment;
+    });
+  });
+  return finite ? y.tensor() : Tensor();
+}
+
+// rms_norm has the strides of the product with a scale for each row, which is how models spell it out.
+Tensor norm_in_eager_layout(const Norm& norm, const Tensor& x, at::ScalarType result, const Ports& ports,
+                            const char*& reason) {
+  Tensor y;
+  const auto keeps_order = [&] { return norm.is_atens() && !x.is_contiguous(); };
+  if (!norm.is_rms() || Layout::of(x).is_as_new() || keeps_order()) {
+    y = norm_of_rows(norm, x, result, ports);
+  } else {
+    const Layout moved = layout_of_scaled(x);
+    const bool has_rows = norm.shape(x)[0] == 1 || moved.strides[static_cast<size_t>(x.dim() - 1)] == 1;
+    const bool is_all_float = result == at::kFloat && x.scalar_type() == at::kFloat;
+    const bool is_plain = !ports.moves() && !ports.residual && !ports.as.affine && !ports.as.dtype;
+    const auto side = is_all_float && is_plain && !has_rows ? dimension_of_columns(x, moved) : std::nullopt;
+    if (!has_rows && !side) reason = "its rows are not what lies innermost";
+    if (ports.residual) reason = "its sum is not contiguous";
+    if (ports.moves()) reason = "its rows are not what lies innermost";
+    if (reason) return {};
+    if (side) {
+      y = norm_of_columns(norm, x, *side, moved);
+    } else {
+      y = norm_of_rows(norm, x.permute(in_order(moved)), result, ports);
+      if (y.defined()) y.unsafeGetTensorImpl()->set_sizes_and_strides(x.sizes(), moved.all_strides());
     }
   }
-  if (!reason && moved && added) reason = "its sum is not contiguous";
-  if (!reason && side) {
-    at::Tensor y = rms_norm_of_columns(x, *side, *moved, weight, own_eps);
-    if (y.defined()) return y;
-    reason = "a row is not finite";
+  if (!y.defined()) reason = not_finite;
+  return y;
+}
+
+const char* reason_for_aten(const Norm& norm, const Tensor& x, at::ScalarType given, const Ports& ports) {
+  if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
+  if (const char* reason = reason_for_aten_of_any_layout(x)) return reason;
+  if (const char* reason = norm.reason_for_aten(x, given)) return reason;
+  if (norm.is_rms()) {
+    if (x.dim() > Layout::most_dimensions) return "its input has many dimensions";
+    const bool is_turned = !x.is_contiguous() && x.suggest_memory_format() != at::MemoryFormat::Contiguous;
+    if (norm.is_atens() && is_turned) return "its rows are not what lies innermost";
   }
+  const RowMap* map = ports.moved.map();
+  return ports.reason_for_aten(x, norm.result_dtype(given), map ? at::IntArrayRef(map->sizes) : x.sizes());
+}
+
+// Of one tensor whose rows, if they move, are rows.
+Tensor norm_of(const Norm& norm, const Tensor& x, const Ports& ports) {
+  const at::ScalarType given = ports.as.dtype && is_half(x.scalar_type()) ? at::kFloat : x.scalar_type();
+  const char* reason = reason_for_aten(norm, x, given, ports);
   if (!reason) {
-    const int64_t width = shape[0];
-    const at::Tensor rows = moved ? x.permute(in_order(*moved)) : x;
-    const ResultRows y(rows.sizes(), width, rows.options().dtype(result));
-    const std::optional<int64_t> stride = row_stride(rows, 1);
-    const at::Tensor source = stride ? rows : contiguous_result(rows);
-    const RowsToRead from_x(source, width, stride.value_or(width));
-    const at::Tensor scale = in_floats(weight);
-    const float* from_scale = data_of(scale);
-    const auto rms_norm_row = kernels().norms.rms_norm_row;
-    const bool finite = for_each_row(x.numel() / width, width, !y.are_floats(), [&](int64_t row, float* room) {
-      return y.write(row, room, [&](float* to) {
-        const float moment = rms_norm_row(from_x.row(row, room), from_scale, own_eps, width, to);
-        residual.add_to(to, row, width);
+    const Tensor y = norm_in_eager_layout(norm, x, norm.result_dtype(given), ports, reason);
+    if (!reason) return y;
+  }
+  const LeftToAten left(reason, norm.name());
+  const Tensor floats = ports.as.dtype ? restore_precision(x) : x;
+  return ports.in_aten(ports.after().step_by_step(norm.in_aten(ports.before().step_by_step(floats))));
+}
+
+// a + b where one of them may be repeated.
+struct Sum {
+  Sum(const Tensor& a, const Tensor& b, const MovedRows& of_b)
+      : a_repeats(!of_b.map() && a.numel() < b.numel()), large(a_repeats ? b : a), small(a_repeats ? a : b) {}
+
+  const bool a_repeats;
+  const Tensor &large, &small;
+};
+
+const char* reason_for_aten(const Norm& norm, const Tensor& a, const Tensor& b, bool in_place, const Ports& ports) {
+  if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
+  if (const char* reason = runtime::reason_for_aten(a)) return reason;
+  if (const char* reason = runtime::reason_for_aten(b)) return reason;
+  if (a.scalar_type() != b.scalar_type()) return "its operands are of two dtypes";
+  const MovedRows& of_b = ports.before();
+  const Sum sum(a, b, of_b);
+  const bool fits = of_b.map() ? of_b.map()->sizes == a.sizes() : repeats_in(sum.small, sum.large);
+  if (!fits || (in_place && a.sizes() != sum.large.sizes())) return "an operand is broadcast";
+  if (const char* reason = norm.reason_for_aten(sum.large, a.scalar_type())) return reason;
+  if (sum.small.numel() < c10::multiply_integers(norm.shape(sum.large))) return "the shapes do not fit";
+  const RowMap* to_y = ports.after().map();
+  return ports.reason_for_aten(a, norm.result_dtype(a.scalar_type()),
+                               to_y ? at::IntArrayRef(to_y->sizes) : sum.large.sizes());
+}
+
+using TwoTensors = std::tuple<Tensor, Tensor>;
+
+// Of a sum whose rows, if they move, are rows.
+TwoTensors norm_of_sum(const Norm& norm, const Tensor& a, const Tensor& b, bool keep_sum, bool in_place,
+                       const Ports& ports) {
+  const MovedRows &of_b = ports.before(), &to_y = ports.after();
+  const char* reason = reason_for_aten(norm, a, b, in_place, ports);
+  if (!reason) {
+    const auto& [a_repeats, large, small] = Sum(a, b, of_b);
+    const int64_t width = c10::multiply_integers(norm.shape(large)), rows = large.numel() / width;
+    const int64_t period = of_b.map() ? rows : small.numel() / width;
+    const ResultRows y(large, norm.result_dtype(a.scalar_type()), width, ports.as, to_y);
+    const Tensor sum = keep_sum ? empty_result(large.sizes(), large.options()) : Tensor();
+    const auto to_sum = keep_sum ? std::optional(RowsToWrite(sum, width)) : std::nullopt;
+    const RowsToRead from_large(large, width), from_small(small, width);
+    const Norm::Kernel kernel(norm, width);
+    const auto of_floats = [&](int64_t row, float* to) {
+      return kernel.of_sum(from_large.row(row, nullptr), from_small.row(of_b.source(row % period), nullptr),
+                           to_sum ? to_sum->place(row, nullptr) : to, to);
+    };
+    const auto of_halves = [&](int64_t row, float* to) {
+      from_large.add(row, from_small, of_b.source(row % period), to);
+      if (to_sum) to_sum->write(row, to);
+      return kernel.of_row(to, to);
+    };
+    const bool is_float = large.scalar_type() == at::kFloat;
+    const bool finite = for_each_row(rows, width, !y.are_floats(), [&](int64_t row, float* room) {
+      const int64_t target = to_y.target(row);
+      return y.write(target, room, [&](float* to) {
+        const float moment = is_float ? of_floats(row, to) : of_halves(row, to);
+        ports.add_to(to, target, width);
         return moment;
       });
     });
-    if (moved) y.tensor().unsafeGetTensorImpl()->set_sizes_and_strides(x.sizes(), moved->all_strides());
-    if (finite) return y.tensor();
-    reason = "a row is not finite";
+    if (finite) return {y.tensor(), sum};
+    reason = not_finite;
   }
-  const LeftToAten left(reason, "ipex::rms_norm");
-  const auto in_dtype_of_like = [&](const at::Tensor& y) { return like ? y.type_as(*like) : y; };
-  if (normalized_shape) return residual.plus(in_dtype_of_like(at::rms_norm(x, *normalized_shape, weight, eps)));
-  const at::Tensor normalized = x * at::rsqrt(x.pow(2).mean(-1, /*keepdim=*/true) + eps.value());
-  const at::Tensor cast = dtype ? normalized.to(*dtype) : normalized;
-  return residual.plus(in_dtype_of_like(weight ? *weight * cast : cast));
+  const LeftToAten left(reason, norm.name());
+  const Tensor moved = of_b.step_by_step(b), sum = in_place ? a.clone().add_(moved) : at::add(a, moved);
+  return {ports.in_aten(to_y.step_by_step(norm.in_aten(sum))), keep_sum ? sum : Tensor()};
 }
 
-using Moves = c10::intrusive_ptr<RowMoves>;
-using TwoTensors = std::tuple<at::Tensor, at::Tensor>;
+using Moves = std::optional<c10::intrusive_ptr<RowMoves>>;
 
-at::Tensor layer_norm_op(const StoredAs& as, const at::Tensor& x, at::IntArrayRef shape, const OptionalTensor& weight,
-                         const OptionalTensor& bias, double eps) {
-  return layer_norm(x, shape, weight, bias, eps, as);
+// Out of a graph or a file; `sizes` are those of what moves.
+Ports ports_of(const char* op, const Moves& moves, at::IntArrayRef numbers, bool moves_result, at::IntArrayRef sizes,
+               const OptionalTensor& residual, const OptionalTensor& like, std::optional<at::ScalarType> dtype,
+               const std::vector<double>& rounded) {
+  Ports ports{.moves_result = moves_result, .residual = residual, .like = like, .as = lowered_to(op, dtype)};
+  if (moves) ports.moved = MovedRows(**moves, numbers, sizes);
+  ports.as.affine = affine_of(op, rounded);
+  return ports;
 }
 
-// Rows are those of the last dimension, which must be all that is normalised. What moves otherwise moves before or after.
-bool are_rows(const MovedRows& moved, at::IntArrayRef normalized_shape) {
-  return moved.map() && normalized_shape.size() == 1;
+// Ports of which the moves are made step by step, of what is read, or of y, which waits for the others then.
+Ports without_moves(const Ports& ports) { return {.residual = ports.residual, .like = ports.like, .as = ports.as}; }
+
+Tensor norm(const Norm& norm, const Tensor& x, const Ports& ports) {
+  if (!ports.moves() || ports.has_rows_for(norm.shape(x), false)) return norm_of(norm, x, ports);
+  if (!ports.moves_result) return norm_of(norm, ports.moved.step_by_step(x), without_moves(ports));
+  const Tensor floats = ports.as.dtype ? restore_precision(x) : x;
+  return ports.in_aten(ports.moved.step_by_step(norm_of(norm, floats, {})));
 }
 
-at::Tensor layer_norm_to_rows(const StoredAs& as, const at::Tensor& x, at::IntArrayRef shape,
-                              const OptionalTensor& weight, const OptionalTensor& bias, double eps, const Moves& moves,
-                              at::IntArrayRef numbers) {
-  const MovedRows moved(*moves, numbers, x.sizes());
-  if (are_rows(moved, shape)) return layer_norm(x, shape, weight, bias, eps, as, moved);
-  const at::Tensor given = as.dtype ? restore_precision(x) : x;
-  return stored(moved.step_by_step(layer_norm(given, shape, weight, bias, eps, {})), as);
-}
-
-// Where no rows are new, the norm comes first.
-at::Tensor layer_norm_of_moved(const at::Tensor& x, at::IntArrayRef shape, const OptionalTensor& weight,
-                               const OptionalTensor& bias, double eps, const Moves& moves, at::IntArrayRef numbers,
-                               const StoredAs& as, const OptionalTensor& residual) {
-  const MovedRows moved(*moves, numbers, x.sizes());
-  if (are_rows(moved, shape) && moved.map()->zeros.empty()) {
-    return layer_norm(x, shape, weight, bias, eps, as, moved, residual);
+TwoTensors norm(const Norm& norm, const Tensor& a, const Tensor& b, bool keep_sum, bool in_place, const Ports& ports) {
+  const bool has_rows =
+      ports.has_rows_for(norm.shape(b), true) && (ports.moves_result || ports.moved.map()->sizes == a.sizes());
+  if (!ports.moves() || has_rows) return norm_of_sum(norm, a, b, keep_sum, in_place, ports);
+  if (!ports.moves_result) {
+    return norm_of_sum(norm, a, ports.moved.step_by_step(b), keep_sum, in_place, without_moves(ports));
   }
-  return layer_norm(moved.step_by_step(x), shape, weight, bias, eps, as, {}, residual);
+  const auto [y, sum] = norm_of_sum(norm, a, b, keep_sum, in_place, {});
+  return {ports.in_aten(ports.moved.step_by_step(y)), sum};
 }
 
-at::Tensor layer_norm_of_rows(const StoredAs& as, const at::Tensor& x, at::IntArrayRef shape,
-                              const OptionalTensor& weight, const OptionalTensor& bias, double eps, const Moves& moves,
-                              at::IntArrayRef numbers) {
-  return layer_norm_of_moved(x, shape, weight, bias, eps, moves, numbers, as, std::nullopt);
-}
+constexpr const char* layer_name = "ipex::layer_norm";
+constexpr const char* rms_name = "ipex::rms_norm";
 
-at::Tensor layer_norm_sum(const at::Tensor& residual, const at::Tensor& x, at::IntArrayRef shape,
-                          const OptionalTensor& weight, const OptionalTensor& bias, double eps) {
-  return layer_norm(x, shape, weight, bias, eps, {}, {}, residual);
-}
-
-at::Tensor layer_norm_of_rows_sum(const at::Tensor& residual, const at::Tensor& x, at::IntArrayRef shape,
-                                  const OptionalTensor& weight, const OptionalTensor& bias, double eps,
-                                  const Moves& moves, at::IntArrayRef numbers) {
-  return layer_norm_of_moved(x, shape, weight, bias, eps, moves, numbers, {}, residual);
-}
-
-at::Tensor rms_norm_op(const at::Tensor& x, const OptionalTensor& weight, std::optional<double> eps,
-                       std::optional<at::ScalarType> dtype, at::OptionalIntArrayRef normalized_shape) {
-  return rms_norm(x, weight, eps, dtype, normalized_shape);
-}
-
-at::Tensor rms_norm_sum(const at::Tensor& residual, const at::Tensor& x, const OptionalTensor& weight,
-                        std::optional<double> eps, std::optional<at::ScalarType> dtype,
-                        at::OptionalIntArrayRef normalized_shape, const OptionalTensor& like) {
-  return rms_norm(x, weight, eps, dtype, normalized_shape, residual, like);
-}
-
-TwoTensors add_layer_norm_op(const StoredAs& as, const at::Tensor& a, const at::Tensor& b, at::IntArrayRef shape,
-                             const OptionalTensor& weight, const OptionalTensor& bias, double eps, bool keep_sum,
-                             bool in_place) {
-  return add_layer_norm(a, b, shape, weight, bias, eps, keep_sum, in_place, as);
-}
-
-TwoTensors add_layer_norm_to_rows(const StoredAs& as, const at::Tensor& a, const at::Tensor& b, at::IntArrayRef shape,
-                                  const OptionalTensor& weight, const OptionalTensor& bias, double eps, bool keep_sum,
-                                  bool in_place, const Moves& moves, at::IntArrayRef numbers) {
-  const MovedRows moved(*moves, numbers, at::infer_size_dimvector(a.sizes(), b.sizes()));
-  if (are_rows(moved, shape) && moved.map()->keeps_all) {
-    return add_layer_norm(a, b, shape, weight, bias, eps, keep_sum, in_place, as, {}, moved);
-  }
-  const auto [y, sum] = add_layer_norm(a, b, shape, weight, bias, eps, keep_sum, in_place, {});
-  return {stored(moved.step_by_step(y), as), sum};
-}
-
-TwoTensors add_layer_norm_of_rows(const StoredAs& as, const at::Tensor& a, const at::Tensor& b, at::IntArrayRef shape,
-                                  const OptionalTensor& weight, const OptionalTensor& bias, double eps, bool keep_sum,
-                                  bool in_place, const Moves& moves, at::IntArrayRef numbers) {
-  const MovedRows moved(*moves, numbers, b.sizes());
-  if (are_rows(moved, shape) && moved.map()->zeros.empty() && moved.map()->sizes == a.sizes()) {
-    return add_layer_norm(a, b, shape, weight, bias, eps, keep_sum, in_place, as, moved);
-  }
-  return add_layer_norm(a, moved.step_by_step(b), shape, weight, bias, eps, keep_sum, in_place, as);
-}
-
-// An op, and the same with 8-bit numbers, or numbers of 16 bits, for its first result. The last argument has a default where files are older than it.
-template <typename Result, typename... Given>
-void define_all(torch::Library& m, const char* op, const std::string& arguments,
-                Result (*compute)(const StoredAs&, Given...), const char* by_default = "") {
-  const char* results = std::is_same_v<Result, at::Tensor> ? ") -> Tensor" : ") -> (Tensor, Tensor)";
-  define(m, c10::str(op, "(", arguments, by_default, results),
-         [compute](Given... given) { return compute({}, given...); });
-  define(m, c10::str(op, ".bytes(", arguments, ", float scale, int zero_point", results),
-         [op, compute](Given... given, double scale, int64_t zero_point) {
-           return compute({checked(op, {scale, zero_point}), {}}, given...);
-         });
-  define(m, c10::str(op, ".lowered(", arguments, ", ScalarType dtype", results),
-         [op, compute](Given... given, at::ScalarType dtype) { return compute(lowered_to(op, dtype), given...); });
+at::DimVector sizes_that_move(const Tensor& a, const Tensor& b, bool moves_result) {
+  return moves_result ? at::infer_size_dimvector(a.sizes(), b.sizes()) : at::DimVector(b.sizes());
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  const std::string norm = "int[] normalized_shape, Tensor? weight, Tensor? bias, float eps";
-  const std::string sum = "Tensor a, Tensor b, " + norm + ", bool keep_sum, bool in_place";
-  const std::string moved = ", __torch__.torch.classes.ipex.RowMoves moves, int[] numbers";
-  define_all(m, "ipex::layer_norm", "Tensor x, " + norm, layer_norm_op);
-  define_all(m, "ipex::layer_norm_to_rows", "Tensor x, " + norm + moved, layer_norm_to_rows);
-  define_all(m, "ipex::layer_norm_of_rows", "Tensor x, " + norm + moved, layer_norm_of_rows);
-  define_all(m, "ipex::add_layer_norm", sum, add_layer_norm_op, "=False");
-  define_all(m, "ipex::add_layer_norm_to_rows", sum + moved, add_layer_norm_to_rows);
-  define_all(m, "ipex::add_layer_norm_of_rows", sum + moved, add_layer_norm_of_rows);
-  const std::string rms = "Tensor x, Tensor? weight, float? eps, ScalarType? dtype, int[]? normalized_shape";
-  const auto define_alone = [&](const std::string& schema, auto compute) { define(m, schema, compute); };
-  define_alone("ipex::layer_norm_sum(Tensor residual, Tensor x, " + norm + ") -> Tensor", layer_norm_sum);
-  define_alone("ipex::layer_norm_of_rows_sum(Tensor residual, Tensor x, " + norm + moved + ") -> Tensor",
-               layer_norm_of_rows_sum);
-  define_alone("ipex::rms_norm(" + rms + ") -> Tensor", rms_norm_op);
-  define_alone("ipex::rms_norm_sum(Tensor residual, " + rms + ", Tensor? like) -> Tensor", rms_norm_sum);
+  const std::string layer = "int[] normalized_shape, Tensor? weight, Tensor? bias, float eps";
+  const std::string rms = "Tensor? weight, float? eps, ScalarType? cast, int[]? normalized_shape";
+  const std::string ports =
+      ", __torch__.torch.classes.ipex.RowMoves? moves=None, int[] numbers=[], bool moves_result=False, Tensor? "
+      "residual=None, "
+      "Tensor? like=None, ScalarType? dtype=None, float[] rounded=[]";
+  const std::string of_x = "(Tensor x, ", of_sum = ".of_sum(Tensor a, Tensor b, ";
+  const std::string kept = ", bool keep_sum, bool in_place=False", one = ") -> Tensor", two = ") -> (Tensor, Tensor)";
+  define(m, layer_name + of_x + layer + ports + one,
+         [](const Tensor& x, at::IntArrayRef shape, const OptionalTensor& weight, const OptionalTensor& bias,
+            double eps, const Moves& moves, at::IntArrayRef numbers, bool moves_result, const OptionalTensor& residual,
+            const OptionalTensor& like, std::optional<at::ScalarType> dtype, const std::vector<double>& rounded) {
+           return norm(Norm::layer(shape, weight, bias, eps), x,
+                       ports_of(layer_name, moves, numbers, moves_result, x.sizes(), residual, like, dtype, rounded));
+         });
+  define(m, layer_name + of_sum + layer + kept + ports + two,
+         [](const Tensor& a, const Tensor& b, at::IntArrayRef shape, const OptionalTensor& weight,
+            const OptionalTensor& bias, double eps, bool keep_sum, bool in_place, const Moves& moves,
+            at::IntArrayRef numbers, bool moves_result, const OptionalTensor& residual, const OptionalTensor& like,
+            std::optional<at::ScalarType> dtype, const std::vector<double>& rounded) {
+           const at::DimVector sizes = moves ? sizes_that_move(a, b, moves_result) : at::DimVector();
+           return norm(Norm::layer(shape, weight, bias, eps), a, b, keep_sum, in_place,
+                       ports_of(layer_name, moves, numbers, moves_result, sizes, residual, like, dtype, rounded));
+         });
+  define(m, rms_name + of_x + rms + ports + one,
+         [](const Tensor& x, const OptionalTensor& weight, std::optional<double> eps,
+            std::optional<at::ScalarType> cast, at::OptionalIntArrayRef shape, const Moves& moves,
+            at::IntArrayRef numbers, bool moves_result, const OptionalTensor& residual, const OptionalTensor& like,
+            std::optional<at::ScalarType> dtype, const std::vector<double>& rounded) {
+           return norm(Norm::rms(shape, weight, eps, cast), x,
+                       ports_of(rms_name, moves, numbers, moves_result, x.sizes(), residual, like, dtype, rounded));
+         });
+  define(m, rms_name + of_sum + rms + kept + ports + two,
+         [](const Tensor& a, const Tensor& b, const OptionalTensor& weight, std::optional<double> eps,
+            std::optional<at::ScalarType> cast, at::OptionalIntArrayRef shape, bool keep_sum, bool in_place,
+            const Moves& moves, at::IntArrayRef numbers, bool moves_result, const OptionalTensor& residual,
+            const OptionalTensor& like, std::optional<at::ScalarType> dtype, const std::vector<double>& rounded) {
+           const at::DimVector sizes = moves ? sizes_that_move(a, b, moves_result) : at::DimVector();
+           return norm(Norm::rms(shape, weight, eps, cast), a, b, keep_sum, in_place,
+                       ports_of(rms_name, moves, numbers, moves_result, sizes, residual, like, dtype, rounded));
+         });
 }
 
 }  // namespace

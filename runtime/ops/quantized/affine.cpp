@@ -89,6 +89,13 @@ OptionalAffines affines_of(const char* where, const std::vector<double>& numbers
   return affines;
 }
 
+std::optional<Affine> affine_of(const char* where, const std::vector<double>& numbers) {
+  if (numbers.empty()) return std::nullopt;
+  const OptionalAffines affines = affines_of(where, numbers);
+  TORCH_CHECK(affines.size() == 1, where, ": expected a scale for 1 tensor, got ", affines.size(), damaged);
+  return affines[0];
+}
+
 std::vector<double> numbers_of(const OptionalAffines& affines) {
   std::vector<double> numbers;
   for (const auto& affine : affines) {

@@ -21,6 +21,8 @@ const Affine& checked(const char* where, const Affine& affine);
 using OptionalAffines = std::vector<std::optional<Affine>>;
 OptionalAffines affines_of(const char* where, const std::vector<double>& numbers);
 std::vector<double> numbers_of(const OptionalAffines& affines);
+// Of one tensor; none where there are no numbers.
+std::optional<Affine> affine_of(const char* where, const std::vector<double>& numbers);
 
 // What a kernel rounds with: x * inverse_scale + zero_point.
 struct AffineRounding {

@@ -12,6 +12,7 @@ from support import (
     check_against_eager,
     graph_ir,
     kinds,
+    told,
 )
 
 NAME = "fuse_elementwise"
@@ -126,10 +127,13 @@ def test_cells_match_eager(tmp_path, script):
             assert_same(got, expected, 8 * torch.finfo(dtype).eps)
 
 
-def test_quantised_models_keep_an_op_for_each_result():
-    numbers = ("%none : NoneType = prim::Constant()", "%q : Tensor = ipex::quantize(%x, %half, %one, %none)")
-    result = assert_rewrites(NAME, graph(*numbers, *GATE, SUM, returns="%y, %m, %q"))
-    assert result.count("prim::ListUnpack") == 0
+def test_some_of_several_results_are_8_bit_numbers():
+    numbers = ("%none : NoneType = prim::Constant()", "%q : Tensor = ipex::quantize(%m, %half, %one, %none)")
+    result = assert_rewrites(NAME, graph(*GATE, SUM, *numbers, returns="%y, %q"))
+    assert result.count("prim::ListUnpack") == 1
+    carried = assert_rewrites("carry_bytes", result.graph)
+    assert carried.count("ipex::quantize") == 0
+    assert told(carried, "ipex::elementwise")[0]["rounded"] == [0.5, 1, 0, 0]
 
 
 def test_readers_within_the_group_are_no_others():

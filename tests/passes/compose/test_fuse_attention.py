@@ -12,6 +12,7 @@ from support import (
     check_against_eager,
     graph_ir,
     kinds,
+    told,
 )
 
 NAME = "fuse_attention"
@@ -245,8 +246,7 @@ class MergedHeads(nn.Module):
 @pytest.mark.parametrize("script", [False, True])
 def test_merging_heads_takes_any_layout(script):
     optimized = check_against_eager(MergedHeads(), torch.randn(2, 3, 5, 8), script=script)
-    eager_layout = list(optimized.graph.findNode("ipex::attention").inputs())[-1]
-    assert eager_layout.toIValue() is False
+    assert told(optimized, "ipex::attention")[0]["eager_layout"] is False
 
 
 class Channels(nn.Module):
@@ -266,8 +266,7 @@ class Channels(nn.Module):
 @pytest.mark.parametrize("script", [False, True])
 def test_heads_of_channels_stay_as_they_lie(script):
     optimized = check_against_eager(Channels(), torch.randn(2, 40, 24) / 8, script=script)
-    eager_layout = list(optimized.graph.findNode("ipex::attention").inputs())[-1]
-    assert eager_layout.toIValue() is False
+    assert told(optimized, "ipex::attention")[0]["eager_layout"] is False
 
 
 class Windows(nn.Module):
@@ -397,8 +396,7 @@ def test_pixels_between_convolutions_are_not_turned(tmp_path, heads):
     x = torch.randn(2, 12, 5, 7)
     also = (x.to(memory_format=torch.channels_last), torch.randn(1, 12, 1, 6), torch.full((1, 12, 2, 3), torch.nan))
     optimized = check_against_eager(BetweenConvolutions(heads), x, also=also)
-    eager_layout = list(optimized.graph.findNode("ipex::attention").inputs())[-1]
-    assert eager_layout.toIValue() is False
+    assert told(optimized, "ipex::attention")[0]["eager_layout"] is False
     assert "copy_transposed" not in ops_of(optimized, x.to(memory_format=torch.channels_last))
     assert_round_trip(optimized, tmp_path, x)
 

@@ -17,7 +17,7 @@ CONSTANTS = (
 TRANSPOSED = "%t : Tensor = aten::transpose(%x, %one, %two)"
 NORM = "%y : Tensor = aten::layer_norm({}, %shape, %none, %none, %eps, %false)"
 RMS_NORM = "%y : Tensor = ipex::rms_norm({}, %b, %eps, %none, %none)"
-ADD_NORM = "%y : Tensor, %sum : Tensor = ipex::add_layer_norm(%t, %b, %shape, %none, %none, %eps, %true, %false)"
+ADD_NORM = "%y : Tensor, %sum : Tensor = ipex::layer_norm.of_sum(%t, %b, %shape, %none, %none, %eps, %true, %false)"
 
 
 def ir(*lines: str, returns: str = "%y") -> str:
@@ -32,7 +32,7 @@ def test_fires_before_a_norm(moved, norm):
 
 
 def test_fires_where_a_sum_goes_on_as_a_stream():
-    second = "%z : Tensor, %s : Tensor = ipex::add_layer_norm(%sum, %y, %shape, %none, %none, %eps, %false, %false)"
+    second = "%z : Tensor, %s : Tensor = ipex::layer_norm.of_sum(%sum, %y, %shape, %none, %none, %eps, %false, %false)"
     result = assert_rewrites(NAME, ir(TRANSPOSED, ADD_NORM, second, returns="%z"))
     assert result.count("aten::contiguous") == 1
 

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import ipex
-from support import assert_rewrites, assert_round_trip, assert_unchanged, check_against_eager, graph_ir, kinds
+from support import assert_rewrites, assert_round_trip, assert_unchanged, check_against_eager, graph_ir, kinds, told
 
 NAME = "move_rows"
 CONSTANTS = (
@@ -32,13 +32,21 @@ CONSTANTS = (
     "%sides : int[] = prim::Constant[value=[1, 2]]()",
 )
 NORM = "%{} : Tensor = aten::layer_norm(%{}, %width, %w, %w, %eps, %true)"
-SUM = "%{}, %s : Tensor = ipex::add_layer_norm(%{}, %{}, %width, %w, %w, %eps, %true, %false)"
+SUM = "%{}, %s : Tensor = ipex::layer_norm.of_sum(%{}, %{}, %width, %w, %w, %eps, %true, %false)"
 ROLL = "%{} : Tensor = aten::roll(%{}, %shifts, %dims)"
 PAD = "%{} : Tensor = aten::constant_pad_nd(%{}, %border, %zero)"
 RESHAPE = "%{} : Tensor = aten::reshape(%{}, %windows)"
 PERMUTE = "%{} : Tensor = aten::permute(%{}, %order)"
 UNSEEN = "%y : Tensor = aten::linear(%{}, %w, %none)"
-ADDED = "ipex::add_layer_norm"
+
+
+# Whether a norm has an operand that is added before, and whether it is its result that moves.
+TO_ROWS, OF_ROWS, SUM_TO_ROWS, SUM_OF_ROWS = (False, True), (False, False), (True, True), (True, False)
+
+
+def moved(graph) -> list[tuple[bool, bool]]:
+    norms = told(graph, "ipex::layer_norm")
+    return sorted(("keep_sum" in norm, norm["moves_result"]) for norm in norms if "moves" not in norm)
 
 
 def ir(*lines: str, returns: str = "%y") -> str:
@@ -50,7 +58,8 @@ STEPS = (ROLL.format("b", "a"), RESHAPE.format("c", "b"), PERMUTE.format("d", "c
 
 def test_a_norm_writes_its_rows_where_they_go():
     result = assert_rewrites(NAME, ir(NORM.format("a", "x"), *STEPS, UNSEEN.format("d")))
-    assert result.count("ipex::layer_norm_to_rows") == result.count("ipex::row_moves_prepack") == 1
+    assert moved(result) == [TO_ROWS]
+    assert result.count("ipex::row_moves_prepack") == 1
     assert result.count("aten::layer_norm") + result.count("aten::roll") + result.count("aten::permute") == 0
     assert 'value=["roll", "reshape", "permute"]' in result.graph
     assert "value=[4, 4, 4]" in result.graph
@@ -58,8 +67,8 @@ def test_a_norm_writes_its_rows_where_they_go():
 
 def test_a_sum_is_normalised_to_where_its_rows_go():
     lines = (SUM.format("a", "x", "z"), *STEPS, UNSEEN.format("d"))
-    assert assert_rewrites(NAME, ir(*lines)).count("ipex::add_layer_norm_to_rows") == 1
-    assert assert_rewrites(NAME, ir(*lines, returns="%y, %s")).count("ipex::add_layer_norm_to_rows") == 1
+    assert moved(assert_rewrites(NAME, ir(*lines))) == [SUM_TO_ROWS]
+    assert moved(assert_rewrites(NAME, ir(*lines, returns="%y, %s"))) == [SUM_TO_ROWS]
     early = (SUM.format("a", "x", "z"), "%e : Tensor = aten::relu(%s)", PERMUTE.format("d", "a"), UNSEEN.format("d"))
     assert_unchanged(NAME, ir(*early, returns="%y, %e"), reason="its sum is read before")
 
@@ -69,13 +78,13 @@ def test_a_sum_reads_rows_where_they_lie(second):
     steps = (RESHAPE.format("b", "x"), PERMUTE.format("c", "b"), ROLL.format("d", "c"))
     norm = SUM.format("n", "z", "d") if second else SUM.format("n", "d", "z")
     result = assert_rewrites(NAME, ir(*steps, norm, UNSEEN.format("n")))
-    assert result.count("ipex::add_layer_norm_of_rows") == 1
-    assert "add_layer_norm_of_rows(%z, %x, " in result.graph
+    assert moved(result) == [SUM_OF_ROWS]
+    assert "layer_norm(%z, %x, " in result.graph
     seen = "the strides of a result"
     assert_unchanged(NAME, ir(*steps, norm, UNSEEN.format("n"), returns="%y, %s"), reason=seen)
     in_place = norm.replace("%true, %false", "%true, %true")
     if second:
-        assert assert_rewrites(NAME, ir(*steps, in_place, UNSEEN.format("n"))).count(ADDED + "_of_rows") == 1
+        assert moved(assert_rewrites(NAME, ir(*steps, in_place, UNSEEN.format("n")))) == [SUM_OF_ROWS]
     else:  # in place of what was moved: only the roll is joined
         assert assert_rewrites(NAME, ir(*steps, in_place, UNSEEN.format("n"))).count("ipex::move_rows") == 1
 
@@ -83,7 +92,7 @@ def test_a_sum_reads_rows_where_they_lie(second):
 def test_what_moves_before_a_norm_is_normalised_first():
     steps = (RESHAPE.format("b", "x"), PERMUTE.format("c", "b"))
     result = assert_rewrites(NAME, ir(*steps, NORM.format("d", "c"), UNSEEN.format("d")))
-    assert result.count("ipex::layer_norm_of_rows") == 1
+    assert moved(result) == [OF_ROWS]
     # A row of zeros is not one after it has been normalised.
     assert_unchanged(NAME, ir(PAD.format("b", "x"), NORM.format("d", "b"), UNSEEN.format("d")), reason=None)
 
@@ -98,7 +107,8 @@ def test_a_roll_is_one_copy_with_the_steps_around_it():
 def test_a_second_border_stays():
     lines = (NORM.format("a", "x"), PAD.format("b", "a"), PAD.format("c", "b"), UNSEEN.format("c"))
     result = assert_rewrites(NAME, ir(*lines))
-    assert (result.count("ipex::layer_norm_to_rows"), result.count("aten::constant_pad_nd")) == (1, 1)
+    assert moved(result) == [TO_ROWS]
+    assert result.count("aten::constant_pad_nd") == 1
     lines = (PAD.format("a", "x"), PAD.format("b", "a"), ROLL.format("c", "b"), UNSEEN.format("c"))
     result = assert_rewrites(NAME, ir(*lines))
     assert (result.count("ipex::move_rows"), result.count("aten::constant_pad_nd")) == (1, 1)
@@ -217,26 +227,24 @@ class NormLast(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("model", "ops"),
-    [
-        (NormFirst, {"layer_norm_to_rows": 1, "add_layer_norm_of_rows": 2, "add_layer_norm_to_rows": 1}),
-        (NormLast, {"layer_norm_of_rows_sum": 2, "move_rows": 1}),
-    ],
+    ("model", "norms"),
+    [(NormFirst, [TO_ROWS, SUM_OF_ROWS, SUM_OF_ROWS, SUM_TO_ROWS]), (NormLast, [OF_ROWS, OF_ROWS])],
 )
 @pytest.mark.parametrize("script", [False, True])
-def test_matches_eager(model, ops, script, tmp_path):
+def test_matches_eager(model, norms, script, tmp_path):
     x = torch.randn(2, 8, 12, 3)
     also = (torch.randn(1, 5, 7, 3), torch.randn(3, 4, 4, 3), torch.full((1, 8, 8, 3), torch.inf), x.transpose(1, 2))
     optimized = check_against_eager(model(), x, script=script, also=also)
     if not script:
         found = kinds(optimized)
-        assert {op: found[f"ipex::{op}"] for op in ops} == ops
+        assert moved(optimized) == norms
+        assert found["ipex::move_rows"] == (model is NormLast)
         assert found["ipex::roll"] == found["aten::roll"] == 0
     assert_round_trip(optimized, tmp_path, x)
 
 
 def test_can_be_switched_off():
     module = torch.jit.trace(NormFirst().eval(), torch.randn(2, 8, 12, 3))
-    found = kinds(ipex.jit_optimize(module, disable=[NAME]))
-    assert found["ipex::roll"] == 2
-    assert found["ipex::add_layer_norm_of_rows"] == 0
+    optimized = ipex.jit_optimize(module, disable=[NAME])
+    assert kinds(optimized)["ipex::roll"] == 2
+    assert moved(optimized) == []

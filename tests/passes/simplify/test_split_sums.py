@@ -181,4 +181,4 @@ def test_strides_that_are_seen_are_those_of_eager():
 def test_can_be_switched_off():
     module = torch.jit.trace(SplitAttention().eval(), torch.randn(2, 6, 7, 9))
     found = kinds(ipex.jit_optimize(module, disable=[NAME]))
-    assert found["ipex::sum"] == found["ipex::elementwise_sum"] == 1
+    assert found["ipex::sum"] == found["ipex::elementwise.sum"] == 1

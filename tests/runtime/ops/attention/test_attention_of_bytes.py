@@ -69,8 +69,7 @@ def check(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, causal: b
         scale=None,
         enable_gqa=False,
         scales=SCALES,
-        result_scale=RESULT[0],
-        zero_point=RESULT[1],
+        rounded=[RESULT[0], float(RESULT[1])],
     )
     assert_same(numbers, ops.quantize(actual, *RESULT), tolerance=0)
     eager = F.scaled_dot_product_attention(*(floats(t, i).float() for i, t in enumerate((q, k, v))), mask, 0.0, causal)
@@ -176,5 +175,5 @@ def test_steps_give_the_same():
     assert in_steps.is_contiguous()
     any_layout = ops.attention_of_bytes(q, k.transpose(-1, -2), v, *given, False, SCALES)
     assert torch.equal(any_layout, in_steps)
-    numbers = ops.attention_of_bytes(q, k.transpose(-1, -2), v, *given, True, SCALES, *RESULT)
+    numbers = ops.attention_of_bytes(q, k.transpose(-1, -2), v, *given, True, SCALES, [RESULT[0], float(RESULT[1])])
     assert torch.equal(numbers, ops.quantize(in_steps, *RESULT))

@@ -24,7 +24,7 @@ def heads(batch: int, count: int, length: int, width: int) -> Tensor:
 
 
 def ours(query, key, value, mask=None, causal=False, mode=BF32, gqa=False) -> Tensor:
-    return torch.ops.ipex.scaled_dot_product_attention.in_mode(
+    return torch.ops.ipex.scaled_dot_product_attention(
         query, key, value, mask, 0.0, causal, math_mode=mode, scale=None, enable_gqa=gqa
     )
 

@@ -320,32 +320,32 @@ def test_strides_of_any_shape():
 @pytest.mark.parametrize("dim", [0, 1, -2, -3])
 def test_a_reader_may_want_each_slice_in_one_piece(dim):
     x, y = torch.randn(3, 4, 5), torch.randn(4, 1)
-    made = OPS.sliced_elementwise([x, y], ["mul 0 1"], dim)
+    made = OPS.elementwise([x, y], ["mul 0 1"], outermost=dim)
     assert torch.equal(made, x * y)
     assert all(made.select(dim, i).is_contiguous() for i in range(x.size(dim)))
     # Eager's own layout where that is not contiguous, and for a dimension that is not there.
     turned = x.transpose(0, 1)
-    assert_exactly(OPS.sliced_elementwise([turned], ["neg 0"], dim), -turned)
-    assert_exactly(OPS.sliced_elementwise([x], ["neg 0"], 3), -x)
+    assert_exactly(OPS.elementwise([turned], ["neg 0"], outermost=dim), -turned)
+    assert_exactly(OPS.elementwise([x], ["neg 0"], outermost=3), -x)
     # And along the innermost one, whose elements would be picked one by one.
-    assert_exactly(OPS.sliced_elementwise([x], ["neg 0"], -1), -x)
+    assert_exactly(OPS.elementwise([x], ["neg 0"], outermost=-1), -x)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_a_reader_may_want_the_result_in_one_piece(dtype):
     x, y = torch.randn(3, 4, 5, 6).to(dtype).permute(2, 0, 1, 3), torch.randn(3, 4, 1).to(dtype)
     steps = ["mul 0 1", "relu 2"]
-    whole, eager = OPS.contiguous_elementwise([x, y], steps), OPS.elementwise([x, y], steps)
+    whole, eager = OPS.elementwise([x, y], steps, in_one_piece=True), OPS.elementwise([x, y], steps)
     assert whole.is_contiguous()
     assert not eager.is_contiguous()
     assert torch.equal(whole, eager)
     # Not where it would pick elements one by one.
     turned = x.transpose(0, 3)
-    assert_exactly(OPS.contiguous_elementwise([turned, y], steps), OPS.elementwise([turned, y], steps))
+    assert_exactly(OPS.elementwise([turned, y], steps, in_one_piece=True), OPS.elementwise([turned, y], steps))
     number = torch.tensor(2.0, dtype=dtype)
-    assert_exactly(OPS.contiguous_elementwise([number], ["relu 0"]), number)
+    assert_exactly(OPS.elementwise([number], ["relu 0"], in_one_piece=True), number)
     flat = torch.randn(3, 1).to(dtype)
-    assert_exactly(OPS.contiguous_elementwise([flat], ["relu 0"]), flat.relu())
+    assert_exactly(OPS.elementwise([flat], ["relu 0"], in_one_piece=True), flat.relu())
 
 
 def test_what_is_small_is_computed_as_small():

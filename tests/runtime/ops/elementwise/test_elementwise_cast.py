@@ -36,33 +36,35 @@ def test_is_what_the_casts_give(case, read, given, restored):
     inputs = [x.to(read) if is_cast else x for x, is_cast in zip(case, restored)]
     expected = OPS.elementwise([OPS.restore_precision(x) for x in inputs], STEPS)
     expected = OPS.lower_precision(expected, given) if given else expected
-    assert why_aten(lambda: OPS.elementwise(inputs, STEPS, list(restored), given)) is None
-    assert_equal(OPS.elementwise(inputs, STEPS, list(restored), given), expected)
+    assert why_aten(lambda: OPS.elementwise(inputs, STEPS, list(restored), dtype=given)) is None
+    assert_equal(OPS.elementwise(inputs, STEPS, list(restored), dtype=given), expected)
 
 
 @pytest.mark.parametrize("read", HALVES)
 def test_special_values(read):
     x = torch.tensor([torch.nan, torch.inf, -torch.inf, 0.0, -0.0, 1e-40, 65504.0, 3e38, 1.0 + 2**-9]).to(read)
     expected = OPS.lower_precision(OPS.elementwise([x.float()], ["add_number(0.001) 0"]), read)
-    assert_equal(OPS.elementwise([x], ["add_number(0.001) 0"], [True], read), expected)
+    assert_equal(OPS.elementwise([x], ["add_number(0.001) 0"], [True], dtype=read), expected)
 
 
 def test_a_step_that_is_smaller_than_what_it_becomes():
     x, a, b = torch.randn(2, 8, 20).bfloat16(), torch.randn(2, 8, 1).bfloat16(), torch.randn(2, 8, 1)
     steps = ["add 1 2", "sigmoid 3", "mul 0 4"]
     expected = OPS.elementwise([x.float(), a.float(), b], steps).bfloat16()
-    assert_equal(OPS.elementwise([x, a, b], steps, [True, True, False], torch.bfloat16), expected)
+    assert_equal(OPS.elementwise([x, a, b], steps, [True, True, False], dtype=torch.bfloat16), expected)
 
 
 @pytest.mark.parametrize("dims", [[-1], [1], [0, 2]])
 @pytest.mark.parametrize("read", HALVES)
 @pytest.mark.parametrize("kind", ["sum", "mean"])
 def test_sums_of_16_bits(dims, read, kind):
-    op, cast = getattr(OPS, f"elementwise_{kind}"), getattr(OPS, f"elementwise_{kind}").cast
     x, w = torch.randn(6, 30, 40).to(read), torch.randn(40)
-    assert why_aten(lambda: cast([x, w], ["mul 0 1"], dims, True, [True, False])) is None
-    expected = op([x.float(), w], ["mul 0 1"], dims, True)
-    assert_equal(cast([x, w], ["mul 0 1"], dims, True, [True, False]), expected)
+    steps, how = ["mul 0 1"], (dims, True, kind == "mean")
+    cast = {"restored": [True, False]}
+    assert why_aten(lambda: OPS.elementwise([x, w], steps, *how, **cast)) is None
+    expected = OPS.elementwise([x.float(), w], steps, *how)
+    assert_equal(OPS.elementwise([x, w], steps, *how, **cast), expected)
+    assert_equal(OPS.elementwise([x, w], steps, *how, **cast, dtype=read), expected.to(read))
 
 
 BY_ITSELF = {
@@ -89,15 +91,15 @@ def test_casts_by_itself(case):
     inputs, restored, reason = case
     restores = [OPS.restore_precision(x) if is_cast else x for x, is_cast in zip(inputs, restored)]
     expected = OPS.lower_precision(OPS.elementwise(restores, ["mul 0 1"]), torch.bfloat16)
-    assert why_aten(lambda: OPS.elementwise(inputs, ["mul 0 1"], restored, torch.bfloat16)) == reason
-    assert_equal(OPS.elementwise(inputs, ["mul 0 1"], restored, torch.bfloat16), expected)
-    expected = OPS.elementwise_sum(restores, ["mul 0 1"], [1], False)
-    assert_equal(OPS.elementwise_sum(inputs, ["mul 0 1"], [1], False, restored), expected)
+    assert why_aten(lambda: OPS.elementwise(inputs, ["mul 0 1"], restored, dtype=torch.bfloat16)) == reason
+    assert_equal(OPS.elementwise(inputs, ["mul 0 1"], restored, dtype=torch.bfloat16), expected)
+    expected = OPS.elementwise(restores, ["mul 0 1"], [1], False)
+    assert_equal(OPS.elementwise(inputs, ["mul 0 1"], [1], False, restored=restored), expected)
 
 
 def test_says_what_is_wrong_with_a_file():
     with pytest.raises(RuntimeError, match="told of 1 inputs whether they are cast, got 2"):
-        OPS.elementwise([torch.randn(3)], ["relu 0"], [True, False], None)
+        OPS.elementwise([torch.randn(3)], ["relu 0"], [True, False])
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])

@@ -10,7 +10,17 @@ import ipex  # noqa: F401
 from support import assert_same, own_thread_count, why_aten
 
 OPS = torch.ops.ipex
-EACH = {"sum": (OPS.elementwise_sum, torch.sum), "mean": (OPS.elementwise_mean, torch.mean)}
+
+
+def ours_sum(inputs: list[Tensor], steps: list[str], dims: list[int], keepdim: bool) -> Tensor:
+    return OPS.elementwise(inputs, steps, dims, keepdim)
+
+
+def ours_mean(inputs: list[Tensor], steps: list[str], dims: list[int], keepdim: bool) -> Tensor:
+    return OPS.elementwise(inputs, steps, dims, keepdim, is_mean=True)
+
+
+EACH = {"sum": (ours_sum, torch.sum), "mean": (ours_mean, torch.mean)}
 each_op = pytest.mark.parametrize(("ours", "atens"), EACH.values(), ids=EACH)
 PRODUCT = ["mul 0 1"]
 
@@ -106,7 +116,7 @@ def test_a_long_sum_is_as_exact_as_atens():
     for x in (torch.rand(1, 40, 30000).mT, torch.rand(1, 30000, 40), torch.rand(1, 40, 30000)):
         dim = 1 if x.size(1) == 30000 else 2
         exact = x.double().square().sum(dim)
-        error = (OPS.elementwise_sum([x], ["square 0"], [dim], False) - exact).abs().max()
+        error = (ours_sum([x], ["square 0"], [dim], False) - exact).abs().max()
         assert error <= 2 * (x.square().sum(dim) - exact).abs().max() + 1e-6 * exact.max()
 
 
@@ -122,27 +132,27 @@ IN_TWO_PASSES = {
 @pytest.mark.parametrize("case", IN_TWO_PASSES.values(), ids=IN_TWO_PASSES)
 def test_is_left_to_aten(case):
     inputs, steps, reason = case
-    assert why_aten(lambda: OPS.elementwise_sum(inputs, steps, [1], False)) == reason
-    assert_same(OPS.elementwise_sum(inputs, steps, [1], False), (inputs[0] * inputs[0]).sum(1))
+    assert why_aten(lambda: ours_sum(inputs, steps, [1], False)) == reason
+    assert_same(ours_sum(inputs, steps, [1], False), (inputs[0] * inputs[0]).sum(1))
 
 
 def test_one_sum_of_many_is_left_to_all_threads():
     x = torch.randn(100, 700)
     with own_thread_count():
         torch.set_num_threads(2)
-        assert why_aten(lambda: OPS.elementwise_sum([x], ["square 0"], [0, 1], False)) == FEW
-        assert_same(OPS.elementwise_sum([x], ["square 0"], [0, 1], False), x.square().sum())
+        assert why_aten(lambda: ours_sum([x], ["square 0"], [0, 1], False)) == FEW
+        assert_same(ours_sum([x], ["square 0"], [0, 1], False), x.square().sum())
 
 
 def test_autocast_is_eagers():
     x, w = torch.randn(3, 40), torch.randn(40)
     with torch.autocast("cpu"):
-        assert why_aten(lambda: OPS.elementwise_sum([x, w], PRODUCT, [1], False)) == "autocast is on"
-        assert_same(OPS.elementwise_sum([x, w], PRODUCT, [1], False), (x * w).sum(1))
+        assert why_aten(lambda: ours_sum([x, w], PRODUCT, [1], False)) == "autocast is on"
+        assert_same(ours_sum([x, w], PRODUCT, [1], False), (x * w).sum(1))
 
 
 def test_a_dimension_that_is_not_there():
     with pytest.raises(IndexError, match="Dimension out of range"):
-        OPS.elementwise_sum([torch.randn(3, 4)], ["square 0"], [2], False)
+        ours_sum([torch.randn(3, 4)], ["square 0"], [2], False)
     with pytest.raises(RuntimeError, match="appears multiple times"):
-        OPS.elementwise_sum([torch.randn(3, 4)], ["square 0"], [1, -1], False)
+        ours_sum([torch.randn(3, 4)], ["square 0"], [1, -1], False)

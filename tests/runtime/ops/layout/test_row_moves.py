@@ -153,19 +153,19 @@ def test_drawn_rows(seed):
         assert torch.equal(OPS.move_rows(x, context, numbers), y)
     shape, weight, bias = (x.size(-1),), torch.randn(x.size(-1)), torch.randn(x.size(-1))
     normed = functional.layer_norm(x, shape, weight, bias, EPS)
-    same(OPS.layer_norm_to_rows(x, shape, weight, bias, EPS, context, numbers), in_eager(normed, row))
+    same(OPS.layer_norm(x, shape, weight, bias, EPS, context, numbers, True), in_eager(normed, row))
     if y.size(-1) == x.size(-1):
         expected = functional.layer_norm(y, shape, weight, bias, EPS)
-        same(OPS.layer_norm_of_rows(x, shape, weight, bias, EPS, context, numbers), expected)
+        same(OPS.layer_norm(x, shape, weight, bias, EPS, context, numbers), expected)
     b = torch.randn_like(x)
     given = (shape, weight, bias, EPS, True, False, context, numbers)
-    result, total = OPS.add_layer_norm_to_rows(x, b, *given)
+    result, total = OPS.layer_norm.of_sum(x, b, *given, True)
     same(result, in_eager(functional.layer_norm(x + b, shape, weight, bias, EPS), row))
     assert torch.equal(total, x + b)
     a = torch.randn(y.shape)
     if y.size(-1) != x.size(-1):
         return
-    result, total = OPS.add_layer_norm_of_rows(a, x, *given)
+    result, total = OPS.layer_norm.of_sum(a, x, *given)
     assert torch.equal(total, a + y)
     same(result, functional.layer_norm(a + y, shape, weight, bias, EPS))
 
@@ -179,14 +179,14 @@ def parameters(width: int) -> tuple[tuple[int], Tensor, Tensor, float]:
 def test_a_norm_writes_rows_where_they_go(row, dtype):
     x, b, given = torch.randn(2, 6, 12, 5).to(dtype), torch.randn(2, 6, 12, 5).to(dtype), parameters(5)
     given = (given[0], given[1].to(dtype), given[2].to(dtype), EPS)
-    assert torch.equal(OPS.layer_norm_to_rows(x, *given, *moves(row)), in_eager(OPS.layer_norm(x, *given), row))
-    assert fast(lambda: OPS.layer_norm_to_rows(x, *given, *moves(row)))
-    stock = OPS.add_layer_norm(x, b, *given, True, False)
-    y, total = OPS.add_layer_norm_to_rows(x, b, *given, True, False, *moves(row))
+    assert torch.equal(OPS.layer_norm(x, *given, *moves(row), True), in_eager(OPS.layer_norm(x, *given), row))
+    assert fast(lambda: OPS.layer_norm(x, *given, *moves(row), True))
+    stock = OPS.layer_norm.of_sum(x, b, *given, True, False)
+    y, total = OPS.layer_norm.of_sum(x, b, *given, True, False, *moves(row), True)
     assert torch.equal(y, in_eager(stock[0], row))
     assert torch.equal(total, stock[1])
-    assert OPS.add_layer_norm_to_rows(x, b, *given, False, False, *moves(row))[1] is None
-    assert fast(lambda: OPS.add_layer_norm_to_rows(x, b, *given, True, False, *moves(row)))
+    assert OPS.layer_norm.of_sum(x, b, *given, False, False, *moves(row), True)[1] is None
+    assert fast(lambda: OPS.layer_norm.of_sum(x, b, *given, True, False, *moves(row), True))
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
@@ -197,43 +197,43 @@ def test_a_norm_reads_rows_where_they_lie(row, dtype):
     a = torch.randn(in_eager(b, row).shape).to(dtype)
     for in_place in (False, True):
         before = a.clone()
-        y, total = OPS.add_layer_norm_of_rows(a, b, *given, True, in_place, *moves(row))
-        stock = OPS.add_layer_norm(a, in_eager(b, row).contiguous(), *given, True, in_place)
+        y, total = OPS.layer_norm.of_sum(a, b, *given, True, in_place, *moves(row))
+        stock = OPS.layer_norm.of_sum(a, in_eager(b, row).contiguous(), *given, True, in_place)
         assert torch.equal(y, stock[0])
         assert torch.equal(total, stock[1])
         assert torch.equal(a, before)
-    assert fast(lambda: OPS.add_layer_norm_of_rows(a, b, *given, True, False, *moves(row)))
+    assert fast(lambda: OPS.layer_norm.of_sum(a, b, *given, True, False, *moves(row)))
 
 
 @pytest.mark.parametrize("row", [*ROWS.values(), ROLLED])
 def test_a_norm_of_rows_that_have_moved(row):
     x, given = torch.randn(2, 6, 12, 5), parameters(5)
-    same(OPS.layer_norm_of_rows(x, *given, *moves(row)), functional.layer_norm(in_eager(x, row), *given))
+    same(OPS.layer_norm(x, *given, *moves(row)), functional.layer_norm(in_eager(x, row), *given))
     for row in (TURNED, SPLIT):
         y = in_eager(x, row)
         own = parameters(y.size(-1))
-        same(OPS.layer_norm_of_rows(x, *own, *moves(row)), functional.layer_norm(y, *own))
+        same(OPS.layer_norm(x, *own, *moves(row)), functional.layer_norm(y, *own))
 
 
 def test_broadcast_operands():
     given = parameters(5)
     a, b = torch.randn(6, 12, 5), torch.randn(2, 6, 12, 5)
     for pair in ((a, b), (b, a)):
-        y, total = OPS.add_layer_norm_to_rows(*pair, *given, True, False, *moves(CUT))
+        y, total = OPS.layer_norm.of_sum(*pair, *given, True, False, *moves(CUT), True)
         assert torch.equal(total, a + b)
         same(y, in_eager(functional.layer_norm(a + b, *given), CUT))
-    y, total = OPS.add_layer_norm_of_rows(torch.randn(1, 1, 12, 5), b, *given, True, False, *moves(BACK))
+    y, total = OPS.layer_norm.of_sum(torch.randn(1, 1, 12, 5), b, *given, True, False, *moves(BACK))
     same(y, functional.layer_norm(total, *given))
 
 
 @pytest.mark.parametrize("row", [TURNED, SPLIT, ROLLED])
 def test_norms_beside_rows_that_are_cut(row):
     x, given = torch.randn(2, 6, 12, 5), parameters(5)
-    same(OPS.layer_norm_to_rows(x, *given, *moves(row)), in_eager(functional.layer_norm(x, *given), row))
-    y, _ = OPS.add_layer_norm_to_rows(x, x, *given, False, False, *moves(row))
+    same(OPS.layer_norm(x, *given, *moves(row), True), in_eager(functional.layer_norm(x, *given), row))
+    y, _ = OPS.layer_norm.of_sum(x, x, *given, False, False, *moves(row), True)
     same(y, in_eager(functional.layer_norm(x + x, *given), row))
     both = ((12, 5), torch.randn(12, 5), torch.randn(12, 5), EPS)
-    same(OPS.layer_norm_to_rows(x, *both, *moves(CUT)), in_eager(functional.layer_norm(x, *both), CUT))
+    same(OPS.layer_norm(x, *both, *moves(CUT), True), in_eager(functional.layer_norm(x, *both), CUT))
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, 1e30])
@@ -241,9 +241,9 @@ def test_rows_that_are_not_finite(number):
     x, given = torch.randn(2, 6, 12, 5), parameters(5)
     x[1, 2, 3, 4] = number
     for row in (SHIFTED, PADDED):
-        same(OPS.layer_norm_to_rows(x, *given, *moves(row)), in_eager(functional.layer_norm(x, *given), row))
+        same(OPS.layer_norm(x, *given, *moves(row), True), in_eager(functional.layer_norm(x, *given), row))
     a = torch.randn(2, 6, 12, 5)
-    y, total = OPS.add_layer_norm_of_rows(a, x, *given, True, False, *moves(BACK))
+    y, total = OPS.layer_norm.of_sum(a, x, *given, True, False, *moves(BACK))
     same(total, a + in_eager(x, BACK))
     same(y, functional.layer_norm(a + in_eager(x, BACK), *given))
 
@@ -257,18 +257,19 @@ def test_norms_that_give_8_bit_numbers(row):
         numbers: Tensor = OPS.quantize(y.contiguous(), *rounding)
         return numbers
 
-    numbers = OPS.layer_norm_to_rows(x, *given, *moves(row), *rounding)
-    assert torch.equal(numbers, rounded(OPS.layer_norm_to_rows(x, *given, *moves(row))))
+    port = {"rounded": [0.031, 97.0]}
+    numbers = OPS.layer_norm(x, *given, *moves(row), True, **port)
+    assert torch.equal(numbers, rounded(OPS.layer_norm(x, *given, *moves(row), True)))
     if row is not TURNED:
-        numbers = OPS.layer_norm_of_rows(x, *given, *moves(row), *rounding)
-        assert torch.equal(numbers, rounded(OPS.layer_norm_of_rows(x, *given, *moves(row))))
+        numbers = OPS.layer_norm(x, *given, *moves(row), **port)
+        assert torch.equal(numbers, rounded(OPS.layer_norm(x, *given, *moves(row))))
     given = (*given, True, False)
-    for op in (OPS.add_layer_norm_to_rows, OPS.add_layer_norm_of_rows):
-        if op is OPS.add_layer_norm_of_rows and row is not SHIFTED:
+    for moves_result in (True, False):
+        if not moves_result and row is not SHIFTED:
             continue
-        a = x.view(12, 2 * 6, 5)[:, :6].repeat(2, 1, 1) if op is OPS.add_layer_norm_of_rows else x
-        numbers, total = op(a, b, *given, *moves(row), *rounding)
-        floats, expected = op(a, b, *given, *moves(row))
+        a = x if moves_result else x.view(12, 2 * 6, 5)[:, :6].repeat(2, 1, 1)
+        numbers, total = OPS.layer_norm.of_sum(a, b, *given, *moves(row), moves_result, **port)
+        floats, expected = OPS.layer_norm.of_sum(a, b, *given, *moves(row), moves_result)
         assert torch.equal(numbers, rounded(floats))
         assert torch.equal(total, expected)
 

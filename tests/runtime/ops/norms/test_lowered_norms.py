@@ -32,8 +32,8 @@ def test_rows_in_another_order():
 @pytest.mark.parametrize("given", DTYPES[1:])
 def test_of_a_sum(given):
     a, b, weight, bias = torch.randn(3, 4, 70), torch.randn(3, 4, 70), torch.randn(70), torch.randn(70)
-    y, total = OPS.add_layer_norm(a, b, (70,), weight, bias, EPS, True)
-    lowered, same = OPS.add_layer_norm(a, b, (70,), weight, bias, EPS, True, False, given)
+    y, total = OPS.layer_norm.of_sum(a, b, (70,), weight, bias, EPS, True)
+    lowered, same = OPS.layer_norm.of_sum(a, b, (70,), weight, bias, EPS, True, dtype=given)
     assert_same(lowered, y.to(given), 0)
     assert_same(same, total, 0)
 

@@ -14,13 +14,13 @@ OPS = torch.ops.ipex
 
 def layer_norm(r: Tensor, x: Tensor, w: Tensor | None = None, b: Tensor | None = None) -> tuple[Tensor, Tensor]:
     shape = [x.size(-1)]
-    return OPS.layer_norm_sum(r, x, shape, w, b, 1e-5), r + F.layer_norm(x, shape, w, b)
+    return OPS.layer_norm(x, shape, w, b, 1e-5, residual=r), r + F.layer_norm(x, shape, w, b)
 
 
 def rms_norm(r: Tensor, x: Tensor, w: Tensor | None = None, like: Tensor | None = None) -> tuple[Tensor, Tensor]:
     y = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5)
     y = y if w is None else w * y
-    return OPS.rms_norm_sum(r, x, w, 1e-5, None, None, like), r + (y if like is None else y.type_as(like))
+    return OPS.rms_norm(x, w, 1e-5, None, None, residual=r, like=like), r + (y if like is None else y.type_as(like))
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -21,7 +21,7 @@ def eager_add(a: Tensor, b: Tensor, weight: Tensor | None, bias: Tensor | None) 
 
 
 def ours_add(a: Tensor, b: Tensor, weight: Tensor | None, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-    return OPS.add_layer_norm(a, b, a.shape[-1:], weight, bias, EPS, True)
+    return OPS.layer_norm.of_sum(a, b, a.shape[-1:], weight, bias, EPS, True)
 
 
 def eager_rms(x: Tensor, weight: Tensor) -> Tensor:
@@ -189,7 +189,7 @@ def test_rows_that_are_not_side_by_side(dtype, shape):
 def test_normalises_several_dimensions():
     a, b, weight, bias = torch.randn(3, 4, 8), torch.randn(3, 4, 8), torch.randn(4, 8), torch.randn(4, 8)
     expected = functional.layer_norm(a + b, (4, 8), weight, bias, EPS)
-    assert_same(OPS.add_layer_norm(a, b, (4, 8), weight, bias, EPS, False)[0], expected)
+    assert_same(OPS.layer_norm.of_sum(a, b, (4, 8), weight, bias, EPS, False)[0], expected)
     assert_same(OPS.rms_norm(a, weight, EPS, None, (4, 8)), functional.rms_norm(a, (4, 8), weight, EPS))
 
 
@@ -263,11 +263,11 @@ def test_a_sum_of_16_bits_in_place_of_an_operand_that_repeats(dtype):
     a, b, weight, bias = (torch.randn(shape).to(dtype) for shape in ((3, 4, 8), (4, 8), (8,), (8,)))
     exact = eager_add(*(t.double() for t in (a, b, weight, bias)))
     for order in ((a, b), (b, a)):
-        ours = OPS.add_layer_norm(*order, (8,), weight, bias, EPS, True)
+        ours = OPS.layer_norm.of_sum(*order, (8,), weight, bias, EPS, True)
         for tensor, stock, true in zip(ours, eager_add(a, b, weight, bias), exact):
             check_16_bits(tensor, stock, true)
     with torch.no_grad():
-        alone = OPS.add_layer_norm(a, b, (8,), weight, bias, EPS, False)
+        alone = OPS.layer_norm.of_sum(a, b, (8,), weight, bias, EPS, False)
     assert torch.equal(alone[0], ours[0])
 
 

@@ -13,6 +13,9 @@ SCALE, ZERO = 0.031, 97
 ops = torch.ops.ipex
 
 
+PORT = {"rounded": [SCALE, float(ZERO)]}
+
+
 def rounded(y: Tensor) -> Tensor:
     return ops.quantize(y, SCALE, ZERO)
 
@@ -28,7 +31,7 @@ def test_layer_norm(shape, scales):
     x, width = torch.randn(shape), [shape[-1]]
     weight, bias = (torch.randn(width), torch.randn(width)) if scales else (None, None)
     given = (x, width, weight, bias, 1e-5)
-    check(ops.layer_norm(*given, SCALE, ZERO), ops.layer_norm(*given))
+    check(ops.layer_norm(*given, **PORT), ops.layer_norm(*given))
 
 
 @pytest.mark.parametrize("keep_sum", [True, False])
@@ -37,8 +40,8 @@ def test_add_layer_norm(shapes, keep_sum):
     a, b = (torch.randn(shape) for shape in shapes)
     width = [shapes[0][-1]]
     given = (a, b, width, torch.randn(width), torch.randn(width), 1e-5, keep_sum, False)
-    numbers, total = ops.add_layer_norm(*given, SCALE, ZERO)
-    floats, expected = ops.add_layer_norm(*given)
+    numbers, total = ops.layer_norm.of_sum(*given, **PORT)
+    floats, expected = ops.layer_norm.of_sum(*given)
     check(numbers, floats)
     if keep_sum:
         assert torch.equal(total, expected)
@@ -51,7 +54,7 @@ def test_cat_batch_norm(widths, relu, memory_format):
     tensors = [torch.randn(2, width, 5, 9).contiguous(memory_format=memory_format) for width in widths]
     total = sum(widths)
     norm = (torch.randn(total), torch.randn(total), torch.randn(total), torch.rand(total) + 0.1, 1e-3, relu)
-    check(ops.cat_batch_norm(tensors, *norm, SCALE, ZERO), ops.cat_batch_norm(tensors, *norm))
+    check(ops.cat_batch_norm(tensors, *norm, [SCALE, float(ZERO)]), ops.cat_batch_norm(tensors, *norm))
 
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
@@ -65,7 +68,7 @@ def test_elementwise(steps, size, memory_format):
 
 def test_what_no_kernel_takes_is_rounded_all_the_same():
     x = torch.randn(4, 6).t()
-    check(ops.layer_norm(x, [4], None, None, 1e-5, SCALE, ZERO), ops.layer_norm(x, [4], None, None, 1e-5))
+    check(ops.layer_norm(x, [4], None, None, 1e-5, **PORT), ops.layer_norm(x, [4], None, None, 1e-5))
     with torch.no_grad():
         check(ops.elementwise([x[:, :0]], ["relu 0"], SCALE, ZERO), torch.relu(x[:, :0]))
     with torch.autocast("cpu", enabled=True):
@@ -75,11 +78,11 @@ def test_what_no_kernel_takes_is_rounded_all_the_same():
 def test_nan_and_infinity():
     x = torch.tensor([[1.0, float("nan"), float("inf"), -float("inf")]])
     check(ops.elementwise([x], ["relu 0"], SCALE, ZERO), torch.relu(x))
-    assert ops.layer_norm(x, [4], None, None, 1e-5, SCALE, ZERO).tolist() == [[0, 0, 0, 0]]
+    assert ops.layer_norm(x, [4], None, None, 1e-5, **PORT).tolist() == [[0, 0, 0, 0]]
 
 
 def test_scales_are_checked():
     with pytest.raises(RuntimeError, match="expected a positive scale"):
-        ops.elementwise([torch.randn(3)], ["relu 0"], 0.0, ZERO)
+        ops.elementwise([torch.randn(3)], ["relu 0"], rounded=[-1.0, float(ZERO)])
     with pytest.raises(RuntimeError, match="expected a zero point of 0 to 255"):
-        ops.layer_norm(torch.randn(3), [3], None, None, 1e-5, SCALE, 256)
+        ops.layer_norm(torch.randn(3), [3], None, None, 1e-5, rounded=[SCALE, 256.0])

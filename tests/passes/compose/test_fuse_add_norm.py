@@ -7,7 +7,7 @@ from torch import Tensor, nn
 import ipex
 from support import assert_rewrites, assert_round_trip, assert_unchanged, check_against_eager, graph_ir, kinds
 
-NAME = "fuse_add_layer_norm"
+NAME = "fuse_add_norm"
 CONSTANTS = (
     "%one : int = prim::Constant[value=1]()",
     "%two : int = prim::Constant[value=2]()",
@@ -23,7 +23,7 @@ INPUTS = "%a : Tensor, %b : Tensor"
 
 def test_fires():
     result = assert_rewrites(NAME, graph_ir(INPUTS, *CONSTANTS, ADD, NORM, returns="%y"))
-    assert result.count("ipex::add_layer_norm") == 1
+    assert result.count("ipex::layer_norm") == 1
     assert result.count("aten::add") == result.count("aten::layer_norm") == 0
     assert "prim::Constant[value=0]" in result.graph  # the sum is not kept
 
@@ -68,22 +68,23 @@ def test_declines_a_write_in_between():
 class Residual(nn.Module):
     """Normalises after the addition, or before it and adds to the stream."""
 
-    def __init__(self, stream: bool) -> None:
+    def __init__(self, norm: nn.Module, stream: bool) -> None:
         super().__init__()
-        self.linear, self.norm, self.stream = nn.Linear(8, 8), nn.LayerNorm(8), stream
+        self.linear, self.norm, self.stream = nn.Linear(8, 8), norm, stream
 
     def forward(self, x: Tensor) -> Tensor:
         total = x + self.linear(x)
         return total + self.linear(self.norm(total)) if self.stream else self.norm(total)
 
 
-def test_matches_eager(tmp_path):
+@pytest.mark.parametrize(("norm", "kind"), [(nn.LayerNorm(8), "layer_norm"), (nn.RMSNorm(8, eps=1e-6), "rms_norm")])
+@pytest.mark.parametrize("stream", [False, True])
+def test_matches_eager(norm, kind, stream, tmp_path):
     x = torch.randn(2, 3, 8)
-    for stream in (False, True):
-        optimized = check_against_eager(Residual(stream), x, also=(torch.randn(1, 8), torch.randn(0, 3, 8)))
-        assert kinds(optimized)["ipex::add_layer_norm"] == 1
-        assert kinds(optimized)["aten::layer_norm"] == 0
-        assert_round_trip(optimized, tmp_path, x)
+    optimized = check_against_eager(Residual(norm, stream), x, also=(torch.randn(1, 8), torch.randn(0, 3, 8)))
+    assert kinds(optimized)[f"ipex::{kind}.of_sum"] == 1
+    assert kinds(optimized)[f"aten::{kind}"] == 0
+    assert_round_trip(optimized, tmp_path, x)
 
 
 class InPlace(nn.Module):
@@ -104,7 +105,7 @@ class InPlace(nn.Module):
 def test_an_addition_in_place_keeps_the_dtype(shape, dtype):
     x, y = torch.randn(2, 3, 8), torch.randn(shape).to(dtype)
     optimized = check_against_eager(InPlace(), x, y)
-    assert kinds(optimized)["ipex::add_layer_norm"] == 1
+    assert kinds(optimized)["ipex::layer_norm.of_sum"] == 1
 
 
 def test_an_addition_in_place_refuses_a_larger_operand():
