@@ -15,7 +15,7 @@ from torch import Tensor, fx
 
 from ._adapter import AdaptedCall, Adapter, named
 from ._structure import Structure, taken_apart
-from ._torch_internals import HigherOrderOperator, OpOverload
+from ._torch_internals import HigherOrderOperator, OpOverload, torchscript_is_meant
 from ._tracing import difference
 
 _aten = torch.ops.aten
@@ -62,7 +62,7 @@ def script_of(exported: Any, caller: str) -> torch.jit.ScriptModule:
     module = exported.module() if is_program else exported
     signature = inspect.signature(module.forward)
     info = module.graph._codegen.pytree_info
-    with warnings.catch_warnings():
+    with torchscript_is_meant():
         # of annotations in torch's own GraphModule
         warnings.filterwarnings("ignore", "The TorchScript type system doesn't support instance-level annotations")
         script: torch.jit.ScriptModule = torch.jit.script(_as_torch_script(module, caller))

@@ -5,6 +5,7 @@ No other file of the package names something of torch's that begins with an unde
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -21,6 +22,21 @@ TracerWarning = torch.jit._trace.TracerWarning
 TensorType = torch._C.TensorType
 OpOverload = torch._ops.OpOverload
 HigherOrderOperator = torch._ops.HigherOrderOperator
+
+
+@contextmanager
+def torchscript_is_meant() -> Iterator[None]:
+    """Inside, torch does not announce the end of TorchScript: a caller of ours did not ask for a trace."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r".*torch\.jit\.", DeprecationWarning)
+        yield
+
+
+def trace(module: torch.nn.Module, example_inputs: Any = None, **more: Any) -> torch.jit.ScriptModule:
+    """Return what torch.jit.trace does."""
+    with torchscript_is_meant():
+        traced: torch.jit.ScriptModule = torch.jit.trace(module, example_inputs, check_trace=False, **more)
+        return traced
 
 
 def is_tracing() -> bool:

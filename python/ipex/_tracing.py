@@ -13,7 +13,7 @@ from torch import Tensor
 from ._adapter import AdaptedCall, Adapter, named, structure_of_argument
 from ._structure import Structure, is_plain, taken_apart, with_numbers_of
 from ._tolerance import computed_in, tolerance_for
-from ._torch_internals import TracerWarning, argument_names_of
+from ._torch_internals import TracerWarning, argument_names_of, trace
 
 
 @torch.no_grad()
@@ -50,7 +50,7 @@ def traced(
     example: dict[str, Any] = {"example_kwarg_inputs": given} if by_name else {"example_inputs": tuple(given.values())}
     taken.names = tuple(given)
     try:
-        script: torch.jit.ScriptModule = torch.jit.trace(taken.module, check_trace=False, strict=False, **example)
+        script = trace(taken.module, strict=False, **example)
     except _NotTensors as error:
         raise TypeError(
             f"ipex.{caller}: expected results of {type(model).__name__} made of tensors and containers of them, got "
@@ -173,7 +173,7 @@ def trace_for_all_values(module: torch.nn.Module, inputs: tuple[Any, ...]) -> An
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         warnings.filterwarnings("ignore", category=TracerWarning, module=r"torch\.(?!jit)")
-        traced = torch.jit.trace(module, inputs, check_trace=False)
+        traced = trace(module, inputs)
     for warning in caught:
         if issubclass(warning.category, TracerWarning):
             first_sentence = str(warning.message).split(". ")[0]

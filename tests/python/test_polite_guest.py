@@ -3,9 +3,11 @@
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
+import torch
 
 import ipex
 
@@ -38,6 +40,18 @@ def test_import_changes_nothing_and_prints_nothing():
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", STATE], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout == done.stderr == ""
+
+
+@pytest.mark.parametrize("made", ["traced", "exported", "prepared"])
+def test_the_end_of_torchscript_is_not_announced_to_who_did_not_call_it(made):
+    model, x = torch.nn.Sequential(torch.nn.Linear(4, 4)).eval(), torch.randn(1, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        {
+            "traced": lambda: ipex.jit_optimize(model, x),
+            "exported": lambda: ipex.jit_optimize(torch.export.export(model, (x,))),
+            "prepared": lambda: ipex.quantization.prepare(model, x),
+        }[made]()
 
 
 def test_one_openmp_runtime():

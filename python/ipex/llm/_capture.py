@@ -15,6 +15,7 @@ from transformers.cache_utils import DynamicCache
 from .._load_extension import _C
 from .._script_module import cpp_module, wrapped
 from .._tolerance import tolerance_for
+from .._torch_internals import trace
 from ..quantization._weight_only_module import precision_of_rows
 from ._attention import NAME, CannotCapture, Step, register, running
 from ._cache import RoomyLayer
@@ -259,7 +260,7 @@ def _trace(model: Any, kind: type, sliding: list[bool], sizes: list[Any], dtype:
 
 def traced(model: Any, step: TracedStep, example: tuple[Any, ...]) -> torch.jit.ScriptModule:
     """Return the optimised graph of a step."""
-    graph = torch.jit.trace(step, example, check_trace=False, strict=False)
+    graph = trace(step, example, strict=False)
     step.check(model)
     return wrapped(_C.jit_optimize(cpp_module(graph.eval(), "llm.optimize")))
 
