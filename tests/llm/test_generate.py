@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import io
+import pickle
 import subprocess
 import sys
 import warnings
@@ -197,7 +199,9 @@ def test_weights_are_let_go_of(family):
     for needs_them in (
         lambda: optimized(words(1, 3), output_hidden_states=True),
         lambda: optimized.state_dict(),
-        lambda: copy.deepcopy(optimized)(words(1, 3)),
+        lambda: copy.deepcopy(optimized),
+        lambda: pickle.dumps(optimized),
+        lambda: torch.save(optimized, io.BytesIO()),
         lambda: optimized.base_model(words(1, 3)),
     ):
         with pytest.raises(RuntimeError, match=message):

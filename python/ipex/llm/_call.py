@@ -42,8 +42,16 @@ def _trim() -> None:
         trim(0)
 
 
-def _refuse(*_: Any) -> None:
-    raise RuntimeError(_RELEASED)
+class _Refusal:
+    """A hook that raises where the weights would be read, and where a copy or a file of the model would be made."""
+
+    def __call__(self, *_: Any) -> Any:
+        raise RuntimeError(_RELEASED)
+
+    __reduce_ex__ = __call__
+
+
+_refuse = _Refusal()
 
 
 def given_cache(kwargs: dict[str, Any]) -> Any:
