@@ -87,7 +87,7 @@ assert theirs.llm.functional.add_rms_norm is llm.functional.add_rms_norm
 with pytest.raises(AttributeError, match="docs/how_to/llm.md"):
     theirs.llm.generation
 with pytest.raises(AttributeError, match="take a Recipe in place of a qconfig"):
-    theirs.quantization.prepare
+    theirs.quantization.default_static_qconfig
 """
 
 

@@ -319,8 +319,8 @@ def test_bad_arguments():
         ({"dtype": torch.int8}, "expected one of torch.float32, .* in dtype, got torch.int8"),
         ({"dtype": "bfloat16"}, "expected one of .* in dtype, got 'bfloat16'"),
         ({"device": "cuda"}, "expected device='cpu', got 'cuda'"),
-        ({"quantization_config": 4}, "expected what ipex.quantization.get_weight_only_quant_qconfig_mapping returns"),
-        ({"qconfig_summary_file": "x"}, "qconfig_summary_file is not supported yet"),
+        ({"quantization_config": 4}, "expected what ipex.quantization.get_weight_only_quant_qconfig_mapping or get_smooth"),
+        ({"qconfig_summary_file": "x"}, "expected the recipe of the calibration in quantization_config beside"),
     ):
         with pytest.raises((ValueError, TypeError), match=message):
             llm.optimize(model, **wrong)

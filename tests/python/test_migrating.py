@@ -13,8 +13,8 @@ PAGE = (Path(__file__).parents[2] / "docs/migrating.md").read_text()
 EXAMPLES = dict(re.findall(r"^## (.+?)\n\n```python\n(.*?)```", PAGE, re.MULTILINE | re.DOTALL))
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
+def run(*arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, check=False)
 
 
 def script(folder: Path, text: str) -> str:
@@ -24,12 +24,12 @@ def script(folder: Path, text: str) -> str:
 
 
 def test_the_page_has_examples():
-    assert len(EXAMPLES) == PAGE.count("```python") == 8
+    assert len(EXAMPLES) == PAGE.count("```python") == 9
 
 
 @pytest.mark.parametrize("title", EXAMPLES)
 def test_examples_run_as_they_stand(title, tmp_path):
-    done = run("-m", "ipex", "run", script(tmp_path, EXAMPLES[title]))
+    done = run("-m", "ipex", "run", script(tmp_path, EXAMPLES[title]), folder=tmp_path)
     assert done.returncode == 0, done.stderr
 
 
@@ -53,10 +53,10 @@ def test_without_it_ipex_is_not_found(tmp_path):
 
 NOT_COVERED = {
     "ipex.xpu.is_available()": "Use torch.xpu",
-    "ipex.quantization.prepare()": "Use ipex.quantization",
+    "ipex.quantization.autotune()": "Use ipex.quantization",
     "ipex.verbose(1)": "Set IPEX_VERBOSE=1",
     "ipex.something": "docs/migrating.md lists what is covered",
-    "from intel_extension_for_pytorch.quantization import prepare": "Use ipex.quantization",
+    "from intel_extension_for_pytorch.quantization import default_static_qconfig": "Use ipex.quantization",
     "import intel_extension_for_pytorch.cpu.runtime": "Use ipex.StreamPool in place of cpu.runtime",
     "ipex.cpu.runtime.CPUPool([0])": "Use ipex.StreamPool in place of cpu.runtime",
     "ipex.quantization.default_dynamic_qconfig_mapping": "dynamic none",

@@ -426,6 +426,23 @@ def test_a_second_calibration_adds_to_the_first():
     assert wide.scale > 4 * narrow.scale
 
 
+def test_scales_in_a_file_convert_in_place_of_calibration(tmp_path):
+    model, x = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 8)).eval(), torch.randn(16, 64)
+    recipe = Recipe(smooth=0.5, forced=True)
+    prepared, fresh = prepare(model, x, recipe), prepare(model, recipe, example_inputs=x)  # in either order
+    prepared(x)
+    prepared.save_qconf_summary(tmp_path / "scales.json")
+    with pytest.raises(ValueError, match="expected calibration data"):
+        convert(fresh)
+    fresh.load_qconf_summary(tmp_path / "scales.json")
+    found, expected = convert(fresh), convert(prepared)
+    assert "ipex::quantized_linear_run" in kinds(found)
+    assert torch.equal(found(x), expected(x))
+    other = prepare(nn.Sequential(nn.Linear(64, 8)).eval(), x, recipe)
+    with pytest.raises(ValueError, match="load_qconf_summary: expected the scales of this model"):
+        other.load_qconf_summary(tmp_path / "scales.json")
+
+
 def test_a_prepared_model_is_explained():
     model, x = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 8)).eval(), torch.randn(4, 64)
     prepared = prepare(model, x)

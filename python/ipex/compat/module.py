@@ -61,7 +61,10 @@ SUBMODULES = {
         "WoqLowpMode",
         "WoqWeightDtype",
         "WoqWeightQScheme",
+        "convert",
+        "get_smooth_quant_qconfig_mapping",
         "get_weight_only_quant_qconfig_mapping",
+        "prepare",
     ),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
 from .._torch_internals import is_tracing
+from ..quantization import Prepared
 from ._cache import RoomyLayer, give_room
 from ._capture import Captured, cache_name
 
@@ -68,6 +70,7 @@ class StepCall:
     used: tuple[str, ...] = ("attention_mask", "past_key_values", "cache", "logits_to_keep")
 
     def __init__(self, model: Any, captured: Captured) -> None:
+        self.prepared: Callable[..., Prepared] | None = None  # for ipex.quantization.prepare, where the step observes
         self._model = weakref.ref(model)
         self._has_weights = True
         self._captured = captured
@@ -90,6 +93,11 @@ class StepCall:
         found = self._step(cache, words, kwargs)
         keeps = kwargs.get("use_cache") is not False
         return self._captured.output(**found, **{self._cache_name: cache if keeps else None})
+
+    def check_weights(self) -> None:
+        """Raise where the weights were released."""
+        if not self._has_weights:
+            _refuse()
 
     def let_weights_go(self) -> None:
         """Free what the graph holds packed. Whoever needs the weights themselves is told."""

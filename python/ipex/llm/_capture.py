@@ -21,6 +21,7 @@ from ._attention import NAME, CannotCapture, Step, register, running
 from ._cache import RoomyLayer
 
 _Result = TypeVar("_Result")
+_Make = Callable[[torch.jit.ScriptModule], torch.jit.ScriptModule]
 # Rotary embeddings whose frequencies do not depend on the length of the text.
 _STEADY_ROTARY = ("default", "linear", "llama3", "yarn", "proportional")
 _USUAL_LAYERS = ("full_attention", "sliding_attention")
@@ -211,7 +212,12 @@ def memory_of(sizes: list[Any], batch: int, room: int, dtype: torch.dtype) -> li
     return [torch.zeros(batch, heads, room, key + value, dtype=dtype) for heads, key, value in sizes]
 
 
-def capture(model: Any, sliding: list[bool]) -> Captured:
+def optimized(graph: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
+    """Return the optimised graph of a traced step."""
+    return wrapped(_C.jit_optimize(cpp_module(graph, "llm.optimize")))
+
+
+def capture(model: Any, sliding: list[bool], made: _Make = optimized) -> Captured:
     """Trace the step of a model with such layers, optimise it and compare it. CannotCapture says why not."""
     register()
     with torch.no_grad(), warnings.catch_warnings():
@@ -221,14 +227,14 @@ def capture(model: Any, sliding: list[bool]) -> Captured:
         try:
             model.set_attn_implementation(NAME)
             try:
-                graph, output = tried(_trace, model, _AttendingStep, sliding, sizes, dtype)
+                graph, output = tried(_trace, model, _AttendingStep, sliding, sizes, dtype, made)
             finally:
                 model.set_attn_implementation(usual)
             return tried(_compared, model, Captured(graph, sliding, sizes, dtype, output))
         except CannotCapture as error:
             reason = str(error)
         try:
-            graph, output = tried(_trace, model, _PlainStep, sliding, sizes, dtype)
+            graph, output = tried(_trace, model, _PlainStep, sliding, sizes, dtype, made)
             return tried(_compared, model, Captured(graph, sliding, sizes, dtype, output, reason))
         except CannotCapture as error:
             raise CannotCapture(f"{reason}; with its own attention, {error}") from error
@@ -245,7 +251,9 @@ def tried(function: Callable[..., _Result], *args: Any) -> _Result:
         raise CannotCapture(f"tracing it fails: {type(error).__name__}: {text[0][:200]}") from error
 
 
-def _trace(model: Any, kind: type, sliding: list[bool], sizes: list[Any], dtype: torch.dtype) -> tuple[Any, type]:
+def _trace(
+    model: Any, kind: type, sliding: list[bool], sizes: list[Any], dtype: torch.dtype, made: _Make
+) -> tuple[Any, type]:
     step = kind(model, sliding, sizes)
     example = (
         torch.randint(0, 50, (2, 3), generator=torch.Generator().manual_seed(1)),
@@ -255,14 +263,14 @@ def _trace(model: Any, kind: type, sliding: list[bool], sizes: list[Any], dtype:
         torch.ones(2, 5, dtype=torch.bool),
         *memory_of(sizes, 2, 9, dtype),
     )
-    return traced(model, step, example), step.output
+    return traced(model, step, example, made), step.output
 
 
-def traced(model: Any, step: TracedStep, example: tuple[Any, ...]) -> torch.jit.ScriptModule:
-    """Return the optimised graph of a step."""
+def traced(model: Any, step: TracedStep, example: tuple[Any, ...], made: _Make = optimized) -> torch.jit.ScriptModule:
+    """Return what is made of the graph of a step."""
     graph = trace(step, example, strict=False)
     step.check(model)
-    return wrapped(_C.jit_optimize(cpp_module(graph.eval(), "llm.optimize")))
+    return made(graph.eval())
 
 
 def _compared(model: Any, captured: Captured) -> Captured:

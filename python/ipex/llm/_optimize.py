@@ -12,13 +12,15 @@ from transformers import PreTrainedModel
 from .._optimize.front_door import REPORT
 from .._optimize.front_door import optimize as optimize_modules
 from .._optimize.notes import Notes
-from ..quantization import WeightOnlyLinear, WeightOnlyQuantConfig, from_awq, from_gptq
+from ..quantization import Recipe, WeightOnlyLinear, WeightOnlyQuantConfig, from_awq, from_gptq
 from ..quantization._checkpoints import configuration_of
+from ..quantization._recipe import check_float_layers
 from . import _encoder_decoder
 from ._attention import CannotCapture
 from ._call import StepCall
-from ._capture import capture, layers_of
+from ._capture import capture, layers_of, optimized
 from ._codes import Rounding
+from ._static import Calibration
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _KNOB = "capture of the step"
@@ -31,7 +33,7 @@ def optimize(
     dtype: torch.dtype = torch.float32,
     inplace: bool = False,
     device: str = "cpu",
-    quantization_config: WeightOnlyQuantConfig | None = None,
+    quantization_config: WeightOnlyQuantConfig | Recipe | None = None,
     qconfig_summary_file: Any = None,
     low_precision_checkpoint: Any = None,
     sample_inputs: Any = None,
@@ -47,6 +49,9 @@ def optimize(
 
     `dtype` is that of weights and results. `quantization_config`, of
     `ipex.quantization.get_weight_only_quant_qconfig_mapping`, keeps the weights of linears in 8 or 4 bits.
+    With a `Recipe`, such as `get_smooth_quant_qconfig_mapping` returns, linears compute in int8: the result observes
+    texts first, by `ipex.quantization.prepare(result, recipe)`, whose `save_qconf_summary(file)` writes scales. A
+    second call with `qconfig_summary_file=file` quantizes.
     `low_precision_checkpoint` is a checkpoint of GPTQ or AWQ, whose integers the kernels read as they are: a state_dict
     (of GPTQ), a pair of one and `{"quant_method": "gptq"}` or "awq", with what else quantize_config.json says, or the
     folder that has both. All weights come from it. `quantization_config` then rounds the layers that it has in floats.
@@ -60,7 +65,10 @@ def optimize(
             f"ipex.llm.optimize: expected a model of transformers, got {type(model).__name__}. "
             "Load it with from_pretrained; for other modules call ipex.optimize."
         )
-    _check(dtype, device, quantization_config, qconfig_summary_file)
+    _check(dtype, device, quantization_config, qconfig_summary_file, low_precision_checkpoint)
+    if isinstance(quantization_config, Recipe):
+        names = [name for name, _ in model.named_modules()]
+        check_float_layers("llm.optimize", quantization_config.float_layers, "layers to quantise", names)
     if model.training or optimizer is not None:
         warnings.warn(
             "ipex.llm.optimize: expected a model in eval mode and no optimizer. The model is returned as it is. Call "
@@ -73,22 +81,35 @@ def optimize(
         model = _with_checkpoint(model, low_precision_checkpoint, inplace, notes)
     elif not inplace:
         model = copy.deepcopy(model)
+    before = vars(model).get("_compiled_call_impl")
+    if isinstance(before, StepCall):  # as after a calibration in place
+        before.check_weights()
+        del model.__dict__["_compiled_call_impl"]
     model.to(dtype)
+    calibration = Calibration(quantization_config) if isinstance(quantization_config, Recipe) else None
     rounding = Rounding(model)
     if getattr(model.config, "is_encoder_decoder", False):
         return _with_encoder(model, quantization_config, notes)
     try:
         sliding = layers_of(model)
-        if quantization_config is not None:
+        if isinstance(quantization_config, WeightOnlyQuantConfig):
             _round(rounding, quantization_config, notes)
-        captured = capture(model, sliding)
+        captured = capture(model, sliding, calibration.optimized if calibration else optimized)
     except CannotCapture as error:
         rounding.undo()  # such layers compute their weights at each call where no graph packs them
         return _without_capture(model, str(error), quantization_config, notes)
     del rounding  # and with it the layers that were rounded
     call = StepCall(model, captured)
+    if calibration is not None:
+        if qconfig_summary_file is None:
+            captured.graph = calibration.observed()
+            call.prepared = calibration.prepared
+            notes.applied("quantization_config", type(model).__name__, "its step observes what layers read")
+        else:
+            captured.graph = calibration.quantized(qconfig_summary_file)
+            notes.applied("quantization_config", type(model).__name__, "its layers have the scales of the file")
     has_text_alone = model.config.get_text_config(decoder=True) is model.config
-    if deployment_mode and has_text_alone:  # what makes words of images is not in the graph
+    if deployment_mode and has_text_alone and call.prepared is None:  # what makes words of images is not in the graph
         call.let_weights_go()
     attention = f"its own: {captured.own_attention}" if captured.own_attention else "one op"
     notes.applied(_KNOB, type(model).__name__, f"one graph for all lengths and batches; attention is {attention}")
@@ -97,19 +118,32 @@ def optimize(
     return model
 
 
-def _check(dtype: Any, device: Any, quantization: Any, summary: Any) -> None:
+def _check(dtype: Any, device: Any, quantization: Any, summary: Any, checkpoint: Any) -> None:
     if dtype not in _DTYPES:
         known = ", ".join(map(str, _DTYPES))
         raise ValueError(f"ipex.llm.optimize: expected one of {known} in dtype, got {dtype!r}. Take one of these.")
     if str(device) != "cpu":
         raise ValueError(f"ipex.llm.optimize: expected device='cpu', got {device!r}.")
-    if quantization is not None and not isinstance(quantization, WeightOnlyQuantConfig):
+    if quantization is not None and not isinstance(quantization, (WeightOnlyQuantConfig, Recipe)):
         raise TypeError(
-            "ipex.llm.optimize: expected what ipex.quantization.get_weight_only_quant_qconfig_mapping returns in "
-            f"quantization_config, got {type(quantization).__name__}."
+            "ipex.llm.optimize: expected what ipex.quantization.get_weight_only_quant_qconfig_mapping or "
+            f"get_smooth_quant_qconfig_mapping returns in quantization_config, got {type(quantization).__name__}."
         )
-    if summary is not None:
-        raise ValueError("ipex.llm.optimize: qconfig_summary_file is not supported yet. Leave it out.")
+    if summary is not None and not isinstance(quantization, Recipe):
+        raise ValueError(
+            "ipex.llm.optimize: expected the recipe of the calibration in quantization_config beside "
+            "qconfig_summary_file, got none. Give what get_smooth_quant_qconfig_mapping returned."
+        )
+    if isinstance(quantization, Recipe) and dtype is not torch.float32:
+        raise ValueError(
+            f"ipex.llm.optimize: expected dtype=torch.float32 beside a recipe for static int8, got {dtype}. What is "
+            "between its int8 layers computes in float32."
+        )
+    if isinstance(quantization, Recipe) and checkpoint is not None:
+        raise ValueError(
+            "ipex.llm.optimize: expected low_precision_checkpoint or a recipe for static int8, got both. Layers of the "
+            "checkpoint keep its integers: leave the recipe out."
+        )
 
 
 def _with_checkpoint(model: Any, checkpoint: Any, inplace: bool, notes: Notes) -> Any:

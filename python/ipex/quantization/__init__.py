@@ -15,13 +15,13 @@ Without data, for linears, lstm and gru, and embeddings:
 `quantized` is an ordinary ScriptModule: save it, load it, call it from many threads or from C++.
 
 `from_gptq` and `from_awq` read checkpoints that are quantized already. `fp8` trains and runs linears on 8-bit floats.
-What `get_weight_only_quant_qconfig_mapping` returns is for `ipex.llm.optimize`.
+What `get_weight_only_quant_qconfig_mapping` and `get_smooth_quant_qconfig_mapping` return is for `ipex.llm.optimize`.
 """
 
 from . import fp8
 from ._checkpoints import from_awq, from_gptq
 from ._dynamic import dynamic
-from ._recipe import Recipe
+from ._recipe import Recipe, get_smooth_quant_qconfig_mapping
 from ._static import Prepared, convert, prepare
 from ._weight_only import weight_only
 from ._weight_only_module import WeightOnlyLinear
@@ -48,6 +48,7 @@ __all__ = [
     "fp8",
     "from_awq",
     "from_gptq",
+    "get_smooth_quant_qconfig_mapping",
     "get_weight_only_quant_qconfig_mapping",
     "prepare",
     "weight_only",

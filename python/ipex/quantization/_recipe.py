@@ -63,5 +63,30 @@ class Recipe:
                 f"ipex.quantization.Recipe: expected more than 50 and at most 100 in percentile, got {self.percentile}."
             )
         object.__setattr__(self, "float_layers", module_paths("Recipe", self.float_layers))
-        if self.smooth is not None and not 0 <= self.smooth <= 1:
-            raise ValueError(f"ipex.quantization.Recipe: expected 0 to 1 in smooth, got {self.smooth}.")
+        if self.smooth is not None and not (isinstance(self.smooth, (int, float)) and 0 <= self.smooth <= 1):
+            raise ValueError(f"ipex.quantization.Recipe: expected 0 to 1 in smooth, got {self.smooth!r}.")
+
+
+def get_smooth_quant_qconfig_mapping(
+    alpha: float = 0.5,
+    act_observer: None = None,
+    act_ic_observer: None = None,
+    wei_observer: None = None,
+    wei_ic_observer: None = None,
+    share_weight_observers: bool = True,
+) -> Recipe:
+    """Return `Recipe(smooth=alpha)`, under IPEX's name for it. Observers are ours: a Recipe says what they look for."""
+    given = {
+        "act_observer": act_observer,
+        "act_ic_observer": act_ic_observer,
+        "wei_observer": wei_observer,
+        "wei_ic_observer": wei_ic_observer,
+        "share_weight_observers": None if share_weight_observers else share_weight_observers,
+    }
+    for name, value in given.items():
+        if value is not None:
+            raise ValueError(
+                f"ipex.quantization.get_smooth_quant_qconfig_mapping: expected no {name}, got {value!r}. Leave it out; "
+                "activations of ipex.quantization.Recipe says how ranges follow from what is seen."
+            )
+    return Recipe(smooth=alpha)

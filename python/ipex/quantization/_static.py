@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from .._load_extension import _C
 from .._script_module import cpp_module, refuse_optimized, wrapped
 from ._recipe import Recipe, check_float_layers
 from ._scales import Scale, scale_of
+from ._summary import read, write
 
 
 class Prepared:
@@ -23,6 +25,7 @@ class Prepared:
     def __init__(self, script: torch.jit.ScriptModule, recipe: Recipe) -> None:
         self._script = script
         self._recipe = recipe
+        self._loaded: dict[str, Scale] | None = None
         self._observed = self._optimized("prepare", self._ask())
         # A layer whose result nobody reads is in the trace no more.
         there = [name for name, _ in script.named_modules()]
@@ -42,7 +45,18 @@ class Prepared:
 
     def scales(self) -> dict[str, Scale]:
         """Return the scale of each tensor that layers read, by the observer's name."""
+        if self._loaded is not None:
+            return self._loaded
         return {o.key(): scale_of(self._seen(o), self._recipe) for o in self._observers}
+
+    def save_qconf_summary(self, qconf_summary: str | Path) -> None:
+        """Write the scales into a file, under IPEX's name for it."""
+        write(qconf_summary, self.scales())
+
+    def load_qconf_summary(self, qconf_summary: str | Path) -> None:
+        """Take the scales that a model prepared in the same way has written, in place of what was observed."""
+        channels = {o.key(): len(o.statistics().get("weight_magnitudes", ())) for o in self._observers}
+        self._loaded = read(qconf_summary, channels, "quantization.load_qconf_summary")
 
     def convert(self) -> torch.jit.ScriptModule:
         """Return the quantised model."""
@@ -76,10 +90,12 @@ class Prepared:
 
 
 def _not_of_ipex(prepare: Callable[..., Prepared]) -> Callable[..., Prepared]:
-    """Say what to do where the arguments are those of IPEX: a qconfig in second place, and `inplace`."""
+    """Take a recipe in second place, where IPEX has a qconfig. Say what to do about a qconfig, and `inplace`."""
 
     @wraps(prepare)
     def checked(*args: Any, **kwargs: Any) -> Prepared:
+        if len(args) > 1 and isinstance(args[1], Recipe):
+            args, kwargs = (args[0], *args[2:]), {"recipe": args[1], **kwargs}
         kinds = [type(value).__name__ for value in (*args, *kwargs.values())]
         strange = [kind for kind in kinds if kind.startswith("QConfig")]
         strange += [name for name in ("inplace", "configure", "bn_folding", "example_kwarg_inputs") if name in kwargs]
@@ -102,7 +118,9 @@ def prepare(
     """Return a copy of `model` that observes the data it is called with.
 
     `model` and `example_inputs` are as in `ipex.jit_optimize`. Call the result with inputs like those that the model
-    will meet, a few hundred or so, then `convert` it.
+    will meet, a few hundred or so, then `convert` it. Of a language model, prepare what
+    `ipex.llm.optimize(model, quantization_config=recipe)` returns, and give what `save_qconf_summary` writes to
+    `ipex.llm.optimize` again.
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8)).eval()
     >>> x = torch.randn(256, 64)
@@ -116,6 +134,10 @@ def prepare(
     if not isinstance(recipe, Recipe):
         got = type(recipe).__name__
         raise TypeError(f"ipex.quantization.prepare: expected an ipex.quantization.Recipe in recipe, got {got}.")
+    of_step = getattr(getattr(model, "_compiled_call_impl", None), "prepared", None)
+    if of_step is not None:
+        prepared: Prepared = of_step(model, recipe)
+        return prepared
     script = script_module(model, example_inputs, "quantization.prepare")
     refuse_optimized(script, "quantization.prepare")
     return Prepared(script, recipe)
