@@ -177,7 +177,10 @@ class StepCall:
         """Where the words stand, and of which the logits are wanted."""
         count = words.shape[1]
         places, kept = kwargs.get(self.places_name), kwargs.get("logits_to_keep", 0)
-        if places is None:
+        mask = kwargs.get("attention_mask")
+        if places is None and self._captured.counts_attended and mask is not None:
+            places = (mask.long().cumsum(1) - 1).clamp(min=0)[:, -count:]
+        elif places is None:
             places = torch.arange(past, past + count)
         if not isinstance(kept, Tensor):
             kept = torch.arange(count - kept if 0 < kept < count else 0, count)

@@ -6,6 +6,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -41,6 +42,7 @@ class Captured:
     dtype: torch.dtype
     output: type
     own_attention: str = ""  # why attention is not one op
+    counts_attended: bool = False  # whether positions that nobody gives are those among the words that count
 
     @property
     def reads_attended(self) -> bool:
@@ -283,9 +285,12 @@ def _compared(model: Any, captured: Captured) -> Captured:
         read = torch.ones(batch, total, dtype=torch.bool)
         read[0, :padding] = False
         places = (read.long().cumsum(1) - 1).clamp(min=0)
-        expected = model(
-            input_ids=words[:batch], attention_mask=read.long(), position_ids=places, use_cache=False
-        ).logits.float()
+        logits = partial(_logits, model, words[:batch], read)
+        expected = logits(position_ids=places)
+        if padding:
+            captured.counts_attended = _is_same(model, logits(), expected, captured.dtype) and not _is_same(
+                model, logits(), logits(position_ids=torch.arange(total).expand(batch, total)), captured.dtype
+            )
         memory = memory_of(captured.sizes, batch, total + 4, captured.dtype)
         found, past = [], 0
         for count in counts:
@@ -299,8 +304,22 @@ def _compared(model: Any, captured: Captured) -> Captured:
                 )
             )
             past += count
-        check_same(model, torch.cat(found, 1)[read].float(), expected[read], captured.dtype)
+        check_same(model, torch.cat(found, 1)[read].float(), expected, captured.dtype)
     return captured
+
+
+def _logits(model: Any, words: Tensor, read: Tensor, **more: Any) -> Tensor:
+    """What the model itself says behind each word that counts."""
+    result: Tensor = model(input_ids=words, attention_mask=read.long(), use_cache=False, **more).logits
+    return result[read].float()
+
+
+def _is_same(model: Any, found: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:
+    try:
+        check_same(model, found, expected, dtype)
+    except CannotCapture:
+        return False
+    return True
 
 
 def check_same(model: Any, found: Tensor, expected: Tensor, dtype: torch.dtype) -> None:
