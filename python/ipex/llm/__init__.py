@@ -10,8 +10,8 @@ A small model with random weights stands for `AutoModelForCausalLM.from_pretrain
 >>> model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=4, do_sample=False).shape
 torch.Size([1, 7])
 
-`from_gguf` reads a file of llama.cpp. `modules` and `functional` are the parts that models are built of, by IPEX's
-names.
+`from_gguf` reads a file of llama.cpp. `tensor_parallel` gives each of several processes its share of a model.
+`modules` and `functional` are the parts that models are built of, by IPEX's names.
 
 Needs transformers 5.0 or later. `import ipex` does not import it.
 """
@@ -19,5 +19,6 @@ Needs transformers 5.0 or later. `import ipex` does not import it.
 from . import functional, modules
 from ._from_gguf import from_gguf
 from ._optimize import optimize
+from ._parallel import tensor_parallel
 
-__all__ = ["from_gguf", "functional", "modules", "optimize"]
+__all__ = ["from_gguf", "functional", "modules", "optimize", "tensor_parallel"]

@@ -66,6 +66,11 @@ def optimize(
             "Load it with from_pretrained; for other modules call ipex.optimize."
         )
     _check(dtype, device, quantization_config, qconfig_summary_file, low_precision_checkpoint)
+    if any(hasattr(parameter, "to_local") for parameter in model.parameters()):
+        raise TypeError(
+            "ipex.llm.optimize: expected plain weights, got DTensors, as a tp_plan loads them. Load the model without, "
+            "and call ipex.llm.tensor_parallel(model)."
+        )
     if isinstance(quantization_config, Recipe):
         names = [name for name, _ in model.named_modules()]
         check_float_layers("llm.optimize", quantization_config.float_layers, "layers to quantise", names)
