@@ -354,3 +354,25 @@ def test_layers_are_leaves_to_fx(dtype):
         )
         with torch.no_grad():
             assert torch.equal(traced(x), optimized(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_weights_of_few_bits_stay_packed(dtype):
+    codes = torch.randint(-8, 8, (48, 64)).to(torch.int8)
+    plain = ipex.quantization.WeightOnlyLinear(codes, torch.rand(48, 2) / 64, bits=4, group_size=32)
+    packed, graphs = ipex.optimize(nn.Sequential(plain).eval()), []
+
+    def keeps(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> torch.fx.GraphModule:
+        graphs.append(graph)
+        return graph
+
+    compiled = torch.compile(packed, fullgraph=True, dynamic=True, backend=keeps)
+    through_aot = torch.compile(packed, fullgraph=True, backend="aot_eager")
+    with torch.no_grad():
+        for rows in (2, 5):
+            x = torch.randn(rows, 64, dtype=dtype)
+            assert torch.equal(compiled(x), packed(x))
+            assert torch.equal(through_aot(x), packed(x))
+    assert [str(n.target) for graph in graphs for n in graph.graph.nodes if n.op == "call_function"] == [
+        "ipex.packed_linear.codes"
+    ]

@@ -16,6 +16,7 @@ from ..._torch_internals import fake_class_registry, memory_format_of
 _CLASS = "__torch__.torch.classes.ipex."
 _library = torch.library.Library("ipex", "FRAGMENT")
 _library.define(f"packed_linear(Tensor input, {_CLASS}LinearContext context, int width) -> Tensor")
+_library.define(f"packed_linear.codes(Tensor input, {_CLASS}WeightOnlyLinearContext context, int width) -> Tensor")
 # torch's call of Python ends the process for a ScalarType that is none: a graph names the dtype.
 _library.define(f"packed_embedding(Tensor indices, {_CLASS}LinearContext context, int width, str dtype) -> Tensor")
 _library.define(
@@ -44,7 +45,7 @@ class _Context:
     cached_primitives = facts = primitive_kernels = primitive_math_modes = describe = fallback_reasons
 
 
-for _name in ("Linear", "Convolution", "Lstm", "Gru"):
+for _name in ("Linear", "WeightOnlyLinear", "Convolution", "Lstm", "Gru"):
     fake_class_registry.register_fake_class(f"ipex::{_name}Context", cast("Any", _Context))
 
 
@@ -53,6 +54,12 @@ def _linear(input: Tensor, context: Any, width: int) -> Tensor:
     return torch.ops.ipex.linear_run(input, context, [], True)  # type: ignore[no-any-return]
 
 
+@torch.library.impl(_library, "packed_linear.codes", "CPU")
+def _weight_only_linear(input: Tensor, context: Any, width: int) -> Tensor:
+    return torch.ops.ipex.weight_only_linear_run(input, context, [], True)  # type: ignore[no-any-return]
+
+
+@torch.library.register_fake("ipex::packed_linear.codes", lib=_library)  # type: ignore[untyped-decorator]
 @torch.library.register_fake("ipex::packed_linear", lib=_library)  # type: ignore[untyped-decorator]
 def _linear_fake(input: Tensor, context: Any, width: int) -> Tensor:
     return input.new_empty((*input.shape[:-1], width))

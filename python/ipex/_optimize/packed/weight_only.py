@@ -30,8 +30,11 @@ class PackedWeightOnlyLinear(WeightOnlyLinear):
     def forward(self, input: Tensor) -> Tensor:
         """Multiply by the integers. A trace holds them as they were."""
         packed = self.__dict__.get("_ipex_context")
-        if packed is None or is_tracing() or torch.compiler.is_compiling():
+        if packed is None or is_tracing():
             return super().forward(input)
+        if torch.compiler.is_compiling() and not (torch.is_grad_enabled() and input.requires_grad):
+            in_graph: Tensor = torch.ops.ipex.packed_linear.codes(input, packed, self.out_features)
+            return in_graph
         result: Tensor = torch.ops.ipex.weight_only_linear_run(input, packed, [], True)
         return result
 
