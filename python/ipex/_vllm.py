@@ -1,0 +1,91 @@
+"""vLLM's linears with weights of 8 or 4 bits, on our kernels. vLLM finds `register` by an entry point.
+
+    vllm.LLM(model=folder, quantization="ipex_int4")
+
+One name for each dtype of `ipex.quantization.WoqWeightDtype`. The checkpoint is of floats; a linear is rounded when it
+is loaded, where there are several processes the share of each. Attention, cache and scheduler stay vLLM's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .quantization import WoqWeightDtype, get_weight_only_quant_qconfig_mapping
+
+
+def register() -> None:
+    """Let vLLM know the names. It calls this in each of its processes, and may do so twice."""
+    from vllm.model_executor.layers.linear import LinearBase, UnquantizedLinearMethod
+    from vllm.model_executor.layers.quantization import register_quantization_config
+    from vllm.model_executor.layers.quantization.base_config import QuantizationConfig
+    from vllm.platforms import current_platform
+
+    from ._optimize.front_door import optimize
+    from .llm._codes import linear_of, rounded
+
+    class Method(UnquantizedLinearMethod):  # type: ignore[misc]
+        """Loads a linear as it is, and rounds it then."""
+
+        def __init__(self, dtype: WoqWeightDtype) -> None:
+            super().__init__()
+            self._config = get_weight_only_quant_qconfig_mapping(weight_dtype=dtype)
+
+        def process_weights_after_loading(self, layer: Any) -> None:
+            config, weight = self._config, layer.weight
+            size = config.group_size or weight.shape[1]
+            is_read = getattr(layer, "_cpu_skip_gemm_dispatch", False)  # vLLM reads the weight itself
+            if is_read or weight.shape[1] % size or size % 8:
+                super().process_weights_after_loading(layer)
+                return
+            linear = linear_of(rounded(weight, config.weight_dtype.value, size, config.symmetric), None)
+            if weight.dtype is not torch.float32:
+                linear.row_bits = 16  # inputs have no more
+            layer.ipex_linear = optimize(linear, inplace=True)
+            layer.weight = torch.nn.Parameter(weight.data.new_empty(0), requires_grad=False)
+
+        def apply(self, layer: Any, x: Tensor, bias: Tensor | None = None) -> Tensor:
+            linear = getattr(layer, "ipex_linear", None)
+            if linear is None:
+                as_it_is: Tensor = super().apply(layer, x, bias)
+                return as_it_is
+            result: Tensor = linear(x)
+            return result if bias is None else result + bias
+
+    def registered(dtype: WoqWeightDtype) -> None:
+        name = f"ipex_{dtype.name.lower()}"
+
+        class Config(QuantizationConfig):  # type: ignore[misc]
+            def get_name(self) -> str:
+                return name
+
+            def get_supported_act_dtypes(self) -> list[torch.dtype]:
+                return [torch.float32, torch.bfloat16, torch.float16]
+
+            @classmethod
+            def get_min_capability(cls) -> int:
+                return -1  # of a GPU
+
+            @staticmethod
+            def get_config_filenames() -> list[str]:
+                return []  # a checkpoint says nothing of it
+
+            @classmethod
+            def from_config(cls, config: dict[str, Any]) -> QuantizationConfig:
+                raise ValueError(
+                    f"{name}: expected a checkpoint of floats, got one that is quantized. Leave {name} out."
+                )
+
+            def get_quant_method(self, layer: Any, prefix: str) -> Any:
+                if not current_platform.is_cpu():
+                    raise ValueError(
+                        f"{name}: expected vLLM on a CPU, got {current_platform.device_name}. Leave it out."
+                    )
+                return Method(dtype) if isinstance(layer, LinearBase) else None
+
+        register_quantization_config(name)(Config)
+
+    for dtype in WoqWeightDtype:
+        registered(dtype)
