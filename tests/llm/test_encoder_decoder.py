@@ -149,8 +149,35 @@ def test_a_step_that_computes_something_else_is_not_used():
     assert torch.equal(optimized.generate(**how), expected)
 
 
-def test_few_bits_are_not_for_encoders():
-    mapping = ipex.quantization.get_weight_only_quant_qconfig_mapping()
-    optimized = llm.optimize(make("T5"), quantization_config=mapping)
-    reasons = {d.pass_name: d.reason for d in ipex.explain(optimized).declined}
-    assert reasons["quantization_config"] == "it has an encoder"
+@pytest.mark.parametrize(("weights", "most"), [("INT8", 0.02), ("INT4", 0.15)])
+@pytest.mark.parametrize("family", ["Bart", "M2M100", "Whisper"])
+def test_weights_of_few_bits(family, weights, most):
+    """Those of the encoder and of the first word are packed modules, those of later words lie in the graph."""
+    model = make(family)
+    mapping = ipex.quantization.get_weight_only_quant_qconfig_mapping(
+        weight_dtype=ipex.quantization.WoqWeightDtype[weights]
+    )
+    optimized = llm.optimize(model, quantization_config=mapping)
+    graph = optimized.__dict__["_compiled_call_impl"]._captured.graph.inlined_graph
+    assert sum(node.kind() == "ipex::weight_only_linear_run" for node in graph.nodes()) == 17
+    assert sum(isinstance(module, ipex.quantization.WeightOnlyLinear) for module in optimized.modules()) == 33
+    x, begun = source(family), []
+    for each in (model, optimized):
+        encoded = each.get_encoder()(**x)
+        how = {"encoder_outputs": encoded, "attention_mask": x.get("attention_mask")}
+        first = each(decoder_input_ids=torch.tensor([[1], [1]]), **how)
+        more = each(decoder_input_ids=torch.tensor([[7, 8], [5, 6]]), past_key_values=first.past_key_values, **how)
+        begun.append(torch.cat([first.logits, more.logits], 1))
+    assert 1e-4 < (begun[1] - begun[0]).norm() / begun[0].norm() < most
+    assert optimized.generate(**x, max_new_tokens=8, do_sample=False).shape[0] == 2
+    assert why_as_before(optimized) == BEGINS
+
+
+def test_weights_stay_where_the_model_reads_one_itself():
+    model = make("T5")
+    optimized = llm.optimize(model, quantization_config=ipex.quantization.get_weight_only_quant_qconfig_mapping())
+    (reason,) = (d.reason for d in ipex.explain(optimized).declined if d.pass_name == "quantization_config")
+    assert "no attribute 'weight'" in reason
+    how = {"max_new_tokens": 12, "do_sample": False, **source("T5")}
+    assert torch.equal(optimized.generate(**how), model.generate(**how))
+    assert why_as_before(optimized) == BEGINS

@@ -18,7 +18,7 @@ from ..quantization._recipe import check_float_layers
 from . import _encoder_decoder
 from ._attention import CannotCapture
 from ._call import StepCall
-from ._capture import capture, layers_of, optimized
+from ._capture import Captured, capture, layers_of, optimized
 from ._codes import Rounding
 from ._static import Calibration
 
@@ -94,7 +94,7 @@ def optimize(
     calibration = Calibration(quantization_config) if isinstance(quantization_config, Recipe) else None
     rounding = Rounding(model)
     if getattr(model.config, "is_encoder_decoder", False):
-        return _with_encoder(model, quantization_config, notes)
+        return _with_encoder(model, quantization_config, rounding, notes)
     try:
         sliding = layers_of(model)
         if isinstance(quantization_config, WeightOnlyQuantConfig):
@@ -175,17 +175,28 @@ def _round(rounding: Rounding, config: WeightOnlyQuantConfig, notes: Notes) -> N
     rounding.rows(config.row_bits)
 
 
-def _with_encoder(model: Any, quantization: Any, notes: Notes) -> Any:
+def _with_encoder(model: Any, quantization: Any, rounding: Rounding, notes: Notes) -> Any:
     try:
-        captured = _encoder_decoder.capture(model)
+        captured = _rounded_and_captured(model, quantization, rounding, notes)
     except CannotCapture as error:
         return _without_capture(model, str(error), quantization, notes)
-    if quantization is not None:
+    if isinstance(quantization, Recipe):
         notes.declined("quantization_config", type(model).__name__, "it has an encoder")
     notes.applied(_KNOB, type(model).__name__, "one graph for all lengths and batches, from the second word on")
     result = _as_modules(model, notes)  # its encoder, and the first word
     result.__dict__["_compiled_call_impl"] = _encoder_decoder.CrossStepCall(result, captured)
     return result
+
+
+def _rounded_and_captured(model: Any, quantization: Any, rounding: Rounding, notes: Notes) -> Captured:
+    if isinstance(quantization, WeightOnlyQuantConfig):
+        try:
+            _round(rounding, quantization, notes)
+            return _encoder_decoder.capture(model)
+        except CannotCapture as error:  # as where the model reads a weight itself
+            rounding.undo()
+            notes.declined("quantization_config", type(model).__name__, str(error))
+    return _encoder_decoder.capture(model)
 
 
 def _as_modules(model: Any, notes: Notes) -> Any:
