@@ -22,9 +22,9 @@ SCRIPT = """
 import os, sys
 os.environ |= {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
-import ipex._vllm
-ipex._vllm.register()
-ipex._vllm.register()  # each process of vLLM may do so again
+import ipex.llm._vllm
+ipex.llm._vllm.register()
+ipex.llm._vllm.register()  # each process of vLLM may do so again
 from vllm import LLM, SamplingParams
 engine = LLM(sys.argv[1], quantization=sys.argv[2], dtype=sys.argv[3], skip_tokenizer_init=True, max_model_len=64,
              enforce_eager=True, disable_log_stats=True)
@@ -38,9 +38,9 @@ print("tokens", *answer.outputs[0].token_ids)
 
 def test_the_entry_point_is_there():
     project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
-    found = re.search(r'entry-points."vllm.general_plugins"\]\nipex = "ipex\.(\w+):(\w+)"\n', project)
+    found = re.search(r'entry-points."vllm.general_plugins"\]\nipex = "ipex\.llm\.(\w+):(\w+)"\n', project)
     assert found
-    source = (Path(ipex.__file__).parent / f"{found[1]}.py").read_text()
+    source = (Path(ipex.llm.__file__).parent / f"{found[1]}.py").read_text()
     assert f"def {found[2]}()" in source
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .quantization import WoqWeightDtype, get_weight_only_quant_qconfig_mapping
+from ..quantization import WoqWeightDtype, get_weight_only_quant_qconfig_mapping
 
 
 def register() -> None:
@@ -23,8 +23,8 @@ def register() -> None:
     from vllm.model_executor.layers.quantization.base_config import QuantizationConfig
     from vllm.platforms import current_platform
 
-    from ._optimize.front_door import optimize
-    from .llm._codes import linear_of, rounded
+    from .._optimize.front_door import optimize
+    from ._codes import linear_of, rounded
 
     class Method(UnquantizedLinearMethod):  # type: ignore[misc]
         """Loads a linear as it is, and rounds it then."""
