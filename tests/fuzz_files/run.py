@@ -1,7 +1,8 @@
 """Loads saved models that are damaged, and calls them.
 
     python tests/fuzz_files/run.py --cases 20000 --seed 1
-    python tests/fuzz_files/run.py --seed 1 --case 1234        # that one, in this process
+    python tests/fuzz_files/run.py --of "IPEX 2"               # files whose name matches alone
+    python tests/fuzz_files/run.py --seed 1 --case 1234        # that one, in this process; a case counts by --of
 
 A damaged model may be refused, or give other numbers. It may not end the process, hang, or take memory without bound.
 `make fuzz-files`; on libraries with AddressSanitizer: `make asan TESTS=tests/fuzz_files`.
@@ -13,6 +14,7 @@ import faulthandler
 import io
 import os
 import random
+import re
 import sys
 import tempfile
 import warnings
@@ -34,7 +36,7 @@ SAVED_BY_IPEX2 = Path(__file__).parents[1] / "runtime" / "saved_by_ipex2"
 class Models:
     """Files of models with every kind of packed weight, portable and packed ahead of time, and files of IPEX 2.x."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, of: str = "") -> None:
         self.folder = folder
         self.saved: list[tuple[str, Path, tuple[torch.Tensor, ...]]] = []
         for number, name in enumerate(KINDS):
@@ -46,7 +48,8 @@ class Models:
         for values in sorted(SAVED_BY_IPEX2.glob("*.values.pt")):
             path = values.with_name(values.name.replace(".values", ""))
             if "recurrent" not in path.name:  # aten::lstm, which they become, reads beyond weights that are too small
-                self.saved.append((path.stem, path, torch.load(values)[0]))
+                self.saved.append((f"{path.stem}, saved by IPEX 2", path, torch.load(values)[0]))
+        self.saved = [row for row in self.saved if re.search(of, row[0])]
 
     def run(self, seed: int, index: int) -> str:
         """What became of it: "refused", "raised" by a call, or "ran"."""
@@ -72,10 +75,12 @@ class Models:
 
 
 def main() -> int:
-    options = parser_of(__doc__).parse_args()
+    parser = parser_of(__doc__)
+    parser.add_argument("--of", default="", metavar="REGEX", help="damage files whose name matches alone")
+    options = parser.parse_args()
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory() as folder:
-        models = Models(Path(folder))
+        models = Models(Path(folder), options.of)
         if options.case is not None:
             faulthandler.enable()
             print(models.saved[options.case % len(models.saved)][0], flush=True)
