@@ -12,7 +12,6 @@
 #include <unordered_set>
 
 #include "ops/product/low_bit_format.h"
-#include "storage_records.h"
 
 namespace ipex::runtime {
 namespace {
@@ -151,9 +150,7 @@ c10::TypePtr plain_type(const c10::TypePtr& context) {
 }
 
 IValue plain_value(const IValue& context) {
-  const auto& type = context.type()->expectRef<c10::ClassType>();
-  check_tensors(type.getMethod("__getstate__")({context}));
-  return type.getMethod("plain")({context});
+  return context.type()->expectRef<c10::ClassType>().getMethod("plain")({context});
 }
 
 // What a value is in this module. The attributes are plain already.

@@ -5,7 +5,9 @@
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/constants.h>
 
+#include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
@@ -20,44 +22,81 @@ namespace {
 
 using c10::IValue;
 
-// What a pickle puts on the stack: a text, the name of a class, a number, or something else.
+// What a pickle puts on the stack: a text, the name of a class, a number, a storage, or something else; and tuples of these.
 struct ClassName {
-  std::string name;
+  std::string_view module, name;
 };
-using Item = std::variant<std::monostate, std::string, ClassName, int64_t>;
+struct Storage {
+  int64_t elements;
+};
+using Item = std::variant<std::monostate, std::string_view, ClassName, int64_t, Storage>;
+using Tuple = std::shared_ptr<const std::vector<Item>>;
+using Value = std::variant<Item, Tuple>;
 
-std::optional<int64_t> bytes_of_an_element(const std::string& storage) {
-  static const auto sizes = [] {
-    std::unordered_map<std::string, int64_t> found;
+struct Element {
+  int64_t bytes;
+  int64_t in_a_byte = 1;  // where they are smaller
+};
+
+std::optional<Element> element_of(const ClassName& storage) {
+  static const auto elements = [] {
+    std::unordered_map<std::string, Element> found;
     const auto add = [&](at::ScalarType type) {
-      found.emplace("torch " + std::string(c10::toString(type)) + "Storage", static_cast<int64_t>(elementSize(type)));
+      const int64_t in_a_byte = type == at::kQUInt4x2 ? 2 : type == at::kQUInt2x4 ? 4 : 1;
+      found.emplace(std::string(c10::toString(type)) + "Storage",
+                    Element{static_cast<int64_t>(elementSize(type)), in_a_byte});
     };
 #define IPEX_ADD(_, name) add(at::ScalarType::name);
     AT_FORALL_SCALAR_TYPES_WITH_COMPLEX_AND_QINTS(IPEX_ADD)
 #undef IPEX_ADD
     return found;
   }();
-  const auto size = sizes.find(storage);
-  return size == sizes.end() ? std::nullopt : std::optional(size->second);
+  const auto element = elements.find(std::string(storage.name));
+  return storage.module != "torch" || element == elements.end() ? std::nullopt : std::optional(element->second);
 }
 
-// Reads a pickle as far as storages ask for it: ("storage", class, record, device, elements) in a tuple that is then
-// looked up. Only a tuple that is written out in one run, as torch writes it, counts as one.
+// Reads a pickle as torch does, and makes none of its objects: torch reads some tensors while it loads. A storage is
+// ("storage", class, record, device, elements), looked up; a tensor a tuple that begins with one.
 class Pickle {
  public:
   explicit Pickle(std::string_view bytes) : rest_(bytes) {}
 
-  // Calls `storage(record, bytes)` for each.
+  // Calls `storage(record, bytes)` for each. Throws where a tensor lies outside of its storage.
   template <class F>
   void for_each_storage(const F& storage) {
     for (char op = take(1)[0]; op != '.'; op = take(1)[0]) {
-      if (op == 'Q') storage(record(), bytes());
-      tuple_.clear();
-      read(op);
+      if (op != 'Q') {
+        read(op);
+        continue;
+      }
+      const Value asked = pop(1)[0];
+      const std::vector<Item>& tuple = items_of(asked);
+      TORCH_CHECK(tuple.size() == 5, as_torch_does_not);
+      const auto element = element_of(as<ClassName>(tuple[1]));
+      const auto elements = as<int64_t>(tuple[4]);
+      TORCH_CHECK(element && elements >= 0, as_torch_does_not);
+      const auto bytes = safe_product({element->bytes, elements}), held = safe_product({element->in_a_byte, elements});
+      TORCH_CHECK(bytes && held, as_torch_does_not);
+      storage(std::string(as<std::string_view>(tuple[2])), *bytes);
+      push(Storage{*held});
     }
   }
 
  private:
+  static constexpr const char* as_torch_does_not = "it names a storage as torch doesn't";
+
+  template <class T>
+  static const T& as(const Item& item) {
+    const T* found = std::get_if<T>(&item);
+    TORCH_CHECK(found, as_torch_does_not);
+    return *found;
+  }
+  static const std::vector<Item>& items_of(const Value& value) {
+    const Tuple* tuple = std::get_if<Tuple>(&value);
+    TORCH_CHECK(tuple, as_torch_does_not);
+    return **tuple;
+  }
+
   std::string_view take(uint64_t count) {
     TORCH_CHECK(count <= rest_.size(), "it ends within a pickle");
     const std::string_view taken = rest_.substr(0, count);
@@ -73,31 +112,77 @@ class Pickle {
   }
   uint64_t size(uint64_t bytes) { return static_cast<uint64_t>(number(take(bytes), /*is_signed=*/false)); }
 
-  std::string line() {
+  std::string_view line() {
     const size_t end = rest_.find('\n');
     TORCH_CHECK(end != std::string_view::npos, "it ends within a pickle");
-    const std::string text(rest_.substr(0, end));
+    const std::string_view text = rest_.substr(0, end);
     rest_.remove_prefix(end + 1);
     return text;
   }
 
-  void push(Item item) {
-    run_.push_back(item);
-    top_ = std::move(item);
+  void push(Item item) { stack_.emplace_back(std::move(item)); }
+
+  std::vector<Value> pop(size_t count) {
+    TORCH_CHECK(count <= stack_.size(), takes_more_than_it_has);
+    const auto first = stack_.end() - static_cast<std::ptrdiff_t>(count);
+    std::vector<Value> taken(first, stack_.end());
+    stack_.erase(first, stack_.end());
+    return taken;
+  }
+  std::vector<Value> pop_to_mark() {
+    TORCH_CHECK(!marks_.empty() && marks_.back() <= stack_.size(), takes_more_than_it_has);
+    const size_t mark = marks_.back();
+    marks_.pop_back();
+    return pop(stack_.size() - mark);
+  }
+
+  void keep(uint64_t place) {
+    TORCH_CHECK(!stack_.empty(), takes_more_than_it_has);
+    memo_[place] = stack_.back();
+  }
+
+  // What tuples hold of tuples is looked at here, and then no more.
+  void push_tuple(const std::vector<Value>& values) {
+    std::vector<Item> items;
+    for (const Value& value : values) {
+      const Item* item = std::get_if<Item>(&value);
+      items.push_back(item ? *item : Item());
+    }
+    if (!items.empty() && std::holds_alternative<Storage>(items[0])) check_tensor(values);
+    stack_.emplace_back(std::make_shared<const std::vector<Item>>(std::move(items)));
+  }
+
+  // (storage, offset, sizes, strides, ..)
+  static void check_tensor(const std::vector<Value>& values) {
+    TORCH_CHECK(values.size() > 3, as_torch_does_not);
+    const auto integers = [](const Value& tuple) {
+      std::vector<int64_t> found;
+      for (const Item& item : items_of(tuple)) found.push_back(as<int64_t>(item));
+      return found;
+    };
+    const auto sizes = integers(values[2]), strides = integers(values[3]);
+    const auto* const offset = std::get_if<Item>(&values[1]);
+    TORCH_CHECK(offset, as_torch_does_not);
+    TORCH_CHECK(
+        elements_within(std::get<Storage>(std::get<Item>(values[0])).elements, as<int64_t>(*offset), sizes, strides),
+        "a tensor of ", at::IntArrayRef(sizes), " that its storage does not hold");
   }
 
   void read(char op) {
     switch (op) {
+      case '\x80':
+        take(1);
+        return;
       case 'q':
-        memo_[size(1)] = top_;
-        return;
+        return keep(size(1));
       case 'r':
-        memo_[size(4)] = top_;
-        return;
+        return keep(size(4));
       case 'h':
-        return push(memo_[size(1)]);
+        stack_.push_back(memo_[size(1)]);
+        return;
       case 'j':
-        return push(memo_[size(4)]);
+        stack_.push_back(memo_[size(4)]);
+        return;
       case 'K':
         return push(number(take(1), /*is_signed=*/false));
       case 'M':
@@ -109,49 +194,59 @@ class Pickle {
         return push(bytes.size() == 8 ? Item(number(bytes, /*is_signed=*/true)) : Item());
       }
       case 'X':
-        return push(std::string(take(size(4))));
+        return push(take(size(4)));
       case '\x8d':
-        return push(std::string(take(size(8))));
+        return push(take(size(8)));
       case 'c': {
-        const std::string of = line();
-        return push(ClassName{of + " " + line()});
+        const std::string_view module = line();
+        return push(ClassName{module, line()});
       }
-      case 't':
-        tuple_ = std::move(run_);
-        break;
       case 'G':
         take(8);
-        break;
-      case '\x80':
-        take(1);
-        break;
+        return push({});
+      case 'N':
+      case '\x88':
+      case '\x89':
+      case ']':
+      case '}':
+        return push({});
+      case '(':
+        marks_.push_back(stack_.size());
+        return;
+      case ')':
+        return push_tuple({});
+      case '\x85':
+      case '\x86':
+      case '\x87':
+        return push_tuple(pop(static_cast<size_t>(op - '\x84')));
+      case 't':
+        return push_tuple(pop_to_mark());
+      case '\x81':  // the arguments of a class
+      case 'a':
+        pop(1);
+        return;
+      case 's':
+        pop(2);
+        return;
+      case 'e':
+      case 'u':
+        pop_to_mark();
+        return;
+      case 'R':
+      case 'b':
+        pop(2);
+        return push({});
       default:
-        TORCH_CHECK(std::string_view("(NRabe]}s)u\x81\x85\x86\x87\x88\x89Q").find(op) != std::string_view::npos,
-                    "a pickle that torch doesn't write");
+        TORCH_CHECK(false, "a pickle that torch doesn't write");
     }
-    run_.clear();
-    top_ = {};
   }
 
-  template <class T>
-  const T& in_tuple(size_t i) const {
-    const T* item = tuple_.size() == 5 ? std::get_if<T>(&tuple_[i]) : nullptr;
-    TORCH_CHECK(item, "it names a storage as torch doesn't");
-    return *item;
-  }
-  const std::string& record() const { return in_tuple<std::string>(2); }
-  int64_t bytes() const {
-    const auto size = bytes_of_an_element(in_tuple<ClassName>(1).name);
-    const auto count = size ? safe_product({*size, in_tuple<int64_t>(4)}) : std::nullopt;
-    TORCH_CHECK(count && *count >= 0, "it names a storage as torch doesn't");
-    return *count;
-  }
+  static constexpr const char* takes_more_than_it_has = "it takes more from its stack than that has";
 
   std::string_view rest_;
-  std::vector<Item> run_;    // what was pushed one after the other since something else happened
-  std::vector<Item> tuple_;  // the run that the last op made a tuple of
-  Item top_;                 // of the stack, where the last op pushed it
-  std::unordered_map<uint64_t, Item> memo_;
+  std::vector<Value> stack_;
+  std::vector<size_t> marks_;  // how many values were on the stack
+  std::unordered_map<uint64_t, Value> memo_;
 };
 
 // Every tensor within a value, each object once: lists can hold themselves.
@@ -190,7 +285,7 @@ void check_constants(const torch::jit::Block& block) {
   for (const torch::jit::Node* node : block.nodes()) {
     for (const torch::jit::Block* inner : node->blocks()) check_constants(*inner);
     if (node->kind() != c10::prim::Constant) continue;
-    if (const auto value = torch::jit::toIValue(node->output())) check_tensors(*value);
+    if (const auto value = torch::jit::toIValue(node->output())) for_each_tensor(*value, check);
   }
 }
 
@@ -216,10 +311,8 @@ std::string line_of_torch(const std::exception& error) {
   return message.substr(0, message.find('\n'));  // behind it is a backtrace
 }
 
-void check_tensors(const IValue& value) { for_each_tensor(value, check); }
-
 void check_tensors(const torch::jit::Module& module) {
-  check_tensors(IValue(module._ivalue()));
+  for_each_tensor(IValue(module._ivalue()), check);
   for (const auto& part : module.modules()) {
     for (const auto& method : part.get_methods()) {
       check_constants(*torch::jit::toGraphFunction(method.function()).graph()->block());

@@ -10,8 +10,9 @@
 
 namespace ipex::runtime {
 
-// Before a module is loaded: throws c10::Error unless the record of each storage is as long as the pickles say. The names of
-// those begin with `pickles`. The names of records begin with `records`; without, with that of their own pickle.
+// Before a module is loaded, as loading it reads some of its tensors: throws c10::Error unless the record of each storage is
+// as long as the pickles say, and each tensor in them lies within its storage. The names of those begin with `pickles`. The
+// names of records begin with `records`; without, with that of their own pickle.
 void check_storage_records(caffe2::serialize::PyTorchStreamReader& file, const std::string& pickles = "",
                            const std::string& records = "");
 
@@ -21,7 +22,5 @@ std::string line_of_torch(const std::exception& error);
 
 // After it: throws c10::Error unless each tensor, attribute or constant, lies within its storage.
 void check_tensors(const torch::jit::Module& module);
-// The same of the tensors in a value.
-void check_tensors(const c10::IValue& value);
 
 }  // namespace ipex::runtime

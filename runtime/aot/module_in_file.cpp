@@ -57,12 +57,15 @@ std::vector<StoredTensor> tensors_of_archive(const char* archive, uint64_t bytes
 
 torch::jit::Module module_in(const std::shared_ptr<StoredFile>& file) {
   const FileLayout& layout = file->layout();
+  const auto reader = reader_of(file->data() + layout.archive.offset, layout.archive.bytes);
   const auto storages = std::make_shared<torch::jit::DeserializationStorageContext>();
   std::unordered_set<std::string> names;
   for (const StoredTensor& tensor : layout.tensors) {
+    const std::string record = std::string(storages_in_archive) + tensor.name;
+    TORCH_CHECK(reader->hasRecord(record) && reader->getRecordSize(record) == tensor.piece.bytes,
+                "a table that names other records than the archive");
     if (names.insert(tensor.name).second) storages->addStorage(tensor.name, file->storage_of(tensor));
   }
-  const auto reader = reader_of(file->data() + layout.archive.offset, layout.archive.bytes);
   check_storage_records(*reader, pickles_in_archive, storages_in_archive);
   torch::jit::Module module = torch::jit::import_ir_module(std::make_shared<torch::jit::CompilationUnit>(), reader,
                                                            storages, at::kCPU, module_in_archive);

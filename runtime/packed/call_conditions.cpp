@@ -17,24 +17,23 @@ bool has_plain_memory(const at::Tensor& tensor) {
   return keys.highestPriorityTypeId() == c10::DispatchKey::CPU;
 }
 
-bool walk_finds_all_memory(const at::Tensor& tensor) {
-  int64_t last = tensor.storage_offset(), elements = 1;  // the number of the last element, and of all
-  if (last < 0) return false;
-  for (int64_t i = 0; i < tensor.dim(); ++i) {
-    const int64_t size = tensor.size(i), stride = tensor.stride(i);
+std::optional<int64_t> elements_within(int64_t held, int64_t offset, at::IntArrayRef sizes, at::IntArrayRef strides) {
+  int64_t last = offset, elements = 1;  // the number of the last element, and of all
+  if (last < 0 || sizes.size() != strides.size()) return std::nullopt;
+  for (size_t i = 0; i < sizes.size(); ++i) {
     int64_t reach = 0;
-    if (size < 0 || stride < 0 || __builtin_mul_overflow(elements, size, &elements) ||
-        (size > 0 &&
-         (__builtin_mul_overflow(size - 1, stride, &reach) || __builtin_add_overflow(last, reach, &last)))) {
-      return false;
+    if (sizes[i] < 0 || strides[i] < 0 || __builtin_mul_overflow(elements, sizes[i], &elements) ||
+        (sizes[i] > 0 &&
+         (__builtin_mul_overflow(sizes[i] - 1, strides[i], &reach) || __builtin_add_overflow(last, reach, &last)))) {
+      return std::nullopt;
     }
   }
-  int64_t bytes = 0;
-  if (elements != tensor.numel() || __builtin_add_overflow(last, 1, &last) ||
-      __builtin_mul_overflow(last, static_cast<int64_t>(tensor.itemsize()), &bytes)) {
-    return false;
-  }
-  return elements == 0 || static_cast<size_t>(bytes) <= tensor.storage().nbytes();
+  return elements == 0 || last < held ? std::optional(elements) : std::nullopt;
+}
+
+bool walk_finds_all_memory(const at::Tensor& tensor) {
+  const auto held = static_cast<int64_t>(tensor.storage().nbytes() / tensor.itemsize());
+  return elements_within(held, tensor.storage_offset(), tensor.sizes(), tensor.strides()) == tensor.numel();
 }
 
 bool is_plain_cpu(const at::Tensor& tensor) {

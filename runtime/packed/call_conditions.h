@@ -5,6 +5,7 @@
 #include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -18,6 +19,9 @@ bool wants_gradient(const at::Tensor& tensor);
 
 // Whether what lies at data_ptr() is all there is to the tensor: no lazy negation or zero, no subclass, no vmap.
 bool has_plain_memory(const at::Tensor& tensor);
+
+// How many elements a tensor has, none where one of them lies outside of a storage that holds so many.
+std::optional<int64_t> elements_within(int64_t held, int64_t offset, at::IntArrayRef sizes, at::IntArrayRef strides);
 
 // Whether the storage reaches as far as sizes, strides and offset say. Of tensors that have one. Of most tensors their own flags tell, at
 // a fraction of the cost of a walk over sizes and strides.

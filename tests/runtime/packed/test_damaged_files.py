@@ -80,14 +80,13 @@ def rewrite(source: Path, target: Path, old: bytes, new: bytes) -> int:
     return found
 
 
-def damage(folder: Path, old: bytes, new: bytes) -> tuple[nn.Module, torch.Tensor]:
-    """Saves a convolution as bad.pt with `new` instead of `old`. Gives the model and an input."""
+def damage(folder: Path, old: bytes, new: bytes) -> None:
+    """Saves a convolution as bad.pt with `new` instead of `old`."""
     model, x = MODELS["convolution"]
     ipex.jit_optimize(torch.jit.trace(model.eval(), x)).save(folder / "good.pt")
     assert rewrite(folder / "good.pt", folder / "same.pt", old, old) == 1
     assert torch.allclose(ipex.load(folder / "same.pt")(x), model(x), atol=1e-5)
     rewrite(folder / "good.pt", folder / "bad.pt", old, new)
-    return model, x
 
 
 # A tuple of small integers as pickle has it.
@@ -99,23 +98,16 @@ SIZES, STRIDES = b"K\x08K\x04K\x03K\x03", b"K$K\tK\x03K\x01"
     [
         pytest.param(SIZES, b"K\x80K\x04K\x03K\x03", id="sizes"),
         pytest.param(STRIDES, b"K\xffK\tK\x03K\x01", id="strides"),
+        pytest.param(STRIDES, b"J\x00\x00\x00\xffK\tK\x03K\x01", id="negative stride"),
     ],
 )
 def test_a_damaged_file(tmp_path, old, new):
     damage(tmp_path, old, new)
-    refused_by_torch = "require a storage of"  # newer ones look too
-    with pytest.raises(RuntimeError, match=f"expected a tensor 'weight' {OUTSIDE}|{refused_by_torch}"):
+    with pytest.raises(RuntimeError, match="that its storage does not hold"):
         ipex.load(tmp_path / "bad.pt")
-
-
-def test_a_negative_stride_in_a_file(tmp_path):
-    model, x = damage(tmp_path, STRIDES, b"J\x00\x00\x00\xffK\tK\x03K\x01")
-    refusal, is_same = "", False
-    try:  # older torch takes it for the stride of a dense tensor, which it was
-        is_same = torch.allclose(ipex.load(tmp_path / "bad.pt")(x), model(x), atol=1e-5)
-    except RuntimeError as error:
-        refusal = str(error)
-    assert is_same or "negative stride" in refusal
+    refused_by_torch = "require a storage of|negative stride"  # newer ones look too
+    with pytest.raises(RuntimeError, match=f"expected a tensor 'weight' {OUTSIDE}|{refused_by_torch}"):
+        torch.jit.load(tmp_path / "bad.pt")
 
 
 def test_memory_that_goes_between_loading_and_the_first_call():
