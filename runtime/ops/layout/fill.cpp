@@ -19,12 +19,12 @@ namespace {
 
 at::Tensor new_full(const at::Tensor& x, at::IntArrayRef size, const at::Scalar& value) {
   const bool is_possible = std::all_of(size.begin(), size.end(), [](int64_t i) { return i >= 0; });
-  if (!is_plain_cpu(x) || x.is_quantized() || !is_possible) return x.new_full(size, value);
+  if (!is_plain_cpu(x) || !is_possible) return x.new_full(size, value);
   return empty_result(size, at::TensorOptions(x.scalar_type())).fill_(value);
 }
 
 at::Tensor full_like(const at::Tensor& x, const at::Scalar& value) {
-  if (!is_plain_cpu(x) || x.is_quantized()) return at::full_like(x, value);
+  if (!is_plain_cpu(x)) return at::full_like(x, value);
   return empty_like_result(x).fill_(value);
 }
 

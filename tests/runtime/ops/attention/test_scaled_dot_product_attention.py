@@ -202,6 +202,17 @@ def test_what_aten_computes():
         check(query, key, value, reason="autocast")
 
 
+@pytest.mark.parametrize("sizes", [(2, 2), (5, 1, 1, 1, 1), (3, 3, 1, 1)])
+def test_masks_that_aten_refuses(sizes):
+    query, key, value = inputs()
+    mask = torch.zeros(*sizes)
+    with pytest.raises(RuntimeError) as expected:
+        call(F.scaled_dot_product_attention, query, key, value, mask)
+    with pytest.raises(RuntimeError) as actual:
+        ours(query, key, value, mask)
+    assert str(actual.value).splitlines()[0] == str(expected.value).splitlines()[0]
+
+
 def check_16_bits(tensors: list[Tensor], mask: Tensor | None = None, **options) -> None:
     """By our kernels: no worse than aten."""
     with torch.no_grad():

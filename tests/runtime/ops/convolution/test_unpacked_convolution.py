@@ -108,6 +108,8 @@ def test_what_is_left_to_aten():
     assert why(w=torch.randn(6, 6, 3, 3), groups=1) == "it is not depthwise"
     assert why(dilation=2) == "its windows have gaps, or its image is cut"
     assert why(x[:0]) == "an input is empty"
+    with pytest.raises(RuntimeError, match="expected stride to be a single integer"):  # aten's words
+        ours(x, w[..., 0])
     last = torch.randn(6, 6, 3, 3).to(memory_format=torch.channels_last)
     assert why(w=last, groups=1) == "its weight is channels-last"
     assert why(torch.randn(1, 6, 200, 200)) == "its image is large"

@@ -46,6 +46,7 @@ def test_gradients_reach_the_image():
     weights = torch.randn(1, 3, 4, 5)
     (to_channels_last(x, 2) * weights).sum().backward()
     assert_same(x.grad, weights, tolerance=0)
+    assert to_channels_last(x, 2).is_contiguous()  # what follows is aten's, and in the layout that eager has
 
 
 def test_threads_give_the_same():

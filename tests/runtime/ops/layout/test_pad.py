@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import ipex  # noqa: F401
-from support import why_aten
+from support import assert_same, why_aten
 
 pad = torch.ops.ipex.pad
 
@@ -59,6 +59,8 @@ def test_nothing_is_padded():
     assert pad(image, [0, 0], "constant", None, True) is image
     turned = pad(x.transpose(0, 1), [0, 0], "constant", None, True)
     assert turned.stride() == torch.nn.functional.pad(x.transpose(0, 1), [0, 0]).stride()
+    apart = pad(x[..., ::2], [0, 0], "constant", None, True)
+    assert_same(apart, torch.nn.functional.pad(x[..., ::2], [0, 0]), tolerance=0)
 
 
 LEFT_TO_ATEN = {

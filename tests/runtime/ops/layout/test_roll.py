@@ -68,7 +68,7 @@ def test_the_rest_is_atens(case):
     assert ours.requires_grad == expected.requires_grad
 
 
-@pytest.mark.parametrize(("shifts", "dims"), [([1, 2], [0]), ([1], [5]), ([], [])])
+@pytest.mark.parametrize(("shifts", "dims"), [([1, 2], [0]), ([1], [5]), ([1], [-3]), ([], [])])
 def test_what_aten_refuses(shifts, dims):
     x = torch.randn(3, 4)
     with pytest.raises((RuntimeError, IndexError)) as expected:

@@ -216,7 +216,7 @@ def test_the_description():
 
 def changed(**changes: object) -> tuple:
     (version, tensors, integers, post_ops), class_name = packed(linear(37, 29)).__getstate__()
-    tensors = {**tensors, **{k: v for k, v in changes.items() if k in ("codes", "scales", "offsets", "bias")}}
+    tensors = {**tensors, **{k: v for k, v in changes.items() if k in ("codes", "scales", "offsets", "bias", "order")}}
     integers = {**integers, **{k: v for k, v in changes.items() if k in ("inputs", "group_size")}}
     return (version, {k: v for k, v in tensors.items() if v is not None}, integers, post_ops), class_name
 
@@ -237,6 +237,7 @@ def changed(**changes: object) -> tuple:
         ({"scales": torch.zeros(29, 1).double()}, "float32 \\[29, 1\\], got float64"),
         ({"scales": None}, "float32 \\[29, 1\\], got none"),
         ({"offsets": torch.zeros(29, 1)}, "expected int8 with a scale for each output"),
+        ({"order": torch.arange(37)}, "inputs in order, got int8"),
         ({"bias": torch.zeros(28)}, "float32 \\[29\\], got float32 \\[28\\]"),
         ({"inputs": [0]}, "1 integers of at least 1 in 'inputs'"),
         ({"inputs": [1 << 62]}, "in groups of 37|weight of one of int8"),

@@ -121,6 +121,14 @@ def test_the_weight_is_rounded_and_nothing_else(format, group_size, symmetric, r
         assert context.fallback_reasons() == []
 
 
+@pytest.mark.parametrize("inputs", [0, -8])
+def test_what_is_no_weight(inputs):
+    codes, scales = torch.zeros(4, 0, dtype=torch.int8), torch.ones(4, 1)
+    plain = torch.ops.ipex.weight_only_linear
+    with pytest.raises(RuntimeError, match=f"expected a weight of one of .* for {inputs} inputs, got signed char"):
+        plain(torch.randn(3, 0), codes, scales, None, None, None, inputs, 8, 24, None)
+
+
 @FORMATS
 def test_what_a_file_holds(format, group_size, symmetric):
     model, x = linear(141, 29), torch.randn(5, 141)

@@ -421,6 +421,10 @@ def test_inputs_that_no_layer_takes():
         OPS.quantized_linear_run(torch.randn(2, 6), context, [], True)
     with pytest.raises(RuntimeError, match="last dimension 6"):
         OPS.quantized_linear_run(numbers(2, 5), context, [], True)
+    with pytest.raises(RuntimeError, match="last dimension 6"):
+        OPS.quantized_linear_run(numbers(1)[0], context, [], True)
+    with pytest.raises(RuntimeError, match="expected a uint8 CPU tensor"):
+        OPS.dequantize(numbers(2, 6).to(torch.int8), STEP, 77)
 
 
 def test_a_state_comes_back_and_is_checked():
