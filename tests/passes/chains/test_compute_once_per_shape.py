@@ -87,6 +87,16 @@ def test_declines(lines):
     assert_unchanged("compute_once_per_shape", graph(*lines), reason=None)
 
 
+def test_a_value_that_can_not_be_copied_out_of_our_memory_is_not_kept():
+    memo = torch.ops.ipex.shape_memo_prepack()
+    with ipex.use_allocator():
+        table = torch.arange(24.0).reshape(4, 6)
+    for values, is_kept in (([table], True), ([table, table[:, ::2]], False)):
+        torch.ops.ipex.remember(memo, [4 if is_kept else 5], values)
+        found = torch.ops.ipex.recall(memo, [4 if is_kept else 5])
+        assert [torch.equal(*pair) for pair in zip(found, values)] == ([True] if is_kept else [])
+
+
 RANDOM = {
     "randperm": lambda n: torch.randperm(n).float() + 1,
     "randint": lambda n: torch.randint(0, 1000, (n,)).float() + 1,

@@ -37,6 +37,26 @@ def test_fires():
     assert result.count("ipex::cat") == 0
 
 
+@pytest.mark.parametrize("dim", [0, 1, 2, -2, 3])
+@torch.no_grad()
+def test_keys_that_are_joined_elsewhere(dim):
+    """Beside each other lie words; what else is joined is as the ops themselves have it."""
+    q, a, k = torch.randn(2, 4, 1, 8), torch.randn(2, 4, 5, 8), torch.randn(2, 4, 5, 8)
+    if dim == 0:
+        a, k = a[:1], k[:1]
+    elif dim == 1:
+        a, k = a[:, :2], k[:, :2]
+    elif dim == 3:
+        a, k = a[..., :4], k[..., :4]
+    keys = torch.cat([a, k], dim)
+    y, joined_keys, joined_values = torch.ops.ipex.cached_attention(
+        q, a, k, a, k, dim, None, 0.0, False, None, False, None
+    )
+    assert torch.equal(joined_keys, keys)
+    assert torch.equal(joined_values, keys)
+    torch.testing.assert_close(y, F.scaled_dot_product_attention(q, keys, keys))
+
+
 def test_declines_where_keys_are_read_before():
     early = "%t : Tensor = aten::tanh(%keys)"
     assert_unchanged(NAME, graph(*JOINS, early, ATTENDS, returns="%y, %t"), reason="has a reader before")

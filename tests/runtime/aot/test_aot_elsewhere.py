@@ -96,6 +96,21 @@ def test_another_version_packs_again(field, tmp_path):
     assert ipex.aot_describe(tmp_path / "other.ipex")["packed_again"].startswith("the file was packed by ipex")
 
 
+def test_other_instructions_of_onednn_alone_are_told(tmp_path):
+    model, x = model_and_input("linear")
+    ipex.aot_save(model, tmp_path / "model.ipex")
+    file = AotFile(tmp_path / "model.ipex")
+    text = file.target()[4].encode()
+    section = file.sections["target"]
+    at = file.content.rindex(text, section.offset, section.end)
+    file.content[at : at + len(text)] = text[:-1] + bytes([text[-1] ^ 1])
+    (tmp_path / "other.ipex").write_bytes(file.signed())
+    with pytest.warns(UserWarning, match=f"the file is for {ipex.isa.current()} with oneDNN"):
+        loaded = ipex.aot_load(tmp_path / "other.ipex")
+    with torch.no_grad():
+        assert torch.equal(loaded(x), model(x))
+
+
 def test_another_torch_does_not_matter(tmp_path, recwarn):
     model, x = model_and_input("linear")
     ipex.aot_save(model, tmp_path / "model.ipex")
@@ -120,12 +135,16 @@ def test_explain_reads_the_rest_of_the_description(tmp_path):
     assert ipex.explain(loaded).verdict == ipex.explain(model).verdict
 
 
-def test_what_is_refused():
+def test_what_is_refused(tmp_path):
     with pytest.raises(TypeError, match="expected a ScriptModule, got the nn.Module Linear"):
         ipex.aot_save(nn.Linear(2, 2), "no.ipex")
     with pytest.raises(ValueError, match=r"expected an optimised model, got one that is not\. Call ipex\.jit_optimize"):
         ipex.aot_save(torch.jit.script(nn.Linear(2, 2)), "no.ipex")
     model, x = model_and_input("linear")
+    (tmp_path / "folder.ipex").mkdir()
+    with pytest.raises(RuntimeError, match=r"expected to write '.*folder\.ipex', got an error: "):
+        ipex.aot_save(model, tmp_path / "folder.ipex")
+    assert [path.name for path in tmp_path.iterdir()] == ["folder.ipex"]
     with pytest.raises(ValueError, match="expected isa to be one of default, avx2, .*got 'sse'"):
         ipex.aot_save(model, "no.ipex", isa="sse")
     with pytest.raises(TypeError, match=r"ipex.aot_save: expected inputs, got set\. Pass a tensor, a tuple"):
