@@ -21,6 +21,7 @@ from kinds_of_model import KINDS
 MODELS = ("linear", "linears in a chain", "attention", "convolution", "convolution of pixels", "static int8")
 SECONDS_OF_A_CHILD = 10
 THREADS = 2
+CALLS_THAT_COMPILE = 3  # the first is profiled, the second compiled, and its result run from the third on
 
 
 class Kept:
@@ -74,8 +75,9 @@ class Kept:
             raise ValueError("wrong value")
 
 
-# torch's own locks do not survive a fork: that of a module's executor, which each call takes, above all. So each thread
-# calls a module of its own, and none compiles or loads one while another forks.
+# torch's own locks do not survive a fork: that of a module's executor, which each call takes, and one that is held
+# while a graph is compiled (a child waited for it in ProfilingRecord::instrumentGraph). So each thread calls a module
+# of its own, and none compiles or loads one while another forks: the first calls of a module are over by then.
 OF_THREADS: dict[str, Callable[[Kept], None]] = {
     "call": Kept.call,
     "call with another shape": Kept.call_with_another_shape,
@@ -145,20 +147,29 @@ class Busy:
         self._pool = None
         if name == "call in a pool":
             self._pool = ipex.StreamPool(kept[0].module, streams=2, threads_per_stream=1, pin=False)
-        self._threads = [threading.Thread(target=self._run, args=(each, name)) for each in kept]
+        compiled = [threading.Event() for _ in kept]
+        self._threads = [threading.Thread(target=self._run, args=(each, name, e)) for each, e in zip(kept, compiled)]
         for thread in self._threads:
             thread.start()
+        for each in compiled:
+            each.wait()
 
-    def _run(self, kept: Kept, name: str) -> None:
+    def _run(self, kept: Kept, name: str, is_compiled: threading.Event) -> None:
         torch.set_grad_enabled(False)
+        calls = 0
         try:
             while not self._is_over:
                 if self._pool:
                     self._pool(self._of_pool.x)
                 else:
                     OF_THREADS[name](kept)
+                calls += 1
+                if calls == CALLS_THAT_COMPILE:
+                    is_compiled.set()
         except Exception as error:
             self._failed = f"{type(error).__name__}: {' '.join(str(error).split())[-160:]}"
+        finally:
+            is_compiled.set()
 
     def end(self) -> str:
         self._is_over = True
