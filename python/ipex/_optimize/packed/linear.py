@@ -27,7 +27,7 @@ class PackedLinear(OneInput):
         return self.compute(input)
 
     def call_graph_op(self, *inputs: Tensor) -> Any:
-        return torch.ops.ipex.packed_linear(*inputs, self._ipex_context, self._outputs())
+        return torch.ops.ipex.packed_linear.default(*inputs, self._ipex_context, self._outputs())
 
     def _outputs(self) -> int:
         return self.out_features
