@@ -134,9 +134,12 @@ def test_a_quantized_tensor(dtype, zeros, tmp_path):
     model = Quantized(dtype, zeros)
     torch.jit.script(model).save(path)
     try:
-        assert torch.equal(ipex.load(path)(x), model(x))
+        loaded = ipex.load(path)
     except RuntimeError as error:  # torch 2.13's own: it takes elements of quint4x2 for bytes
-        assert dtype == torch.quint4x2 and "require a storage of at least 35 bytes" in str(error)
+        if dtype != torch.quint4x2 or "require a storage of at least 35 bytes" not in str(error):
+            raise
+        return
+    assert torch.equal(loaded(x), model(x))
 
 
 @pytest.mark.filterwarnings("ignore:torch.quantize_per")
