@@ -188,7 +188,7 @@ class EveryKernel(nn.Module):
         return torch.matmul(torch.matmul(scores, y).transpose(0, 1), y.transpose(0, 1).transpose(1, 2))
 
 
-KINDS = ["convolution", "linear", "lstm", "gru", "embedding_bag", "add_layer_norm", "attention", "matmul"]
+KINDS = ["convolution", "linear", "lstm", "gru", "embedding_bag", "layer_norm", "attention", "matmul"]
 
 
 def fresh_process(script: str, folder: Path, **environment: str) -> dict[str, list[str]]:
