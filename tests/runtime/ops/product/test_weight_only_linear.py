@@ -125,7 +125,8 @@ def test_the_weight_is_rounded_and_nothing_else(format, group_size, symmetric, r
 def test_what_is_no_weight(inputs):
     codes, scales = torch.zeros(4, 0, dtype=torch.int8), torch.ones(4, 1)
     plain = torch.ops.ipex.weight_only_linear
-    with pytest.raises(RuntimeError, match=f"expected a weight of one of .* for {inputs} inputs, got (signed char|Char)"):
+    expected = f"expected a weight of one of .* for {inputs} inputs, got (signed char|Char)"
+    with pytest.raises(RuntimeError, match=expected):
         plain(torch.randn(3, 0), codes, scales, None, None, None, inputs, 8, 24, None)
 
 
