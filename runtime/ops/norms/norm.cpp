@@ -35,24 +35,13 @@ const char* reason_for_aten(const at::Tensor& tensor) {
 }
 
 Norm Norm::layer(at::IntArrayRef shape, const OptionalTensor& weight, const OptionalTensor& bias, double eps) {
-  Norm norm;
-  norm.is_rms_ = false;
-  norm.shape_ = shape;
-  norm.weight_ = weight;
-  norm.bias_ = bias;
-  norm.eps_ = eps;
-  return norm;
+  return {/*is_rms=*/false, shape, weight, bias, eps, std::nullopt};
 }
 
 Norm Norm::rms(at::OptionalIntArrayRef shape, const OptionalTensor& weight, std::optional<double> eps,
                std::optional<at::ScalarType> cast) {
-  Norm norm;
-  norm.is_rms_ = true;
-  norm.shape_ = shape;
-  norm.weight_ = weight;
-  norm.eps_ = eps;
-  norm.cast_ = cast;
-  return norm;
+  static const OptionalTensor no_bias;
+  return {/*is_rms=*/true, shape, weight, no_bias, eps, cast};
 }
 
 at::IntArrayRef Norm::shape(const at::Tensor& x) const {
@@ -63,11 +52,12 @@ at::IntArrayRef Norm::shape(const at::Tensor& x) const {
 const char* Norm::reason_for_aten(const at::Tensor& x, at::ScalarType given) const {
   const at::IntArrayRef normalized = shape(x);
   std::optional<at::ScalarType> dtype;
-  for (const OptionalTensor& vector : {weight_, bias_}) {
-    if (!vector || !vector->defined()) continue;
-    if (const char* reason = runtime::reason_for_aten(*vector)) return reason;
-    if (vector->sizes() != normalized) return "the shapes do not fit";
-    const at::ScalarType own = vector->scalar_type();
+  for (const OptionalTensor* given_vector : {&weight_, &bias_}) {
+    if (!*given_vector || !(*given_vector)->defined()) continue;
+    const at::Tensor& vector = **given_vector;
+    if (const char* reason = runtime::reason_for_aten(vector)) return reason;
+    if (vector.sizes() != normalized) return "the shapes do not fit";
+    const at::ScalarType own = vector.scalar_type();
     if (own != dtype.value_or(own)) return "its weight and bias are of two dtypes";
     dtype = own;
     if (!is_rms_ && own != at::kFloat && own != x.scalar_type()) return "its weight is of another dtype";

@@ -13,6 +13,7 @@ using OptionalTensor = std::optional<at::Tensor>;
 const char* reason_for_aten_of_any_layout(const at::Tensor& tensor);
 const char* reason_for_aten(const at::Tensor& tensor);
 
+// Of one call, whose tensors outlive it.
 class Norm {
  public:
   static Norm layer(at::IntArrayRef shape, const OptionalTensor& weight, const OptionalTensor& bias, double eps);
@@ -54,11 +55,15 @@ class Norm {
   at::Tensor in_aten(const at::Tensor& x) const;
 
  private:
-  bool is_rms_;
-  at::OptionalIntArrayRef shape_;
-  OptionalTensor weight_, bias_;
-  std::optional<double> eps_;
-  std::optional<at::ScalarType> cast_;
+  Norm(bool is_rms, at::OptionalIntArrayRef shape, const OptionalTensor& weight, const OptionalTensor& bias,
+       std::optional<double> eps, std::optional<at::ScalarType> cast)
+      : is_rms_(is_rms), shape_(shape), weight_(weight), bias_(bias), eps_(eps), cast_(cast) {}
+
+  const bool is_rms_;
+  const at::OptionalIntArrayRef shape_;
+  const OptionalTensor &weight_, &bias_;
+  const std::optional<double> eps_;
+  const std::optional<at::ScalarType> cast_;
 };
 
 }  // namespace ipex::runtime
