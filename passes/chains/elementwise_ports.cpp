@@ -2,8 +2,8 @@
 
 namespace ipex::passes {
 
-std::vector<Value*> results_of(const Node* elementwise) {
-  Value* result = const_cast<Value*>(elementwise->output());
+std::vector<Value*> results_of(const Node* node) {
+  Value* result = const_cast<Value*>(node->output(0));
   if (result->type()->kind() != c10::TypeKind::ListType) return {result};
   return result->uses().at(0).user->outputs().vec();
 }

@@ -1,4 +1,4 @@
-// The values around an ipex::elementwise, of any overload.
+// The values around an op with ports.
 #pragma once
 
 #include <vector>
@@ -7,13 +7,13 @@
 
 namespace ipex::passes {
 
-// What it gives: a tensor, or the pieces of its list.
-std::vector<Value*> results_of(const Node* elementwise);
+// What its ports are about: its first result, or the pieces of that where it is a list.
+std::vector<Value*> results_of(const Node* node);
 
 // The op that gives the value, itself or as a piece of a list.
 Node* maker_of(const Value* value);
 
-// Puts a list of its own in the place of that which it reads.
+// Puts a list of its own in the place of that which ipex::elementwise reads.
 void give_inputs(Node* elementwise, at::ArrayRef<Value*> inputs);
 
 }  // namespace ipex::passes

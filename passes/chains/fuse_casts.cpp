@@ -67,7 +67,7 @@ bool read_without_cast(Node* norm, bool is_lowered) {
 bool fuse(Context& context, Node* node) {
   static const OpName elementwise("ipex::elementwise");
   if (!node->namedInput("dtype")->mustBeNone()) return false;  // it has been here
-  const std::vector<Value*> results = elementwise.is_of(node) ? results_of(node) : std::vector<Value*>{node->output(0)};
+  const std::vector<Value*> results = results_of(node);
   const auto lowered_to = dtype_of_readers(results);
   const bool restores = elementwise.is_of(node) ? read_without_casts(node) : read_without_cast(node, !!lowered_to);
   if (!restores && !lowered_to) return false;

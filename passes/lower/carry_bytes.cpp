@@ -119,17 +119,16 @@ class Carrying {
 
   // Whether the value is a result of an op that has a port for this, which no dtype of 16 bits takes.
   static bool round_port(const Value* value, const Node* quantize) {
-    static const OpName elementwise("ipex::elementwise");
     Node* maker = maker_of(value);
     if (!has_argument(maker, "rounded")) return false;
     const auto dtype = has_argument(maker, "dtype") ? *toIValue(maker->namedInput("dtype")) : torch::jit::IValue();
     if (!dtype.isNone() && dtype.toScalarType() != at::kFloat) return false;
-    const bool is_chain = elementwise.is_of(maker);
-    if (!is_chain && value != maker->output(0)) return false;
-    const std::vector<Value*> results = is_chain ? results_of(maker) : std::vector<Value*>{maker->output(0)};
+    const std::vector<Value*> results = results_of(maker);
+    const auto result = std::find(results.begin(), results.end(), value);
+    if (result == results.end()) return false;
     std::vector<double> rounded = toIValue(maker->namedInput("rounded"))->toDoubleVector();
     rounded.resize(2 * results.size());
-    const auto i = 2 * static_cast<size_t>(std::find(results.begin(), results.end(), value) - results.begin());
+    const auto i = 2 * static_cast<size_t>(result - results.begin());
     rounded[i] = toIValue(quantize->input(1))->toDouble();
     rounded[i + 1] = static_cast<double>(toIValue(quantize->input(2))->toInt());
     set_argument(maker, "rounded", rounded);
