@@ -34,6 +34,8 @@ py::dict nested_stats() {
   py::dict nested = py::cast(stats.figures);
   nested["num_alloc_retries"] = stats.num_alloc_retries;
   nested["num_ooms"] = stats.num_ooms;
+  nested["num_kept"] = stats.num_kept;
+  nested["kept_bytes"] = stats.kept_bytes;
   return nested;
 }
 

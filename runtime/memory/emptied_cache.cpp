@@ -41,4 +41,13 @@ void EmptiedCache::empty_all() {
   for (EmptiedCache* cache = all.first; cache; cache = cache->next_) cache->empty(values);
 }
 
+EmptiedCache::Kept EmptiedCache::all_kept() {
+  const ForkWaits until_done;
+  Caches& all = Caches::instance();
+  const std::lock_guard lock(all.mutex);
+  Kept sum;
+  for (const EmptiedCache* cache = all.first; cache; cache = cache->next_) sum += cache->kept();
+  return sum;
+}
+
 }  // namespace ipex::runtime

@@ -70,7 +70,13 @@ MemoryStats stats_of(const c10::CachingDeviceAllocator::DeviceStats& from) {
 }
 
 MemoryStats stats_for(const MemoryDevice& device, const char* function) {
-  if (is_cpu(device)) return CachingAllocator::instance().stats();
+  if (is_cpu(device)) {
+    MemoryStats stats = CachingAllocator::instance().stats();
+    const auto kept = runtime::EmptiedCache::all_kept();
+    stats.num_kept = kept.entries;
+    stats.kept_bytes = kept.bytes;
+    return stats;
+  }
   return stats_of(allocator_of(device, function).getDeviceStats(index_of(device)));
 }
 
@@ -112,7 +118,10 @@ MemoryStats memory_stats_as_nested_dict(MemoryDevice device) {
 
 std::map<std::string, int64_t> memory_stats(MemoryDevice device) {
   const MemoryStats stats = stats_for(device, "memory_stats");
-  std::map<std::string, int64_t> flat{{"num_alloc_retries", stats.num_alloc_retries}, {"num_ooms", stats.num_ooms}};
+  std::map<std::string, int64_t> flat{{"num_alloc_retries", stats.num_alloc_retries},
+                                      {"num_ooms", stats.num_ooms},
+                                      {"num_kept", stats.num_kept},
+                                      {"kept_bytes", stats.kept_bytes}};
   for (const auto& [key, pools] : stats.figures) {
     for (const auto& [pool, moments] : pools) {
       for (const auto& [moment, figure] : moments) flat[key + "." + pool + "." + moment] = figure;
@@ -140,6 +149,10 @@ std::string memory_summary(MemoryDevice device, bool abbreviated) {
       for (const char* moment : moments) text << std::setw(14) << in_words(stats.figures[key][pool][moment], is_bytes);
       text << '\n';
     }
+  }
+  if (stats.num_kept > 0) {
+    text << "For shapes that were seen, ops keep " << stats.num_kept << " primitives and maps, and of the latter "
+         << in_words(stats.kept_bytes, /*is_bytes=*/true) << '\n';
   }
   if (is_cpu(device) && mapped_bytes() > 0) {
     text << "Beside these, " << in_words(mapped_bytes(), /*is_bytes=*/true)

@@ -1,6 +1,9 @@
-// A small cache with a bound, for primitives keyed by shape. A model that sees a new shape at every call must not grow.
+// A small cache with a bound, for what is made once for each shape. A model that sees a new shape at every call must not grow.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -12,13 +15,22 @@
 
 namespace ipex::runtime {
 
+// The memory of a value, where it is known. oneDNN does not tell that of a primitive, which is some 10 KB.
+template <typename Value>
+size_t known_bytes(const Value&) {
+  return 0;
+}
+
 // Safe for many threads. Values are shared: one that is evicted lives on until its last user is done.
 template <typename Key, typename Value>
 class LruCache final : EmptiedCache {
  public:
   enum class Holds { what_empty_cache_may_take, weights };
-  explicit LruCache(size_t capacity, Holds holds = Holds::what_empty_cache_may_take)
-      : capacity_(capacity), holds_(holds) {
+  explicit LruCache(size_t most_values, Holds holds = Holds::what_empty_cache_may_take)
+      : LruCache(most_values, ~size_t{0}, holds) {}
+  // The one used last is held whatever its size.
+  LruCache(size_t most_values, size_t most_bytes, Holds holds = Holds::what_empty_cache_may_take)
+      : most_values_(most_values), most_bytes_(most_bytes), holds_(holds) {
     join();
   }
   ~LruCache() { leave(); }
@@ -29,15 +41,18 @@ class LruCache final : EmptiedCache {
   std::shared_ptr<const Value> get(const Key& key, Make&& make) {
     if (auto found = find(key)) return found;
     auto made = std::make_shared<const Value>(make());
-    std::shared_ptr<const Value> evicted;  // goes after the lock: it may give back memory, which takes another one
+    Entries evicted;  // go after the lock: they may give back memory, which takes another one
     const std::lock_guard lock(mutex_);
     if (auto found = find_locked(key)) return found;
-    entries_.emplace_front(key, std::move(made));
-    if (entries_.size() > capacity_) {
-      evicted = std::move(entries_.back().second);
-      entries_.pop_back();
-    }
-    return entries_.front().second;
+    entries_.emplace_front(key, made);
+    evicted.splice(evicted.end(), entries_, first_beyond_bounds(), entries_.end());
+    return made;
+  }
+
+  // Null where it is not held.
+  std::shared_ptr<const Value> find(const Key& key) {
+    const std::lock_guard lock(mutex_);
+    return find_locked(key);
   }
 
   // All that is held, the last used first.
@@ -54,6 +69,8 @@ class LruCache final : EmptiedCache {
   }
 
  private:
+  using Entries = std::list<std::pair<Key, std::shared_ptr<const Value>>>;
+
   void empty(std::vector<std::shared_ptr<const void>>& values) override {
     if (holds_ == Holds::weights) return;
     const std::lock_guard lock(mutex_);
@@ -61,9 +78,20 @@ class LruCache final : EmptiedCache {
     entries_.clear();
   }
 
-  std::shared_ptr<const Value> find(const Key& key) {
+  Kept kept() const override {
+    if (holds_ == Holds::weights) return {};
     const std::lock_guard lock(mutex_);
-    return find_locked(key);
+    Kept all;
+    for (const auto& [key, value] : entries_) all += {1, static_cast<int64_t>(known_bytes(*value))};
+    return all;
+  }
+
+  typename Entries::const_iterator first_beyond_bounds() const {
+    size_t values = 0, bytes = 0;
+    return std::find_if(entries_.begin(), entries_.end(), [&](const auto& entry) {
+      bytes += known_bytes(*entry.second);
+      return ++values > most_values_ || (values > 1 && bytes > most_bytes_);
+    });
   }
 
   // A list walk: the capacity is small and the key in use is at the front.
@@ -77,10 +105,10 @@ class LruCache final : EmptiedCache {
     return nullptr;
   }
 
-  const size_t capacity_;
+  const size_t most_values_, most_bytes_;
   const Holds holds_;
   mutable ForkSafeMutex mutex_;
-  std::list<std::pair<Key, std::shared_ptr<const Value>>> entries_;
+  Entries entries_;
 };
 
 }  // namespace ipex::runtime

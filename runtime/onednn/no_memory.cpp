@@ -26,17 +26,8 @@ inline int& GetErrorRef() {
 
 }  // namespace Xbyak::local
 
-// oneDNN has it for its tests. dnnl_set_primitive_cache_capacity would look at all keys, the one that is gone included.
-namespace dnnl::impl {
-
-size_t set_primitive_cache_capacity_without_clearing(size_t capacity);
-
-}  // namespace dnnl::impl
-
 namespace ipex::runtime {
 
 void forget_lack_of_pages() { Xbyak::local::GetErrorRef() = 0; }
-
-void leave_cache_of_onednn() { dnnl::impl::set_primitive_cache_capacity_without_clearing(0); }
 
 }  // namespace ipex::runtime

@@ -7,6 +7,7 @@
 
 #include <utility>
 
+#include "onednn/cache_of_onednn.h"
 #include "onednn/dnnl.h"
 
 namespace ipex::runtime {
@@ -14,18 +15,16 @@ namespace ipex::runtime {
 // So that this thread may make kernels again.
 void forget_lack_of_pages();
 
-// oneDNN's cache is not looked at any more. We have our own.
-void leave_cache_of_onednn();
-
 template <typename Primitive, typename... Arguments>
 Primitive make_primitive(Arguments&&... arguments) {
+  const CacheOfOneDnn::Use use;
   forget_lack_of_pages();
   try {
     return Primitive(std::forward<Arguments>(arguments)...);
   } catch (const dnnl::error&) {  // it has cleaned up
     throw;
   } catch (...) {
-    leave_cache_of_onednn();
+    CacheOfOneDnn::instance().leave();
     throw;
   }
 }

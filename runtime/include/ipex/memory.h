@@ -26,6 +26,9 @@ struct MemoryStats {
   std::map<std::string, std::map<std::string, std::map<std::string, int64_t>>> figures;
   // How often an allocation was tried again with an empty cache, and how often that failed too.
   int64_t num_alloc_retries = 0, num_ooms = 0;
+  // What is kept for shapes that were seen, and empty_cache takes: primitives, row maps, what hangs on shapes alone; and its
+  // memory, without that of primitives, which oneDNN does not tell.
+  int64_t num_kept = 0, kept_bytes = 0;
 };
 
 struct MemoryBlock {
@@ -43,7 +46,7 @@ struct MemorySegment {
   std::vector<MemoryBlock> blocks;
 };
 
-// "allocated_bytes.all.current" and so on, num_alloc_retries and num_ooms.
+// "allocated_bytes.all.current" and so on, and the four others.
 IPEX_API std::map<std::string, int64_t> memory_stats(MemoryDevice device = {});
 IPEX_API MemoryStats memory_stats_as_nested_dict(MemoryDevice device = {});
 // A table for people.

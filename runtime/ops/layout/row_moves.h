@@ -25,6 +25,10 @@ struct RowMap {
   bool keeps_all = true;         // no row is cut off
 };
 
+inline size_t known_bytes(const std::optional<RowMap>& map) {
+  return map ? (map->sources.size() + map->targets.size() + map->zeros.size()) * sizeof(int32_t) : 0;
+}
+
 class RowMoves : public torch::CustomClassHolder {
  public:
   RowMoves(std::vector<std::string> steps, std::vector<int64_t> counts);
@@ -40,12 +44,12 @@ class RowMoves : public torch::CustomClassHolder {
 
  private:
   // A server sees few shapes in turn, and many never come again.
-  static constexpr size_t most_shapes = 4;
+  static constexpr size_t most_shapes = 4, most_bytes = size_t{64} << 20;
 
   std::vector<std::string> steps_;
   std::vector<int64_t> counts_;
   // By sizes, and the numbers behind them. Empty where there is no map.
-  mutable LruCache<at::DimVector, std::optional<RowMap>> maps_{most_shapes};
+  mutable LruCache<at::DimVector, std::optional<RowMap>> maps_{most_shapes, most_bytes};
 };
 
 // The moves of one call. Nothing is moved where there are none.

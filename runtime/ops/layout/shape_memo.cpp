@@ -10,15 +10,12 @@
 #include <torch/custom_class.h>
 #include <torch/library.h>
 
-#include <algorithm>
-#include <iterator>
-#include <mutex>
+#include <utility>
 #include <vector>
 
-#include "memory/emptied_cache.h"
 #include "memory/result_memory.h"
+#include "onednn/lru_cache.h"
 #include "packed/door.h"
-#include "threads/fork_safe_mutex.h"
 
 namespace ipex::runtime {
 namespace {
@@ -26,13 +23,21 @@ namespace {
 using at::IntArrayRef;
 using Tensors = std::vector<at::Tensor>;
 
-// A server sees few shapes in turn, and many never come again.
-constexpr size_t most_shapes = 4;
-constexpr size_t most_bytes = size_t{64} << 20;
+struct Shape {
+  std::vector<int64_t> sizes;
+  caffe2::TypeMeta default_dtype = at::get_default_dtype();
+  bool is_inference = c10::InferenceMode::is_enabled();  // made there: autograd refuses to save such tensors
 
-size_t bytes_of(const Tensors& values) {
+  bool operator==(const Shape&) const = default;
+};
+
+struct Computed {
+  Tensors values;
+};
+
+size_t known_bytes(const Computed& computed) {
   size_t bytes = 0;
-  for (const at::Tensor& value : values) bytes += value.storage().nbytes();
+  for (const at::Tensor& value : computed.values) bytes += value.storage().nbytes();
   return bytes;
 }
 
@@ -42,70 +47,35 @@ at::Tensor outside_of_regions(const at::Tensor& value) {
   return value.is_non_overlapping_and_dense() ? value.clone() : at::Tensor();
 }
 
-class ShapeMemo final : public torch::CustomClassHolder, EmptiedCache {
+class ShapeMemo final : public torch::CustomClassHolder {
  public:
-  ShapeMemo() { join(); }
-  ~ShapeMemo() override { leave(); }
-
-  Tensors recall(IntArrayRef sizes) const {
+  Tensors recall(IntArrayRef sizes) {
     if (is_autocast()) return {};
-    const std::lock_guard guard(mutex_);
-    const auto found = find(sizes);
-    return found == entries_.end() ? Tensors{} : found->values;
+    const auto found = computed_.find({sizes.vec()});
+    return found ? found->values : Tensors{};
   }
 
   void remember(IntArrayRef sizes, const Tensors& values) {
-    if (is_autocast() || bytes_of(values) > most_bytes) return;
-    Entry made{sizes.vec(), at::get_default_dtype(), c10::InferenceMode::is_enabled(), {}};
+    if (is_autocast() || known_bytes({values}) > most_bytes) return;
+    Computed computed;
     for (const at::Tensor& value : values) {
       if (value.requires_grad() || !value.is_cpu()) return;
-      made.values.push_back(outside_of_regions(value));
-      if (!made.values.back().defined()) return;
+      computed.values.push_back(outside_of_regions(value));
+      if (!computed.values.back().defined()) return;
     }
-    std::vector<Entry> dropped;  // freed when the mutex is
-    const std::lock_guard guard(mutex_);
-    if (find(sizes) != entries_.end()) return;  // another thread was here
-    entries_.insert(entries_.begin(), std::move(made));
-    size_t bytes = 0;
-    auto over = std::find_if(entries_.begin(), entries_.end(),
-                             [&](const Entry& entry) { return (bytes += bytes_of(entry.values)) > most_bytes; });
-    if (over == entries_.end() && entries_.size() > most_shapes) --over;
-    dropped.assign(std::make_move_iterator(over), std::make_move_iterator(entries_.end()));
-    entries_.erase(over, entries_.end());
+    computed_.get({sizes.vec()}, [&] { return std::move(computed); });
   }
 
-  size_t shapes() const {
-    const std::lock_guard guard(mutex_);
-    return entries_.size();
-  }
+  size_t shapes() const { return computed_.size(); }
 
  private:
-  struct Entry {
-    std::vector<int64_t> sizes;
-    caffe2::TypeMeta default_dtype;
-    bool is_inference;  // made in inference mode: autograd refuses to save such tensors
-    Tensors values;
-  };
-
-  void empty(std::vector<std::shared_ptr<const void>>& values) override {
-    const std::lock_guard guard(mutex_);
-    values.push_back(std::make_shared<const std::vector<Entry>>(std::move(entries_)));
-    entries_.clear();
-  }
+  // A server sees few shapes in turn, and many never come again.
+  static constexpr size_t most_shapes = 4, most_bytes = size_t{64} << 20;
 
   // Under autocast some ops would give other dtypes.
   static bool is_autocast() { return at::autocast::is_autocast_enabled(at::kCPU); }
 
-  std::vector<Entry>::const_iterator find(IntArrayRef sizes) const {
-    const auto dtype = at::get_default_dtype();
-    const bool is_inference = c10::InferenceMode::is_enabled();
-    return std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
-      return IntArrayRef(entry.sizes) == sizes && entry.default_dtype == dtype && entry.is_inference == is_inference;
-    });
-  }
-
-  mutable ForkSafeMutex mutex_;
-  std::vector<Entry> entries_;  // the newest first
+  LruCache<Shape, Computed> computed_{most_shapes, most_bytes};
 };
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {

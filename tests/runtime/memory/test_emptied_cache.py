@@ -35,6 +35,52 @@ def test_primitives_are_made_again():
     assert made == [True, False, True], done.stdout
 
 
+IN_TURN = """
+import torch, ipex
+def call(text):
+    print(text, flush=True)
+    with torch.no_grad():
+        model = torch.nn.Conv2d(8, 16, 3, stride=2).eval()
+        ipex.jit_optimize(model, torch.randn(1, 8, 20, 20))(torch.ones(1, 8, 20, 20))
+call("first")
+call("another of the same")
+ipex.empty_cache()
+call("emptied")
+"""
+
+
+def test_the_cache_of_onednn_is_emptied_too():
+    environment = {**os.environ, "ONEDNN_VERBOSE": "profile_create"}
+    done = subprocess.run([sys.executable, "-c", IN_TURN], env=environment, capture_output=True, text=True, check=True)
+    parts = done.stdout.replace("emptied", "another of the same").split("another of the same")
+    made = [{line.split(",")[3] for line in part.splitlines() if "cpu,convolution" in line} for part in parts]
+    assert made == [{"create:cache_miss"}, {"create:cache_hit"}, {"create:cache_miss"}]
+
+
+def test_figures_tell_what_is_kept():
+    model, x = model_and_input("convolution")
+    ipex.empty_cache()
+    before = ipex.memory_stats()
+    assert before["num_kept"] == 0
+    assert before["kept_bytes"] == 0
+    model(x)
+    assert ipex.memory_stats()["num_kept"] > 0
+    assert "ops keep" in ipex.memory_summary()
+    ipex.empty_cache()
+    assert ipex.memory_stats()["num_kept"] == 0
+    assert "ops keep" not in ipex.memory_summary()
+
+
+def test_row_maps_are_bounded_in_bytes():
+    """A map has 8 bytes for each row: of four with three million, two fit into 64 MiB."""
+    moves = torch.ops.ipex.row_moves_prepack(["permute"], [3])
+    ipex.empty_cache()
+    for rows in range(3_000_000, 3_000_008, 2):
+        torch.ops.ipex.move_rows(torch.zeros(2, rows // 2, 1), moves, [1, 0, 2])
+    assert ipex.memory_stats()["num_kept"] == 2
+    assert ipex.memory_stats()["kept_bytes"] <= 64 << 20
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_results_are_the_same_and_weights_stay(kind):
     model, x = model_and_input(kind)

@@ -143,7 +143,7 @@ def test_there_are_the_names_that_torch_has():
         for pool in ("all", "large_pool", "small_pool")
         for moment in ("current", "peak", "allocated", "freed")
     }
-    assert set(stats) == names | {"num_alloc_retries", "num_ooms"}
+    assert set(stats) == names | {"num_alloc_retries", "num_ooms", "num_kept", "kept_bytes"}
     nested = ipex.memory_stats_as_nested_dict()
     assert nested["num_ooms"] == stats["num_ooms"]
     assert {n: nested[k][p][m] for n in names for k, p, m in [n.split(".")]} == {n: stats[n] for n in names}
