@@ -45,10 +45,19 @@ struct Context : torch::CustomClassHolder {
 Tensor detached(const Tensor& tensor) { return tensor.detach(); }
 MaybeTensor detached(const MaybeTensor& tensor) { return tensor ? MaybeTensor(tensor->detach()) : std::nullopt; }
 
+// aten's kernels do not check what a damaged file may say.
+void expect_moderate(const Ints& numbers) {
+  constexpr int64_t most = 1024;
+  TORCH_CHECK(std::all_of(numbers.begin(), numbers.end(), [](int64_t n) { return n <= most; }),
+              "ipex: expected strides, padding and dilation up to ", most, " in a convolution that IPEX saved, got ",
+              numbers, ". The file is damaged.");
+}
+
 // Weight, bias, stride, padding, dilation, groups; then what IPEX packs by.
 using Convolution = std::tuple<Tensor, MaybeTensor, Ints, Ints, Ints, int64_t, bool, Ints>;
 auto plain_convolution(const Convolution& state) {
   const auto& [weight, bias, stride, padding, dilation, groups, channels_last, input_sizes] = state;
+  for (const Ints* numbers : {&stride, &padding, &dilation}) expect_moderate(*numbers);
   return std::tuple(detached(weight), detached(bias), stride, padding, dilation, groups);
 }
 
@@ -56,6 +65,7 @@ auto plain_convolution(const Convolution& state) {
 using Transposed = std::tuple<Tensor, MaybeTensor, Ints, Ints, Ints, int64_t, Ints, bool, Ints>;
 auto plain_transposed(const Transposed& state) {
   const auto& [weight, bias, stride, padding, output_padding, groups, dilation, channels_last, input_sizes] = state;
+  for (const Ints* numbers : {&stride, &padding, &output_padding, &dilation}) expect_moderate(*numbers);
   return std::tuple(detached(weight), detached(bias), stride, padding, output_padding, groups, dilation);
 }
 

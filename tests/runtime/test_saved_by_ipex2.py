@@ -1,6 +1,7 @@
 """saved_by_ipex2.cpp: files of Intel Extension for PyTorch 2.8 (saved_by_ipex2/make.py) are plain models again."""
 
 import io
+import re
 import subprocess
 import sys
 import zipfile
@@ -91,6 +92,22 @@ def test_a_state_of_another_kind(tmp_path):
 
     with pytest.raises(RuntimeError, match=r"a weight-only linear of sizes 24 16 1 1"):
         ipex.load(changed("weight_only_int8", tmp_path, change))
+
+
+@pytest.mark.parametrize("list_of_two", range(10))
+def test_numbers_that_no_convolution_has(tmp_path, list_of_two):
+    """Strides, paddings, dilations and output paddings of three convolutions, all that the file has."""
+
+    def change(record, content):
+        if not record.endswith("data.pkl"):
+            return content
+        places = [match.start() for match in re.finditer(rb"\(K.K.e", content)]
+        assert len(places) == 10
+        at = places[list_of_two]
+        return content[:at] + b"(K\x01J\xff\xff\xff\x7fe" + content[at + 6 :]
+
+    with pytest.raises(RuntimeError, match=r"up to 1024 in a convolution that IPEX saved, got 1 2147483647\."):
+        ipex.load(changed("convolutions_traced", tmp_path, change))
 
 
 def test_a_context_of_another_layer(tmp_path):

@@ -260,7 +260,9 @@ Tensor ConvolutionContext::out_of_the_corner(const Tensor& input, const Tensor& 
     stride[i] = 1;
   }
   const auto plain = at::MemoryFormat::Contiguous;
-  Tensor y = anchor_in_aten(with_format(image, plain), with_format(taps, plain), bias, no_padding(), stride);
+  Tensor y = geometry_.spreads_far(weight_sizes())
+                 ? spread_in_aten(image, taps, bias)
+                 : anchor_in_aten(with_format(image, plain), with_format(taps, plain), bias, no_padding(), stride);
   for (size_t i = first; i < kernel_rank() && geometry_.transposed; ++i) {
     y = y.narrow(dimension_of(i), geometry_.begin[i], result[2 + i]);
   }
@@ -333,6 +335,19 @@ Tensor ConvolutionContext::anchor_in_aten(const Tensor& x, const Tensor& w, cons
   }
   return transposed ? at::conv_transpose3d(x, w, b, stride, padding, output_padding, groups, dilation)
                     : at::conv3d(x, w, b, stride, padding, dilation, groups);
+}
+
+Tensor ConvolutionContext::spread_in_aten(const Tensor& x, const Tensor& w, const Tensor& b) const {
+  const auto& [rank, stride, begin, end, dilation, output_padding, groups, transposed, pads_image] = geometry_;
+  const std::vector<Tensor> images = batched(x).chunk(groups, 1), weights = w.chunk(groups, 0);
+  const auto spread = rank == 3 ? at::slow_conv_transpose3d : at::slow_conv_transpose2d;
+  std::vector<Tensor> results;
+  for (size_t i = 0; i < images.size(); ++i) {
+    const Tensor bias = b.defined() ? b.chunk(groups)[i] : b;
+    results.push_back(spread(images[i], weights[i], weights[i].sizes().slice(2), bias, stride, no_padding(),
+                             output_padding, dilation));
+  }
+  return as_original_image(at::cat(results, 1), x, rank);
 }
 
 Tensor ConvolutionContext::run_own_kernel(const Tensor& input, const std::vector<Tensor>& operands, bool may_accumulate,
@@ -781,7 +796,8 @@ memory::desc ConvolutionContext::preferred_weight_desc(const Tensor& weight) con
   Ints sizes{1, input_channels() + geometry_.groups * extra_channels()};
   for (size_t i = 0; i < kernel_rank(); ++i) {
     const int64_t ordinary = geometry_.spatial_rank == 3 ? 14 : geometry_.spatial_rank == 2 ? 28 : i == 0 ? 1 : 128;
-    sizes.push_back(std::max(ordinary, window(i)));
+    // oneDNN takes a minute to look at wide windows that spread as many pixels.
+    sizes.push_back(geometry_.transposed ? ordinary : std::max(ordinary, window(i)));
   }
   auto desc = primitive_desc(sizes, any_weight_desc(), {}, math_mode_for_packing());
   if (desc && skip_reference_implementations(desc)) return desc.weights_desc();

@@ -113,6 +113,8 @@ class ConvolutionContext final : public PackedOp {
   Ints no_padding() const { return Ints(kernel_rank(), 0); }
   at::Tensor padded(const at::Tensor& input) const;
   // The ops that a model would call: autocast knows them.
+  // The same, transposed and without padding, in kernels that are slow and do not mind how far apart windows lie.
+  at::Tensor spread_in_aten(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) const;
   at::Tensor anchor_in_aten(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b, const Ints& padding,
                             const Ints& stride) const;
 

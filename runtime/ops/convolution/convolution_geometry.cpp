@@ -42,10 +42,19 @@ Ints ConvolutionGeometry::result_sizes(c10::IntArrayRef image, c10::IntArrayRef 
   return sizes;
 }
 
+bool ConvolutionGeometry::spreads_far(c10::IntArrayRef weight) const {
+  constexpr int64_t most_apart = 1024;
+  for (size_t i = 0; transposed && i < stride.size(); ++i) {
+    if (stride[i] > std::max(most_apart, window(i, weight))) return true;
+  }
+  return false;
+}
+
 bool ConvolutionGeometry::is_brgemm_at_fault(c10::IntArrayRef image, c10::IntArrayRef weight) const {
   const Ints result = result_sizes(image, weight);
   // aten computes nothing then, or refuses.
   if (c10::multiply_integers(image) == 0 || c10::multiply_integers(result) == 0) return false;
+  if (spreads_far(weight)) return true;
   for (size_t i = 0; i < stride.size(); ++i) {
     if (std::max(begin[i], end[i]) >= window(i, weight)) return true;
     // Its holes are wide enough for the whole image.

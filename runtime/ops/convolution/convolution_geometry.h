@@ -36,8 +36,10 @@ struct ConvolutionGeometry {
   // How far a window reaches.
   int64_t window(size_t i, c10::IntArrayRef weight) const { return dilation[i] * (weight[2 + i] - 1) + 1; }
   std::vector<int64_t> result_sizes(c10::IntArrayRef image, c10::IntArrayRef weight) const;
-  // Where all pixels of a window may lie in the padding, and where a kernel that would move by more than one has no room
-  // to: then brgemm reads memory that is not the image's (oneDNN 3.7.2 and the one in torch; found by fuzzing).
+  // Transposed, with windows that lie so far apart that brgemm may write to null, from some 4,096 on.
+  bool spreads_far(c10::IntArrayRef weight) const;
+  // There, where all pixels of a window may lie in the padding, and where a kernel that would move by more than one has no
+  // room to: then brgemm reads or writes what it should not (oneDNN 3.7.2 and the one in torch; found by fuzzing).
   bool is_brgemm_at_fault(c10::IntArrayRef image, c10::IntArrayRef weight) const;
   // The same convolution, not transposed, without the taps at either end that meet padding alone, as those of a dilation
   // that is wider than the image do. Where all do, they stay.

@@ -138,6 +138,31 @@ def test_windows_wider_than_the_image_that_stay_in_aten():
         assert fallback_reasons(check_against_eager(conv, x)) == [reason]
 
 
+@pytest.mark.parametrize("name", ["1-d", "2-d", "3-d", "groups"])
+def test_transposed_windows_that_lie_far_apart(name):
+    """From some 4,096 on oneDNN, and so aten's ordinary way, writes to null."""
+    conv, shape = {
+        "1-d": (nn.ConvTranspose1d(4, 8, 4, stride=1100, padding=1), (2, 4, 3)),
+        "2-d": (nn.ConvTranspose2d(4, 8, 4, stride=(1, 1100), output_padding=(0, 7)), (2, 4, 3, 3)),
+        "3-d": (nn.ConvTranspose3d(4, 8, 2, stride=(1, 1, 1100), bias=False), (2, 4, 2, 2, 2)),
+        "groups": (nn.ConvTranspose1d(4, 8, 4, stride=1100, groups=2), (2, 4, 3)),
+    }[name]
+    optimized = check_against_eager(nn.Sequential(conv, nn.ReLU()), torch.randn(shape))
+    assert fallback_reasons(optimized) == ["in this corner oneDNN's kernels read what they should not"]
+
+
+def test_what_ends_the_process_in_eager():
+    """So it can't be traced."""
+    weight, x = torch.randn(16, 8, 4, 4), torch.randn(1, 16, 3, 3)
+    numbers = [2, 32768], [0, 0], [1, 1], 1, True, [0, 0]
+    packed = torch.ops.ipex.convolution_prepack(weight, None, *numbers, [], None, None, None)
+    y = torch.ops.ipex.convolution_run(x, packed, [], True)
+    near = torch.nn.functional.conv_transpose2d(x, weight, stride=(2, 4))
+    assert y.shape == (1, 8, 8, 65540)
+    for i in range(3):
+        assert_same(y[..., i * 32768 :][..., :4].clone(), near[..., i * 4 :][..., :4].clone())
+
+
 def test_a_transposed_convolution_may_leave_nothing():
     check_against_eager(nn.ConvTranspose2d(8, 4, 2, padding=(0, 1)), torch.randn(2, 8, 3, 1))
 
