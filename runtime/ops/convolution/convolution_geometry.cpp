@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "packed/window_count.h"
+
 namespace ipex::runtime {
 
 using Ints = std::vector<int64_t>;
@@ -35,8 +37,8 @@ Ints ConvolutionGeometry::result_sizes(c10::IntArrayRef image, c10::IntArrayRef 
     if (transposed) {
       sizes.push_back((size - 1) * stride[i] - padding + window(i, weight) + output_padding[i]);
     } else {
-      const int64_t room = size + padding - window(i, weight);
-      sizes.push_back(room < 0 ? -1 : room / stride[i] + 1);
+      const int64_t count = window_count(size + padding, weight[2 + i], dilation[i], stride[i]);
+      sizes.push_back(count > 0 ? count : -1);  // refused
     }
   }
   return sizes;

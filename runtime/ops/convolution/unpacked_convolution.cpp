@@ -22,6 +22,7 @@
 #include "packed/call_conditions.h"
 #include "packed/door.h"
 #include "packed/memory_format.h"
+#include "packed/window_count.h"
 
 namespace ipex::runtime {
 namespace {
@@ -36,7 +37,7 @@ struct Geometry {
 
   int64_t result_size(const Tensor& x, const Tensor& weight, size_t i) const {
     const auto dimension = static_cast<int64_t>(2 + i);
-    return (x.size(dimension) + 2 * padding[i] - weight.size(dimension)) / stride[i] + 1;
+    return window_count(x.size(dimension) + 2 * padding[i], weight.size(dimension), 1, stride[i]);
   }
 
   // What both ways ask for.

@@ -28,6 +28,7 @@
 #include "ops/quantized/affine.h"
 #include "packed/call_conditions.h"
 #include "packed/door.h"
+#include "packed/window_count.h"
 #include "threads/grain.h"
 #include "threads/parallel.h"
 
@@ -42,11 +43,9 @@ bool are_windows(const Windows& w) {
 }
 
 int64_t count_of(const Windows& w, bool ceil_mode) {
-  const int64_t room = w.pixels + 2 * w.padding - w.dilation * (w.size - 1) - 1;
-  if (room < 0) return 0;
-  const int64_t count = (room + (ceil_mode ? w.stride - 1 : 0)) / w.stride + 1;
+  const int64_t count = window_count(w.pixels + 2 * w.padding, w.size, w.dilation, w.stride, ceil_mode);
   // The last window begins in the image or the padding before it.
-  return ceil_mode && (count - 1) * w.stride >= w.pixels + w.padding ? count - 1 : count;
+  return ceil_mode && count > 0 && (count - 1) * w.stride >= w.pixels + w.padding ? count - 1 : count;
 }
 
 const char* reason_for_aten(const at::Tensor& x, bool may_be_bytes = false, bool may_be_halves = false) {

@@ -28,6 +28,7 @@
 #include "packed/door.h"
 #include "packed/memory_format.h"
 #include "packed/safe_product.h"
+#include "packed/window_count.h"
 
 namespace ipex::runtime {
 namespace {
@@ -263,9 +264,8 @@ class Rearrangement {
     for (size_t i = 0; i < 2; ++i) {
       const int64_t kernel = numbers[i], dilation = numbers[i + 2], padding = numbers[i + 4], stride = numbers[i + 6];
       if (kernel < 1 || dilation < 1 || padding < 0 || stride < 1) return false;
-      const int64_t free = size_of(dimensions_[first + i]) + 2 * padding - dilation * (kernel - 1) - 1;
-      if (free < 0) return false;
-      counts.push_back(free / stride + 1);
+      counts.push_back(window_count(size_of(dimensions_[first + i]) + 2 * padding, kernel, dilation, stride));
+      if (counts.back() == 0) return false;
     }
     surround(numbers.slice(4, 2));
     Axes rows = dimensions_[first - 1], columns;
