@@ -55,9 +55,9 @@ class Table {
   }
 
   // ipex::NAME_prepack and ipex::NAME_run.
-  Table& packed(const std::string& name, const PackedForm& form) {
-    ops("ipex::" + name + "_prepack", no_tensor, makes_context);
-    ops("ipex::" + name + "_run", fresh, floating);
+  Table& packed(const std::string& name, const PackedForm& form, const std::string& overload = "") {
+    ops("ipex::" + name + "_prepack" + overload, no_tensor, makes_context);
+    ops("ipex::" + name + "_run" + overload, fresh, floating);
     rows_.back().packed = &form;
     return *this;
   }
@@ -332,6 +332,7 @@ std::vector<Op> rows() {
   table.packed("excitation", of_a_chain);
   table.packed("linear_chain", of_a_chain);
   table.packed("joined_linears", of_a_chain).without(floating);
+  table.packed("joined_linears", of_a_chain, ".codes").without(floating);
   table.packed("grouped_linear", of_a_group).also(float32_only);
   table.ops("ipex::attention", fresh, float32_only | reads_any_layout);
   table.ops("ipex::attention_in_a_grid ipex::shape_of_sum", fresh);

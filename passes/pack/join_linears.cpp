@@ -7,7 +7,7 @@
 //            %results = ipex::joined_linears_run(%x, %joined)
 //            %q, %k = prim::ListUnpack(%results)
 //
-// So query, key and value of an attention. The layers have any post-ops without operands. All results are there from the first
+// So query, key and value of an attention; all linears, or all of codes (ipex::weight_only_linear_run). The layers have any post-ops without operands. All results are there from the first
 // layer on, so that memory would grow if they waited for their readers: what stands between the layers is neither another
 // packed op nor an attention. Nor may anything be overwritten in between.
 #include <optional>
@@ -22,10 +22,10 @@ namespace ipex::passes {
 namespace {
 
 std::optional<Anchor> layer_of(Node* node) {
-  static const OpName linear("ipex::linear_run");
-  if (!linear.is_of(node)) return std::nullopt;
+  static const OpName linear("ipex::linear_run"), of_codes("ipex::weight_only_linear_run");
+  if (!linear.is_of(node) && !of_codes.is_of(node)) return std::nullopt;
   const auto anchor = Anchor::producing(node->output());
-  const bool fits = anchor && anchor->operands().empty() && anchor->dtype() == at::kFloat &&
+  const bool fits = anchor && anchor->operands().empty() && (of_codes.is_of(node) || anchor->dtype() == at::kFloat) &&
                     anchor->prepack()->output()->uses().size() == 1;
   return fits ? anchor : std::nullopt;
 }
@@ -66,7 +66,8 @@ bool run_on(Block* block, Context& context) {
   for (Node* node : block->nodes()) {
     for (Block* inner : node->blocks()) changed |= run_on(inner, context);
     const auto layer = layer_of(node);
-    if (layer && goes_on && rows.back().front().input() == layer->input()) {
+    if (layer && goes_on && rows.back().front().input() == layer->input() &&
+        rows.back().front().run()->kind() == layer->run()->kind()) {
       rows.back().push_back(*layer);
     } else if (layer) {
       rows.push_back({*layer});

@@ -27,6 +27,7 @@ def examples() -> dict[str, list[Any]]:
     byte_heads = [ints(0, 255, (2, 3, 5, 8), dtype=torch.uint8) for _ in range(3)]
     scales = [0.1, 3.0, 0.1, 3.0, 0.1, 3.0]
     moves = ops.row_moves_prepack(["roll"], [2])
+    of_codes = ops.weight_only_linear_prepack.default(rand(8, 32), rand(8), [], "int4", 32, True)
     linear = ops.linear_prepack(rand(8, 4), rand(8), [], None, None, None)
     convolution = ops.convolution_prepack(weight, rand(8), *GEOMETRY, False, [0, 0], [], None, None, None)
     pixels = ops.convolution_prepack(
@@ -95,6 +96,8 @@ def examples() -> dict[str, list[Any]]:
         "convolution_chain_prepack.default": [[pixels, depthwise]],
         "linear_chain_prepack.default": [[linear, ops.linear_prepack(rand(3, 8), None, [], None, None, None)]],
         "joined_linears_prepack.default": [[linear, linear]],
+        "joined_linears_prepack.codes": [[of_codes, of_codes]],
+        "joined_linears_run.codes": [rand(3, 32), ops.joined_linears_prepack.codes([of_codes, of_codes])],
         "grouped_linear_prepack.default": [[linear, linear]],
         "grouped_linear_run.default": [
             *(rand(6, 4), torch.tensor([2, 6], dtype=torch.int32), ops.grouped_linear_prepack([linear, linear])),

@@ -3,9 +3,9 @@
 //   ipex::joined_linears_prepack(layers) -> JoinedLinearsContext
 //   ipex::joined_linears_run(input, context) -> Tensor[]    the result of each layer, in order
 //
-// It is the same as ipex::linear_run with each layer, bit for bit. Where every layer runs on a kernel of our own, all are one
-// parallel region, so that threads meet once instead of once for each, and share what there is more evenly. See
-// docs/decisions/products.md.
+// and the same, `.codes`, for layers of codes (weight_only_linear.cpp). It is the same as the run op of each layer, bit for bit.
+// Where every layer runs on a kernel of our own, all are one parallel region, so that threads meet once instead of once for
+// each, and share what there is more evenly. See docs/decisions/products.md.
 #include <ATen/record_function.h>
 #include <torch/library.h>
 
@@ -14,68 +14,78 @@
 #include "memory/result_memory.h"
 #include "ops/product/linear.h"
 #include "ops/product/product.h"
+#include "ops/product/weight_only_linear.h"
 #include "packed/chain.h"
 #include "packed/door.h"
 
 namespace ipex::runtime {
 namespace {
 
-class JoinedLinearsContext final : public Chain<LinearContext> {
+// None where a layer would go another way.
+std::vector<at::Tensor> run_at_once(at::ArrayRef<c10::intrusive_ptr<LinearContext>> layers, const at::Tensor& input) {
+  const auto runs_alone = [&](const auto& layer) {
+    return layer->accepts(input) && layer->multiplies_alone(input.dim());
+  };
+  if (!std::all_of(layers.begin(), layers.end(), runs_alone)) return {};
+  const std::optional<InputRows> strided = rows_of(input);
+  const at::Tensor dense = strided ? at::Tensor() : contiguous_result(input);
+  const InputRows rows = strided ? *strided : *rows_of(dense);
+  std::vector<at::Tensor> results;
+  std::vector<RowsProduct> products;
+  for (const auto& layer : layers) {
+    results.push_back(empty_result(layer->result_sizes(input), at::kFloat));
+    products.push_back(layer->product(rows, results.back().data_ptr<float>()));
+  }
+  multiply_side_by_side(products);
+  return results;
+}
+
+std::vector<at::Tensor> run_at_once(WeightOnlyLinearContext::Layers layers, const at::Tensor& input) {
+  return WeightOnlyLinearContext::run_at_once(layers, input);
+}
+
+template <typename LayerContext>
+class Joined final : public Chain<LayerContext> {
  public:
-  explicit JoinedLinearsContext(std::vector<Layer> layers) : Chain("ipex::joined_linears_run", std::move(layers)) {
+  using Layer = typename Chain<LayerContext>::Layer;
+  using Pointer = c10::intrusive_ptr<Joined>;
+
+  explicit Joined(std::vector<Layer> layers) : Chain<LayerContext>("ipex::joined_linears_run", std::move(layers)) {
+    const int64_t width = this->layers().front()->input_width();
     for (const Layer& layer : this->layers()) {
-      TORCH_CHECK(layer->input_width() == input_width(),
-                  "ipex::joined_linears_prepack: expected layers of one input width, got ", input_width(), " and ",
+      TORCH_CHECK(layer->input_width() == width,
+                  "ipex::joined_linears_prepack: expected layers of one input width, got ", width, " and ",
                   layer->input_width(), ". Only linears that read the same input can be joined.");
     }
   }
 
   std::vector<at::Tensor> run(const at::Tensor& input) const {
-    std::vector<at::Tensor> results;
-    const auto runs_alone = [&](const Layer& layer) {
-      return layer->accepts(input) && layer->multiplies_alone(input.dim());
-    };
-    if (!std::all_of(layers().begin(), layers().end(), runs_alone)) {
-      for (const Layer& layer : layers()) {
-        RECORD_FUNCTION("ipex::linear_run", {});
-        results.push_back(layer->run(input, {}, /*eager_layout=*/true));
-      }
-      return results;
+    std::vector<at::Tensor> results = run_at_once(this->layers(), input);
+    if (!results.empty()) return results;
+    for (const Layer& layer : this->layers()) {
+      RECORD_FUNCTION(layer->name(), {});
+      results.push_back(layer->run(input, {}, /*eager_layout=*/true));
     }
-    const std::optional<InputRows> strided = rows_of(input);
-    const at::Tensor dense = strided ? at::Tensor() : contiguous_result(input);
-    const InputRows rows = strided ? *strided : *rows_of(dense);
-    std::vector<RowsProduct> products;
-    for (const Layer& layer : layers()) {
-      results.push_back(empty_result(layer->result_sizes(input), at::kFloat));
-      products.push_back(layer->product(rows, results.back().data_ptr<float>()));
-    }
-    multiply_side_by_side(products);
     return results;
   }
-
- private:
-  int64_t input_width() const { return layers().front()->input_width(); }
 };
 
-using JoinedContext = c10::intrusive_ptr<JoinedLinearsContext>;
-
-JoinedContext joined_linears_prepack(std::vector<JoinedLinearsContext::Layer> layers) {
-  return c10::make_intrusive<JoinedLinearsContext>(std::move(layers));
-}
-
-std::vector<at::Tensor> joined_linears_run(const at::Tensor& input, const JoinedContext& context) {
-  return context->run(input);
+template <typename LayerContext>
+void define_joined(torch::Library& library, const std::string& overload, const std::string& layer,
+                   const std::string& joined) {
+  using Context = Joined<LayerContext>;
+  const std::string classes = "__torch__.torch.classes.ipex.";
+  define_chain<Context>(library, joined.c_str());
+  define(library,
+         "joined_linears_prepack" + overload + "(" + classes + layer + "[] layers) -> " + classes + joined,
+         [](std::vector<typename Context::Layer> layers) { return c10::make_intrusive<Context>(std::move(layers)); });
+  define(library, "joined_linears_run" + overload + "(Tensor input, " + classes + joined + " context) -> Tensor[]",
+         [](const at::Tensor& input, const typename Context::Pointer& context) { return context->run(input); });
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
-  define_chain<JoinedLinearsContext>(m, "JoinedLinearsContext");
-  define(m,
-         "joined_linears_prepack(__torch__.torch.classes.ipex.LinearContext[] layers) -> "
-         "__torch__.torch.classes.ipex.JoinedLinearsContext",
-         joined_linears_prepack);
-  define(m, "joined_linears_run(Tensor input, __torch__.torch.classes.ipex.JoinedLinearsContext context) -> Tensor[]",
-         joined_linears_run);
+  define_joined<LinearContext>(m, "", "LinearContext", "JoinedLinearsContext");
+  define_joined<WeightOnlyLinearContext>(m, ".codes", "WeightOnlyLinearContext", "JoinedCodesContext");
 }
 
 }  // namespace

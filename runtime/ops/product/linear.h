@@ -13,6 +13,7 @@ namespace ipex::runtime {
 
 class LinearContext final : public PackedOp {
  public:
+  using FusedOp::name;
   explicit LinearContext(const Spec& spec);
 
   State state() const { return save(spec(), {}); }

@@ -160,6 +160,16 @@ const char* LowBitLinear::reason_for_aten(const at::Tensor& input) const {
   return nullptr;
 }
 
+bool LowBitLinear::runs_alone(const at::Tensor& input) const {
+  return input.dim() >= 1 && input.size(-1) == inputs() && steps_.applies_all() && !reason_for_aten(input);
+}
+
+ElementwiseSteps LowBitLinear::steps_alone(KernelSteps::Room& room) const {
+  FusedPostOps all;
+  all.count = post_ops().size();
+  return steps_.of_call(all, spec_.bias, outputs_, room);
+}
+
 at::Tensor LowBitLinear::run(const at::Tensor& input, const std::vector<at::Tensor>& operands,
                              bool /*eager_layout*/) const {
   TORCH_CHECK(input.dim() >= 1 && input.size(-1) == inputs(), name(), ": expected input with last dimension ", inputs(),

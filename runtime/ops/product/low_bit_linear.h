@@ -77,6 +77,9 @@ class LowBitLinear : public FusedOp {
   State state() const;
   Facts facts() const;
 
+  using FusedOp::name;
+  int64_t input_width() const { return spec_.inputs; }
+
  protected:
   virtual std::unique_ptr<const PackedCodes> pack(const at::Tensor& codes) const = 0;
   virtual void multiply(const InputRows& rows, const ElementwiseSteps& steps, float* result) const = 0;
@@ -91,10 +94,14 @@ class LowBitLinear : public FusedOp {
   const LowBitFormat& format() const { return format_; }
   const PackedCodes& packed() const;
 
+  at::DimVector result_sizes(const at::Tensor& input) const;
+  // Whether the kernels compute all of the layer from this input and nothing else; and the steps that follow the product then.
+  bool runs_alone(const at::Tensor& input) const;
+  ElementwiseSteps steps_alone(KernelSteps::Room& room) const;
+
  private:
   class CallResult;
 
-  at::DimVector result_sizes(const at::Tensor& input) const;
   const char* reason_for_aten(const at::Tensor& input) const;
   at::Tensor run_kernel(const at::Tensor& input, const std::vector<at::Tensor>& operands, size_t& done) const;
   at::Tensor plain_weight() const;

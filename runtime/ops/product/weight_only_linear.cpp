@@ -22,9 +22,9 @@
 #include "memory/result_memory.h"
 #include "memory/scratch.h"
 #include "memory/weight_memory.h"
-#include "ops/product/low_bit_linear.h"
 #include "ops/product/round_weight.h"
 #include "ops/product/tile_product.h"
+#include "ops/product/weight_only_linear.h"
 #include "packed/door.h"
 #include "threads/grain.h"
 #include "threads/parallel.h"
@@ -107,9 +107,62 @@ class PanelsOfCodes final : public PackedCodes {
   }
 
   void multiply(const InputRows& rows, const ElementwiseSteps& steps, float* result) const {
-    const bool are_few =
-        !gains_by_tiles(rows.count) && (rows.count <= most_rows_of_codes(format_.codes) || have_digits(rows.count));
-    are_few ? multiply_codes(rows, steps, result) : multiply_many(rows, steps, result);
+    multiplies_codes(rows.count) ? multiply_codes({{this, steps, result}}, rows) : multiply_many(rows, steps, result);
+  }
+
+  // Whether few rows meet the codes as they are, or digits do. Else panels of the weight become floats, or tiles, for many rows.
+  bool multiplies_codes(int64_t rows) const {
+    return !gains_by_tiles(rows) && (rows <= most_rows_of_codes(format_.codes) || have_digits(rows));
+  }
+
+  // Whether what is made of rows for one matrix is what another one wants.
+  bool reads_rows_as(const PanelsOfCodes& other) const {
+    return inputs_ == other.inputs_ && &format_ == &other.format_ && group_size_ == other.group_size_ &&
+           digits_ == other.digits_ && offsets_.defined() == other.offsets_.defined() && !order_.defined() &&
+           !other.order_.defined();
+  }
+
+  struct Layer {
+    const PanelsOfCodes* matrix;
+    ElementwiseSteps steps;
+    float* result;
+  };
+
+  // Layers that read rows alike, as one parallel region.
+  static void multiply_codes(at::ArrayRef<Layer> layers, const InputRows& rows) {
+    const PanelsOfCodes& first = *layers[0].matrix;
+    const int64_t depth = first.depth();
+    at::Tensor memory;
+    const PreparedRows prepared = first.room_for(rows.count, memory);
+    constexpr int64_t numbers_worth_waking = 1 << 15, elements_worth_waking = 1 << 15;
+    parallel_for(rows.count, grain_of(rows.count, rows.count * depth, numbers_worth_waking),
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t row = begin; row < end; ++row) {
+                     first.prepare(rows.first + row * rows.stride, row, rows.count, prepared);
+                   }
+                 });
+    c10::SmallVector<CodesProduct, 3> products;
+    c10::SmallVector<int64_t, 4> starts{0};
+    for (const Layer& layer : layers) {
+      products.push_back({.rows = prepared.padded ? prepared.padded : rows.first,
+                          .row_stride = prepared.padded ? depth : rows.stride,
+                          .row_count = rows.count,
+                          .group_sums = prepared.group_sums,
+                          .digits = prepared.digits,
+                          .matrix = layer.matrix->matrix(),
+                          .steps = layer.steps,
+                          .result = layer.result});
+      starts.push_back(starts.back() + layer.matrix->panels_);
+    }
+    const int64_t panels = starts.back();
+    const int64_t grain = grain_of(panels, rows.count * panels * depth * first.panel_columns_, elements_worth_waking);
+    const auto multiply = kernels().codes_product.multiply;
+    parallel_for(panels, grain, [&](int64_t begin, int64_t end) {
+      for (size_t i = 0; i < products.size(); ++i) {
+        const int64_t own_begin = std::max(begin, starts[i]), own_end = std::min(end, starts[i + 1]);
+        if (own_begin < own_end) multiply(products[i], own_begin - starts[i], own_end - starts[i]);
+      }
+    });
   }
 
  private:
@@ -231,30 +284,6 @@ class PanelsOfCodes final : public PackedCodes {
     }
   }
 
-  void multiply_codes(const InputRows& rows, const ElementwiseSteps& steps, float* result) const {
-    at::Tensor memory;
-    const PreparedRows prepared = room_for(rows.count, memory);
-    constexpr int64_t numbers_worth_waking = 1 << 15;
-    parallel_for(rows.count, grain_of(rows.count, rows.count * depth(), numbers_worth_waking),
-                 [&](int64_t first, int64_t last) {
-                   for (int64_t row = first; row < last; ++row) {
-                     prepare(rows.first + row * rows.stride, row, rows.count, prepared);
-                   }
-                 });
-    const CodesProduct product{.rows = prepared.padded ? prepared.padded : rows.first,
-                               .row_stride = prepared.padded ? depth() : rows.stride,
-                               .row_count = rows.count,
-                               .group_sums = prepared.group_sums,
-                               .digits = prepared.digits,
-                               .matrix = matrix(),
-                               .steps = steps,
-                               .result = result};
-    constexpr int64_t elements_worth_waking = 1 << 15;
-    const int64_t grain = grain_of(panels_, rows.count * panels_ * depth() * panel_columns_, elements_worth_waking);
-    const auto multiply = kernels().codes_product.multiply;
-    parallel_for(panels_, grain, [&](int64_t first, int64_t last) { multiply(product, first, last); });
-  }
-
   void multiply_many(InputRows rows, const ElementwiseSteps& steps, float* result) const {
     at::Tensor ordered;  // not in scratch memory, which the threads need
     if (order_.defined()) {
@@ -341,25 +370,46 @@ class PanelsOfCodes final : public PackedCodes {
   at::Tensor bytes_, scales_, offsets_;
 };
 
-class WeightOnlyLinearContext final : public LowBitLinear {
- public:
-  explicit WeightOnlyLinearContext(LowBitSpec spec) : LowBitLinear(std::move(spec)) {}
+}  // namespace
 
-  static c10::intrusive_ptr<WeightOnlyLinearContext> load(const State& state) {
-    return c10::make_intrusive<WeightOnlyLinearContext>(low_bit_spec(op_name, state));
-  }
+c10::intrusive_ptr<WeightOnlyLinearContext> WeightOnlyLinearContext::load(const State& state) {
+  return c10::make_intrusive<WeightOnlyLinearContext>(low_bit_spec(op_name, state));
+}
 
- private:
-  std::unique_ptr<const PackedCodes> pack(const at::Tensor& codes) const override {
-    return std::make_unique<const PanelsOfCodes>(codes, spec(), format(), stored_forms());
+std::unique_ptr<const PackedCodes> WeightOnlyLinearContext::pack(const at::Tensor& codes) const {
+  return std::make_unique<const PanelsOfCodes>(codes, spec(), format(), stored_forms());
+}
+
+void WeightOnlyLinearContext::multiply(const InputRows& rows, const ElementwiseSteps& steps, float* result) const {
+  static_cast<const PanelsOfCodes&>(packed()).multiply(rows, steps, result);
+}
+
+const char* WeightOnlyLinearContext::rows_are() const {
+  return spec().row_bits == 8 ? "8 bits" : spec().row_bits == 16 ? "16 bits" : "float32";
+}
+
+std::vector<at::Tensor> WeightOnlyLinearContext::run_at_once(Layers layers, const at::Tensor& input) {
+  for (const auto& layer : layers) {
+    if (!layer->runs_alone(input)) return {};
   }
-  void multiply(const InputRows& rows, const ElementwiseSteps& steps, float* result) const override {
-    static_cast<const PanelsOfCodes&>(packed()).multiply(rows, steps, result);
+  const std::optional<InputRows> strided = rows_of(input);
+  const at::Tensor dense = strided ? at::Tensor() : contiguous_result(input);
+  const InputRows rows = strided ? *strided : *rows_of(dense);
+  std::vector<at::Tensor> results;
+  std::vector<KernelSteps::Room> rooms(layers.size());
+  c10::SmallVector<PanelsOfCodes::Layer, 3> own;
+  for (const auto& layer : layers) {
+    const auto& matrix = static_cast<const PanelsOfCodes&>(layer->packed());
+    if (!matrix.multiplies_codes(rows.count)) return {};
+    if (!own.empty() && !matrix.reads_rows_as(*own[0].matrix)) return {};
+    results.push_back(empty_result(layer->result_sizes(input), at::kFloat));
+    own.push_back({&matrix, layer->steps_alone(rooms[own.size()]), results.back().data_ptr<float>()});
   }
-  const char* rows_are() const override {
-    return spec().row_bits == 8 ? "8 bits" : spec().row_bits == 16 ? "16 bits" : "float32";
-  }
-};
+  PanelsOfCodes::multiply_codes(own, rows);
+  return results;
+}
+
+namespace {
 
 c10::intrusive_ptr<WeightOnlyLinearContext> weight_only_linear_prepack(const at::Tensor& weight,
                                                                        const std::optional<at::Tensor>& bias,

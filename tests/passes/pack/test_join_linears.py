@@ -3,6 +3,7 @@ import torch
 from torch import Tensor, nn
 
 import ipex
+from ipex.llm._codes import linear_of, rounded
 from ir import linear
 from ir import linear_graph as graph
 from support import assert_rewrites, assert_round_trip, assert_same, assert_unchanged, check_against_eager, kinds
@@ -21,6 +22,24 @@ def test_readers_in_between():
     between = "%n : Tensor = aten::tanh(%a)"
     ir = graph(*linear("x", "a", 4, 5), between, *linear("x", "b", 4, 6), returns="%n, %b")
     assert_rewrites("join_linears", ir)
+
+
+def test_codes_and_floats_apart():
+    """Layers of codes are joined among themselves, and packed once."""
+
+    class Four(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(32, 16), nn.Linear(32, 24)
+            self.c, self.d = (linear_of(rounded(torch.randn(n, 32), "int8", 32, True), None) for n in (16, 8))
+
+        def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+            return self.a(x), self.b(x), self.c(x), self.d(x)
+
+    x = torch.randn(3, 32)
+    optimized = ipex.jit_optimize(torch.jit.trace(Four().eval(), x))
+    assert kinds(optimized)["ipex::joined_linears_run"] == 2
+    assert not any("prepack" in kind for kind in kinds(optimized))
 
 
 def test_each_input_by_itself():

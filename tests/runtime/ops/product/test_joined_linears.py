@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import ipex
 from ipex import FP32MathMode
+from ipex.llm._codes import linear_of, rounded
 from support import assert_same, calls_of, fallback_reasons, kinds, own_thread_count
 
 
@@ -121,3 +122,73 @@ def test_another_input_width():
         torch.ops.ipex.joined_linears_prepack(layers)
     with pytest.raises(RuntimeError, match="expected at least one layer"):
         torch.ops.ipex.joined_linears_prepack([])
+
+
+def of_codes(model: Projections, *formats: tuple[str, int, bool], row_bits: int = 24) -> Projections:
+    """Its layers as codes: of each the format, the group's size, and whether it is symmetric."""
+    for i, form in enumerate(formats):
+        layer = model.layers[i]
+        model.layers[i] = linear_of(rounded(layer.weight, *form), layer.bias)
+        model.layers[i].row_bits = row_bits
+    return model
+
+
+@pytest.mark.parametrize("row_bits", [24, 8])
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("form", ["int8", "int4", "nf4", "float8_e4m3fn"])
+def test_codes_at_once(form, symmetric, row_bits):
+    if not symmetric and not form.startswith("int"):
+        pytest.skip("floats are symmetric")
+    model = of_codes(Projections(96, 33, 200, 64), *[(form, 32, symmetric)] * 3, row_bits=row_bits)
+    with torch.no_grad():
+        joined, apart = both(model, torch.randn(2, 96))
+        with own_thread_count():
+            for count in (1, 2, 3):
+                torch.set_num_threads(count)
+                for shape in ((1, 96), (96,), (2, 3, 96), (129, 96), (0, 96)):
+                    assert_same_bits(joined, apart, torch.randn(shape))
+                assert_same_bits(joined, apart, torch.randn(3, 2 * 96)[:, ::2])
+        assert calls_of("ipex::weight_only_linear_run", joined, torch.randn(2, 96)) == 0
+
+
+@pytest.mark.parametrize(
+    "formats",
+    [
+        [("int8", 32, True), ("int4", 32, True)],
+        [("int8", 32, True), ("int8", 16, True)],
+        [("int8", 32, True), ("int8", 32, False)],
+        [("int8", 32, False), ("int8", 32, True)],
+        [("float8_e4m3fn", 32, True), ("float8_e5m2", 32, True)],
+    ],
+)
+def test_codes_that_read_rows_in_different_ways(formats):
+    x = torch.randn(3, 96)
+    with torch.no_grad():
+        joined, apart = both(of_codes(Projections(96, 64, 200), *formats, row_bits=8), x)
+        assert_same_bits(joined, apart, x)
+        assert calls_of("ipex::weight_only_linear_run", joined, x) == 2
+
+
+def test_codes_and_calls_that_aten_computes():
+    model = of_codes(Projections(96, 64, 200), ("int8", 32, True), ("int8", 32, True))
+    x = torch.randn(3, 96)
+    joined, apart = both(model, x)
+    with torch.no_grad():
+        assert_same_bits(joined, apart, x.bfloat16())
+    actual, expected = (x.clone().requires_grad_() for _ in range(2))
+    sum(y.square().sum() for y in joined(actual)).backward()
+    sum(y.square().sum() for y in apart(expected)).backward()
+    assert_same(actual.grad, expected.grad)
+    with pytest.raises(RuntimeError, match="expected input with last dimension 96"):
+        joined(torch.randn(3, 95))
+
+
+def test_codes_are_saved_and_packed_ahead(tmp_path):
+    model = of_codes(Projections(96, 64, 200), ("int4", 32, True), ("int4", 32, True), row_bits=8)
+    x = torch.randn(3, 96)
+    with torch.no_grad():
+        joined, apart = both(model, x)
+        torch.jit.save(joined, tmp_path / "model.pt")
+        assert_same_bits(ipex.load(tmp_path / "model.pt"), apart, x)
+        ipex.aot_save(joined, tmp_path / "model.ipex", example_inputs=(x,))
+        assert_same_bits(ipex.aot_load(tmp_path / "model.ipex"), apart, x)

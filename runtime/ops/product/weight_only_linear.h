@@ -1,0 +1,29 @@
+// A linear whose weight alone is kept in few bits: weight_only_linear.cpp.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "ops/product/low_bit_linear.h"
+
+namespace ipex::runtime {
+
+class WeightOnlyLinearContext final : public LowBitLinear {
+ public:
+  using Layers = at::ArrayRef<c10::intrusive_ptr<WeightOnlyLinearContext>>;
+
+  explicit WeightOnlyLinearContext(LowBitSpec spec) : LowBitLinear(std::move(spec)) {}
+
+  static c10::intrusive_ptr<WeightOnlyLinearContext> load(const State& state);
+
+  // The results of layers that read one input, which is prepared once, in one parallel region. None where they read it in
+  // different ways, or one would run in another way by itself.
+  static std::vector<at::Tensor> run_at_once(Layers layers, const at::Tensor& input);
+
+ private:
+  std::unique_ptr<const PackedCodes> pack(const at::Tensor& codes) const override;
+  void multiply(const InputRows& rows, const ElementwiseSteps& steps, float* result) const override;
+  const char* rows_are() const override;
+};
+
+}  // namespace ipex::runtime
