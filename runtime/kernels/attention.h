@@ -22,6 +22,7 @@ struct AttentionHead {
   bool is_causal;  // query i sees keys 0 to i
   float* result;
   int64_t result_stride;
+  const float *key_scales, *value_scales;  // of rows of codes (coded_rows.h), one for each; null where there are none
 };
 
 // So few queries are multiplied by the keys as they lie, one after the other.
@@ -39,10 +40,10 @@ struct AttentionKernels {
   bool (*prepare)(const AttentionHead&, float* scratch);
   // The queries in [first, last). False when one sees no key, or as above: the result is then incomplete.
   bool (*attend)(const AttentionHead&, int64_t first, int64_t last, float* scratch);
-  // The same for few queries, without `prepare`, where keys and values have 16 bits and the head's own are null.
-  using AttendHalves = bool (*)(const AttentionHead&, const uint16_t* key, const uint16_t* value, int64_t first,
-                                int64_t last, float* scratch);
-  AttendHalves attend_bfloat16, attend_float16;
+  // The same for few queries, without `prepare`, where keys and values are of another format and the head's own are null.
+  using AttendStored = bool (*)(const AttentionHead&, const void* key, const void* value, int64_t first, int64_t last,
+                                float* scratch);
+  AttendStored attend_bfloat16, attend_float16, attend_int8, attend_e4m3, attend_e5m2;
   // The mask of a query whose keys lie in a grid: `sums`[x, y] = `rows`[x] + `columns`[y]. Writes up to a register more.
   void (*add_sides)(const float* rows, int64_t row_count, const float* columns, int64_t column_count, float* sums);
 };

@@ -5,6 +5,8 @@
 #define IPEX_ROWS_OF_2_VECTORS 8
 #include "kernels/basics.inc"
 #include "kernels/halves.inc"
+// Has more formats of elements.
+#include "kernels/coded_rows.inc"
 
 #include "kernels/attention_parts.inc"
 #include "kernels/many_rows.inc"

@@ -6,6 +6,7 @@
 #include "kernels/byte_tiles.h"
 #include "kernels/bytes_product.h"
 #include "kernels/channels.h"
+#include "kernels/coded_rows.h"
 #include "kernels/codes_product.h"
 #include "kernels/depthwise.h"
 #include "kernels/elementwise_program.h"
@@ -66,6 +67,7 @@ struct Kernels {
   ProgramSumKernels program_sums;
   QuantizeKernels quantize;
   HalvesFormats halves;
+  CodedRowFormats coded_rows;
   CodesProductKernels codes_product;
   // With VNNI or AMX, where the CPU has it.
   BytesProductKernels bytes_product;

@@ -115,6 +115,11 @@ def examples() -> dict[str, list[Any]]:
             *(heads[0], rand(2, 3, 4, 8), rand(2, 3, 1, 8), rand(2, 3, 4, 8), rand(2, 3, 1, 8)),
             *(2, None, 0.0, False, None, False, None),
         ],
+        "cache_mask.default": [heads[0][:, 0], torch.tensor(2), torch.ones(2, 7, dtype=torch.bool), 3],
+        "attend_cached.default": [
+            *(torch.zeros(2, 3, 8, 24, dtype=torch.int8), *heads, torch.tensor(2)),
+            *(torch.empty(0, dtype=torch.bool), None, 0),
+        ],
         "attention_in_a_grid.default": [heads[0], *keys, *sides, 0.0, False, None, False, None],
         "scaled_dot_product_attention_of_bytes.default": byte_attention,
         "scaled_dot_product_attention_of_bytes.bytes": [*byte_attention, 0.1, 3],  # an older name

@@ -22,7 +22,9 @@ namespace {
 // The first element of a head.
 template <typename T>
 const T* head_of(const at::Tensor& tensor, int64_t batch, int64_t head) {
-  return static_cast<const T*>(tensor.const_data_ptr()) + batch * tensor.stride(0) + head * tensor.stride(1);
+  const int64_t place = batch * tensor.stride(0) + head * tensor.stride(1);
+  return reinterpret_cast<const T*>(static_cast<const char*>(tensor.const_data_ptr()) +
+                                    place * static_cast<int64_t>(tensor.itemsize()));
 }
 
 at::Tensor with_dense_rows(at::Tensor mask, int64_t keys) {
@@ -57,11 +59,11 @@ class ExpandedMask {
   at::Tensor values_;
 };
 
-// A head of 16 bits. `floats` has all but the places of its numbers.
-struct HalvesHead {
+// A head that is not, or not all, floats. `floats` has all but the places of its numbers.
+struct StoredHead {
   AttentionHead floats;
-  const uint16_t *query, *key, *value;
-  uint16_t* result;
+  const char *query, *key, *value;
+  char* result;
 };
 
 // The part of a kernel's description that has the masks.
@@ -69,7 +71,7 @@ template <typename Head>
 Head& masked(Head& head) {
   return head;
 }
-AttentionHead& masked(HalvesHead& head) { return head.floats; }
+AttentionHead& masked(StoredHead& head) { return head.floats; }
 AttentionHead& masked(TileAttentionHead& head) { return head.shape; }
 
 // A grid's mask for some queries of a head at a time.
@@ -154,47 +156,56 @@ bool attend_all(const Kernels& kernel, const AttentionHeads& attention, const De
   return finite;
 }
 
-// Kernels of floats, for heads of 16 bits: keys and values of a head are widened before its queries, and these some at a
-// time. Few queries read keys and values as they lie. Products, weights and sums are floats; the result is rounded once.
-class HalvesAttention {
+// Kernels of floats, for heads of 16 bits, or of keys and values in codes: keys and values of a head are widened before its
+// queries, and these some at a time. Few queries read keys and values as they lie. Products, weights and sums are floats; the
+// result is rounded once.
+class StoredAttention {
  public:
-  HalvesAttention(const AttentionKernels& kernel, at::ScalarType dtype)
+  StoredAttention(const AttentionKernels& kernel, at::ScalarType dtype, at::ScalarType kept)
       : kernel_(kernel),
-        halves_(*halves_of(dtype)),
-        attend_few_(dtype == at::kBFloat16 ? kernel.attend_bfloat16 : kernel.attend_float16) {}
+        dtype_(dtype),
+        kept_(kept),
+        halves_(halves_of(dtype)),
+        codes_(coded_rows_of(kept)),
+        attend_few_(kept == at::kBFloat16        ? kernel.attend_bfloat16
+                    : kept == at::kHalf          ? kernel.attend_float16
+                    : kept == at::kChar          ? kernel.attend_int8
+                    : kept == at::kFloat8_e4m3fn ? kernel.attend_e4m3
+                                                 : kernel.attend_e5m2) {}
 
   int64_t queries_at_once(int64_t keys) const { return kernel_.queries_at_once(keys); }
 
-  int64_t scratch_size(const HalvesHead& head) const {
+  int64_t scratch_size(const StoredHead& head) const {
     const Room room(*this, head, nullptr);
     return kernel_.scratch_size(room.head) + room.size;
   }
 
-  bool prepare(const HalvesHead& head, float* memory) const {
+  bool prepare(const StoredHead& head, float* memory) const {
     if (reads_as_it_lies(head)) return true;
     const Room room(*this, head, memory);
-    widen(head.key, head.floats.key_stride, head.floats.keys, head.floats.width, room.key);
-    widen(head.value, head.floats.value_stride, head.floats.keys, head.floats.value_width, room.value);
+    const AttentionHead& floats = head.floats;
+    widen_kept(head.key, floats.key_stride, floats.key_scales, floats.keys, floats.width, room.key);
+    widen_kept(head.value, floats.value_stride, floats.value_scales, floats.keys, floats.value_width, room.value);
     return kernel_.prepare(room.head, memory + room.size);
   }
 
-  bool attend(const HalvesHead& head, int64_t first, int64_t last, float* memory) const {
+  bool attend(const StoredHead& head, int64_t first, int64_t last, float* memory) const {
     const Room room(*this, head, memory);
-    const int64_t at_once = queries_at_once(head.floats.keys);
-    for (int64_t blocks = at::divup(last - first, at_once); blocks > 0; --blocks) {
+    const bool as_it_lies = reads_as_it_lies(head);
+    for (int64_t blocks = at::divup(last - first, at_once(head)); blocks > 0; --blocks) {
       const int64_t end = first + at::divup(last - first, blocks);
-      widen(head.query + first * head.floats.query_stride, head.floats.query_stride, end - first, head.floats.width,
-            room.query);
       AttentionHead some = room.head;
-      some.query = room.query - first * some.query_stride;
-      some.result = room.result - first * some.result_stride;
-      const bool finite = reads_as_it_lies(head)
-                              ? attend_few_(some, head.key, head.value, first, end, memory + room.size)
-                              : kernel_.attend(some, first, end, memory + room.size);
+      if (halves_) {
+        widen(*halves_, query_row(head, first), head.floats.query_stride, end - first, head.floats.width, room.query);
+        some.query = room.query - first * some.query_stride;
+        some.result = room.result - first * some.result_stride;
+      }
+      const bool finite = as_it_lies ? attend_few_(some, head.key, head.value, first, end, memory + room.size)
+                                     : kernel_.attend(some, first, end, memory + room.size);
       if (!finite) return false;
-      for (int64_t i = first; i < end; ++i) {
-        halves_.narrow(some.result + i * some.result_stride, some.value_width,
-                       head.result + i * head.floats.result_stride);
+      for (int64_t i = first; halves_ && i < end; ++i) {
+        halves_->narrow(some.result + i * some.result_stride, some.value_width,
+                        head.result + i * head.floats.result_stride * size_of(dtype_));
       }
       first = end;
     }
@@ -202,26 +213,45 @@ class HalvesAttention {
   }
 
  private:
-  // What `prepare` looks at in keys that a causal query does not see, it wants as floats.
-  static bool reads_as_it_lies(const HalvesHead& head) {
-    return head.floats.queries <= most_few_queries && !head.floats.is_causal;
+  static int64_t size_of(at::ScalarType dtype) { return static_cast<int64_t>(c10::elementSize(dtype)); }
+
+  // What `prepare` looks at in keys that a causal query does not see, it wants as floats. Widening codes takes longer than
+  // to read them twice.
+  bool reads_as_it_lies(const StoredHead& head) const {
+    constexpr int64_t most_of_codes = 4;
+    return head.floats.queries <= (codes_ ? most_of_codes : most_few_queries) && !head.floats.is_causal;
+  }
+
+  int64_t at_once(const StoredHead& head) const {
+    return reads_as_it_lies(head) ? most_few_queries : queries_at_once(head.floats.keys);
+  }
+
+  const char* query_row(const StoredHead& head, int64_t i) const {
+    return head.query + i * head.floats.query_stride * size_of(dtype_);
   }
 
   // Where the floats of a head lie, before what the kernel needs.
   struct Room {
-    Room(const HalvesAttention& attention, const HalvesHead& of, float* memory) : head(of.floats) {
-      const int64_t at_once = std::min(head.queries, attention.queries_at_once(head.keys));
+    Room(const StoredAttention& attention, const StoredHead& of, float* memory) : head(of.floats) {
+      const int64_t at_once = std::min(head.queries, attention.at_once(of));
       const auto take = [&](int64_t rows, int64_t width) {
         constexpr int64_t floats_of_a_line = 16;
         float* const found = memory + size;
         size += at::divup(rows * width, floats_of_a_line) * floats_of_a_line;
         return found;
       };
-      if (!reads_as_it_lies(of)) {
+      if (attention.reads_as_it_lies(of)) {
+        head.queries = at_once;
+      } else {
         head.key = key = take(head.keys, head.width);
         head.value = value = take(head.keys, head.value_width);
         head.key_stride = head.width;
         head.value_stride = head.value_width;
+      }
+      if (!attention.halves_) {
+        head.query = reinterpret_cast<const float*>(of.query);
+        head.result = reinterpret_cast<float*>(of.result);
+        return;
       }
       query = take(at_once, head.width);
       result = take(at_once, head.value_width);
@@ -230,18 +260,29 @@ class HalvesAttention {
     }
 
     AttentionHead head;
-    float *key = nullptr, *value = nullptr, *query, *result;
+    float *key = nullptr, *value = nullptr, *query = nullptr, *result = nullptr;
     int64_t size = 0;
   };
 
-  void widen(const uint16_t* from, int64_t stride, int64_t rows, int64_t width, float* to) const {
-    if (stride == width) return halves_.widen(from, rows * width, to);
-    for (int64_t i = 0; i < rows; ++i) halves_.widen(from + i * stride, width, to + i * width);
+  void widen_kept(const char* from, int64_t stride, const float* scales, int64_t rows, int64_t width, float* to) const {
+    if (!codes_) return widen(*halves_of(kept_), from, stride, rows, width, to);
+    for (int64_t i = 0; i < rows; ++i) {
+      codes_->widen(reinterpret_cast<const uint8_t*>(from) + i * stride, width, scales[i], to + i * width);
+    }
+  }
+
+  static void widen(const HalvesKernels& halves, const char* from, int64_t stride, int64_t rows, int64_t width,
+                    float* to) {
+    if (stride == width) return halves.widen(from, rows * width, to);
+    constexpr auto size = static_cast<int64_t>(sizeof(uint16_t));
+    for (int64_t i = 0; i < rows; ++i) halves.widen(from + i * stride * size, width, to + i * width);
   }
 
   const AttentionKernels& kernel_;
-  const HalvesKernels& halves_;
-  AttentionKernels::AttendHalves attend_few_;
+  at::ScalarType dtype_, kept_;
+  const HalvesKernels* halves_;  // of queries and results; null for floats
+  const CodedRowKernels* codes_;
+  AttentionKernels::AttendStored attend_few_;
 };
 
 // The heads of a call, numbered through its batches.
@@ -295,10 +336,18 @@ class HeadsOfCall {
   const T* value(int64_t index) const {
     return shared_head_of<T>(attention_.value, index);
   }
+  // Of rows of codes; null where there are none.
+  const float* key_scales(int64_t index) const {
+    return attention_.row_scales ? shared_head_of<float>(attention_.row_scales->key, index) : nullptr;
+  }
+  const float* value_scales(int64_t index) const {
+    return attention_.row_scales ? shared_head_of<float>(attention_.row_scales->value, index) : nullptr;
+  }
   template <typename T>
   T* result(int64_t index) const {
-    return static_cast<T*>(result_.mutable_data_ptr()) + index / heads_ * result_.stride(0) +
-           index % heads_ * result_.stride(1);
+    const int64_t place = index / heads_ * result_.stride(0) + index % heads_ * result_.stride(1);
+    return reinterpret_cast<T*>(static_cast<char*>(result_.mutable_data_ptr()) +
+                                place * static_cast<int64_t>(result_.itemsize()));
   }
 
   template <typename Kernels, typename Describe>
@@ -332,13 +381,16 @@ bool attend_floats(const HeadsOfCall& heads, const Kernels& kernel) {
   });
 }
 
-bool attend_halves(const HeadsOfCall& heads, const HalvesAttention& kernel) {
+bool attend_stored(const HeadsOfCall& heads, const StoredAttention& kernel) {
   return heads.attend_all(kernel, [&](int64_t i) {
-    return HalvesHead{.floats = heads.head<AttentionHead>(i),
-                      .query = heads.query<uint16_t>(i),
-                      .key = heads.key<uint16_t>(i),
-                      .value = heads.value<uint16_t>(i),
-                      .result = heads.result<uint16_t>(i)};
+    StoredHead head{.floats = heads.head<AttentionHead>(i),
+                    .query = heads.query<char>(i),
+                    .key = heads.key<char>(i),
+                    .value = heads.value<char>(i),
+                    .result = heads.result<char>(i)};
+    head.floats.key_scales = heads.key_scales(i);
+    head.floats.value_scales = heads.value_scales(i);
+    return head;
   });
 }
 
@@ -450,13 +502,14 @@ bool attend(const AttentionHeads& attention, const at::Tensor& result) {
   const at::ScalarType dtype = attention.query.scalar_type();
   const bool is_of_pairs = dtype == at::kBFloat16 || (dtype == at::kFloat && attention.rounds);
   const OptionalKernels& optional = kernels().optional;
-  if (is_of_pairs && optional.tile_attention && attention.query.size(2) > most_few_queries) {
+  if (is_of_pairs && !attention.row_scales && optional.tile_attention && attention.query.size(2) > most_few_queries) {
     return dtype == at::kFloat ? attend_by_tiles<float>(heads, optional.tile_attention->floats)
                                : attend_by_tiles<uint16_t>(heads, optional.tile_attention->bfloat16);
   }
   const bool multiplies_pairs = is_of_pairs && optional.attention_of_pairs;
   const AttentionKernels& kernel = multiplies_pairs ? *optional.attention_of_pairs : kernels().attention;
-  return dtype == at::kFloat ? attend_floats(heads, kernel) : attend_halves(heads, HalvesAttention(kernel, dtype));
+  if (dtype == at::kFloat && !attention.row_scales) return attend_floats(heads, kernel);
+  return attend_stored(heads, StoredAttention(kernel, dtype, attention.key.scalar_type()));
 }
 
 }  // namespace ipex::runtime

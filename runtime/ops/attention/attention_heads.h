@@ -8,6 +8,7 @@
 #include "math_mode.h"
 #include "ops/attention/joined_heads.h"
 #include "ops/quantized/affine.h"
+#include "packed/coded_rows.h"
 
 namespace ipex::runtime {
 
@@ -55,7 +56,8 @@ struct AttentionHeads {
   at::Tensor head_scales = {};  // beside `scale`, broadcast to [batch, heads, 1, 1]; undefined for none
   bool rounds = false;          // factors of products to bfloat16, where the CPU multiplies these
   std::optional<AttentionAffines> affines = std::nullopt;
-  const JoinedHeads* joined = nullptr;  // whose key and value these are: they are written first
+  const JoinedHeads* joined = nullptr;                 // whose key and value these are: they are written first
+  std::optional<RowScales> row_scales = std::nullopt;  // of key and value, where these are codes
 };
 
 constexpr size_t most_masks = 2;

@@ -34,12 +34,13 @@ using Mask = std::optional<Tensor>;
 
 const char* reason_for_aten(const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask,
                             double dropout_p, bool is_causal, std::optional<double> scale, bool enable_gqa,
-                            bool is_bytes) {
+                            bool is_bytes, bool has_codes) {
   if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
   if (dropout_p != 0) return "it has dropout";
   for (const Tensor* tensor : {&query, &key, &value}) {
-    if (!is_bytes && !has_float_rows(*tensor)) return "an input is no CPU tensor of float32 or 16 bits";
-    if (tensor->scalar_type() != query.scalar_type()) return "its inputs are of several dtypes";
+    const bool is_codes = has_codes && tensor != &query;
+    if (!is_bytes && !is_codes && !has_float_rows(*tensor)) return "an input is no CPU tensor of float32 or 16 bits";
+    if (!is_codes && tensor->scalar_type() != query.scalar_type()) return "its inputs are of several dtypes";
     if (wants_gradient(*tensor)) return "an input requires a gradient";
     if (tensor->dim() < 3 || tensor->dim() != query.dim()) return "its inputs are no heads of one rank";
     if (tensor->numel() == 0) return "an input is empty";
@@ -101,8 +102,9 @@ Tensor dense(const Tensor& rows) { return rows.stride(3) == 1 ? rows : rows.cont
 Tensor compute_fused(const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask, double dropout_p,
                      bool is_causal, std::optional<double> scale, bool enable_gqa, bool rounds,
                      const std::optional<AttentionAffines>& affines, const JoinedHeads* joined, const char*& reason,
-                     const std::optional<GridMask>& grid = std::nullopt) {
-  reason = reason_for_aten(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa, affines.has_value());
+                     const std::optional<GridMask>& grid = std::nullopt, const RowScales* row_scales = nullptr) {
+  reason = reason_for_aten(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa, affines.has_value(),
+                           row_scales != nullptr);
   if (reason) return {};
   const double factor = scale.value_or(1 / std::sqrt(static_cast<double>(query.size(-1))));
   constexpr int64_t fused = 1;
@@ -110,8 +112,10 @@ Tensor compute_fused(const Tensor& query, const Tensor& key, const Tensor& value
   const auto asked = [&](const Tensor& tensor) {  // aten is asked about floats
     return affines ? at::empty_strided(tensor.sizes(), tensor.strides(), at::kFloat) : tensor;
   };
-  const bool is_fused = is_batch && at::_fused_sdp_choice(asked(query), asked(key), asked(value), mask, dropout_p,
-                                                          is_causal, scale, enable_gqa) == fused;
+  const bool is_fused = row_scales
+                            ? query.size(-1) == value.size(-1)  // it knows no codes
+                            : is_batch && at::_fused_sdp_choice(asked(query), asked(key), asked(value), mask, dropout_p,
+                                                                is_causal, scale, enable_gqa) == fused;
   const Tensor heads = as_batch(query);
   const Tensor result = result_for(heads, as_batch(value), is_fused,
                                    !affines          ? query.scalar_type()
@@ -126,7 +130,8 @@ Tensor compute_fused(const Tensor& query, const Tensor& key, const Tensor& value
                                  .is_causal = is_causal,
                                  .rounds = rounds,
                                  .affines = affines,
-                                 .joined = joined};
+                                 .joined = joined,
+                                 .row_scales = row_scales ? std::optional(*row_scales) : std::nullopt};
   if (!attend(attention, result)) {
     reason = "a number is not finite or very large, or a query sees no key";
     return {};
@@ -150,14 +155,21 @@ Tensor in_aten(const Tensor& query, const Tensor& key, const Tensor& value, cons
 
 Tensor attention_in_mode(const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask,
                          double dropout_p, bool is_causal, std::optional<double> scale, bool enable_gqa,
-                         std::optional<int64_t> math_mode, const JoinedHeads* joined) {
+                         std::optional<int64_t> math_mode, const JoinedHeads* joined, const RowScales* row_scales) {
   const char* reason = nullptr;
   const Tensor result = compute_fused(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa,
                                       rounds_in("ipex::scaled_dot_product_attention", math_mode),
-                                      /*affines=*/std::nullopt, joined, reason);
+                                      /*affines=*/std::nullopt, joined, reason, /*grid=*/std::nullopt, row_scales);
   if (result.defined()) return result;
   if (joined) joined->write_all();
   const LeftToAten left(reason, "ipex::scaled_dot_product_attention");
+  if (row_scales) {
+    const auto floats = [&](const Tensor& codes, const Tensor& scales) {
+      return numbers_of(codes, scales).to(query.scalar_type());
+    };
+    return in_aten(query, floats(key, row_scales->key), floats(value, row_scales->value), mask, dropout_p, is_causal,
+                   scale, enable_gqa);
+  }
   return in_aten(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa);
 }
 
