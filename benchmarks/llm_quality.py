@@ -10,6 +10,7 @@ left over is not used. In each window every token but the first is predicted fro
     grid              the file's own integers
     int8, int4, ..    the numbers of float32, rounded again by quantization_config; "/32" are groups of 32 inputs, and
                       "symmetric" has no offsets
+    cache-int8, ..    float32 with keys and values of 8 bits, by kv_cache_dtype
     llama.cpp         the file in llama-cpp-python, where it is installed; --path llama.cpp=FOLDER adds a folder of
                       `pip install --target` for it
 
@@ -47,7 +48,8 @@ ROUNDED = {
     "fp8": ("FP8", -1, "UNDEFINED"),
     "fp8/32": ("FP8", 32, "UNDEFINED"),
 }
-WAYS = ("float32", "transformers", "bfloat16", "grid", *ROUNDED, "llama.cpp")
+CACHES = {"cache-int8": torch.int8, "cache-e4m3": torch.float8_e4m3fn, "cache-e5m2": torch.float8_e5m2}
+WAYS = ("float32", "transformers", "bfloat16", "grid", *ROUNDED, *CACHES, "llama.cpp")
 
 
 def logits_of(way: str, path: str, threads: int) -> Logits:
@@ -59,8 +61,8 @@ def logits_of(way: str, path: str, threads: int) -> Logits:
         model = llm.optimize(model, inplace=True)
     elif way == "bfloat16":
         model = llm.optimize(plain(model), inplace=True, dtype=torch.bfloat16)
-    elif way == "float32":
-        model = llm.optimize(plain(model), inplace=True)
+    elif way == "float32" or way in CACHES:
+        model = llm.optimize(plain(model), inplace=True, kv_cache_dtype=CACHES.get(way))
     elif way == "transformers":
         model = plain(model)
     else:

@@ -57,7 +57,10 @@ def test_a_chat_remembers(folder, capsys, monkeypatch):
     assert said == [*first, *expected(folder, words, 3).split()]
 
 
-@pytest.mark.parametrize("more", [["--weights", "int4"], ["--dtype", "bfloat16"], ["--threads", "1", "--sample"]])
+@pytest.mark.parametrize(
+    "more",
+    [["--weights", "int4"], ["--kv-cache-dtype", "int8"], ["--dtype", "bfloat16"], ["--threads", "1", "--sample"]],
+)
 def test_options(folder, capsys, more):
     threads = torch.get_num_threads()
     try:

@@ -107,18 +107,20 @@ def stream(server: Server, path: str, body: dict[str, Any]) -> list[Any]:
 # -- texts
 
 
+@pytest.mark.parametrize("codes", [None, torch.int8])
 @pytest.mark.parametrize("family", ["Llama", "Mistral", "OPT", "Qwen3", "Bloom", "GPTJ"])
-def test_texts_together_are_what_each_is_alone(family):
+def test_texts_together_are_what_each_is_alone(family, codes):
     """Of other lengths, that come and go at other times; with short windows, and with an attention of their own."""
     model = make(family)
-    texts = Texts(llm.optimize(model), together=3)
+    optimized = llm.optimize(model, kv_cache_dtype=codes)
+    texts = Texts(optimized, together=3)
     asked = [(prompt(number, 3 + 5 * (number % 4)), 4 + 3 * (number % 5)) for number in range(9)]
     begun = []
     for words, count in asked:
         begun.append(texts.begin(Wanted(words, count)))
         time.sleep(0.01)
     for text, (words, count) in zip(begun, asked):
-        assert list(text) == alone(model, words, count)
+        assert list(text) == alone(optimized if codes else model, words, count)
     texts.close(10)
 
 

@@ -24,6 +24,11 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--weights", choices=("int8", "int4", "nf4", "fp8"), help="round the weights of a folder's model"
     )
+    parser.add_argument(
+        "--kv-cache-dtype",
+        choices=("int8", "float8_e4m3fn", "float8_e5m2"),
+        help="keep keys and values in 8 bits; by default in --dtype",
+    )
     parser.add_argument("--threads", type=int, help="by default torch's")
 
 
@@ -66,6 +71,9 @@ def _load(options: argparse.Namespace) -> tuple[Any, Any]:
     from ipex import llm
 
     path, dtype = Path(options.model), getattr(torch, options.dtype)
+    how: dict[str, Any] = {"dtype": dtype, "inplace": True}
+    if options.kv_cache_dtype:
+        how["kv_cache_dtype"] = getattr(torch, options.kv_cache_dtype)
     if not path.exists():
         raise ValueError(f"ipex llm: expected a GGUF file or a folder, got '{path}', which is not there.")
     if path.is_file():
@@ -81,13 +89,13 @@ def _load(options: argparse.Namespace) -> tuple[Any, Any]:
                 "ipex llm: expected a tokenizer.json beside the file, or the package gguf, which reads the file's own. "
                 "Install it: pip install gguf"
             ) from None
-        return llm.optimize(llm.from_gguf(path, dtype=dtype), dtype=dtype, inplace=True), tokenizer
+        return llm.optimize(llm.from_gguf(path, dtype=dtype), **how), tokenizer
     model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=dtype).eval()
     mapping = None
     if options.weights:
         weights = ipex.quantization.WoqWeightDtype[options.weights.upper()]
         mapping = ipex.quantization.get_weight_only_quant_qconfig_mapping(weight_dtype=weights)
-    optimized = llm.optimize(model, dtype=dtype, inplace=True, quantization_config=mapping)
+    optimized = llm.optimize(model, quantization_config=mapping, **how)
     return optimized, transformers.AutoTokenizer.from_pretrained(path)
 
 

@@ -8,7 +8,22 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import CacheLayerMixin, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
+# What 8 bits a number may be kept in, and the largest of each: a row of them has a scale beside it.
+LARGEST_CODES = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0, torch.float8_e5m2: 57344.0}
+_LEAST_SCALE = torch.finfo(torch.float32).tiny
+_BYTES_OF_A_SCALE = 4
 ROOM = 64  # words more than are needed, and a half of these: a text that grows is copied seldom
+
+
+def _coded(rows: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Return the codes of each row and its scale, both as bytes: what ipex::attend_cached writes."""
+    floats = rows.float()
+    scales = floats.abs().amax(-1, keepdim=True) / LARGEST_CODES[dtype]
+    is_finite, counts = scales.isfinite(), scales >= _LEAST_SCALE
+    codes = torch.where(is_finite & counts, floats * (1 / scales), 0)
+    scales = torch.where(is_finite, scales.where(counts, 0), torch.nan)
+    codes = codes.round().to(dtype) if dtype is torch.int8 else codes.to(dtype)
+    return codes.view(torch.int8), scales.view(torch.int8)
 
 
 class RoomyLayer(CacheLayerMixin):
@@ -20,18 +35,20 @@ class RoomyLayer(CacheLayerMixin):
 
     is_croppable = True
 
-    def __init__(self, is_sliding: bool = False) -> None:
+    def __init__(self, is_sliding: bool = False, codes: torch.dtype | None = None) -> None:
         super().__init__()
         self.is_sliding = is_sliding
         self.length = 0
-        # [batch, heads, room, numbers of a key and of a value]. Of a head, the keys lie before the values.
+        self.codes = codes  # what keys and values are kept in; None for floats
+        # [batch, heads, room, numbers of a key and of a value]. Of a head, the keys lie before the values. With codes:
+        # bytes, two scales more in a row; of a head, the scales of keys and then those of values lie before the codes.
         self._memory: Tensor | None = None
         self._key_numbers = 0
 
     # transformers reads these, and writes None where a text begins anew.
     @property
     def keys(self) -> Tensor | None:
-        return None if self._memory is None else self._sides()[0][:, :, : self.length]
+        return None if self._memory is None else self._numbers(0)
 
     @keys.setter
     def keys(self, keys: None) -> None:
@@ -39,7 +56,7 @@ class RoomyLayer(CacheLayerMixin):
 
     @property
     def values(self) -> Tensor | None:
-        return None if self._memory is None else self._sides()[1][:, :, : self.length]
+        return None if self._memory is None else self._numbers(1)
 
     @values.setter
     def values(self, values: None) -> None:
@@ -54,7 +71,8 @@ class RoomyLayer(CacheLayerMixin):
         """Make memory for so many heads, numbers of a key and numbers of a value, without room for a word."""
         self.dtype, self.device = dtype, torch.device("cpu")
         heads, self._key_numbers, of_value = sizes
-        self._memory = torch.empty(batch, heads, 0, self._key_numbers + of_value, dtype=dtype)
+        numbers = self._key_numbers + of_value + self._of_scales
+        self._memory = torch.empty(batch, heads, 0, numbers, dtype=torch.int8 if self.codes else dtype)
         self.length = 0
         self.is_initialized = True
 
@@ -62,7 +80,7 @@ class RoomyLayer(CacheLayerMixin):
     def of_texts(cls, texts: list[tuple[RoomyLayer, int, int]]) -> RoomyLayer:
         """Return a layer of several texts, which end together: of each, a layer, its row there, and how many words."""
         given = texts[0][0]
-        result, longest = cls(given.is_sliding), max(words for _, _, words in texts)
+        result, longest = cls(given.is_sliding, given.codes), max(words for _, _, words in texts)
         result.allocate(len(texts), given.sizes, given.dtype)
         result.room(longest)
         result.length = longest
@@ -73,10 +91,20 @@ class RoomyLayer(CacheLayerMixin):
         return result
 
     @property
+    def batch(self) -> int | None:
+        """How many texts there are; None where none has begun."""
+        return None if self._memory is None else self._memory.shape[0]
+
+    @property
+    def _of_scales(self) -> int:
+        return 2 * _BYTES_OF_A_SCALE if self.codes else 0
+
+    @property
     def sizes(self) -> tuple[int, int, int]:
         """Heads, numbers of a key and numbers of a value, as `allocate` takes them."""
         assert self._memory is not None
-        return self._memory.shape[1], self._key_numbers, self._memory.shape[3] - self._key_numbers
+        of_value = self._memory.shape[3] - self._key_numbers - self._of_scales
+        return self._memory.shape[1], self._key_numbers, of_value
 
     def room(self, words: int) -> Tensor:
         """Return the whole memory, with room for so many words behind those there are."""
@@ -88,14 +116,24 @@ class RoomyLayer(CacheLayerMixin):
             self._memory = self._memory.new_empty(batch, heads, (needed + needed // 2 + ROOM) // 8 * 8, numbers)
             for side, old in zip(self._sides(), held):
                 side[:, :, : self.length] = old[:, :, : self.length]
-        return self._memory
+        return self._memory.view(self.codes) if self.codes else self._memory
 
-    def _sides(self) -> tuple[Tensor, Tensor]:
-        """All memory for keys, and all for values."""
+    def _sides(self) -> tuple[Tensor, ...]:
+        """All memory for keys, and all for values. With codes, then that of their scales."""
         assert self._memory is not None
-        room, (_, of_key, of_value) = self._memory.shape[2], self.sizes
-        keys, values = self._memory.flatten(2).split([room * of_key, room * of_value], 2)
-        return keys.unflatten(2, (room, of_key)), values.unflatten(2, (room, of_value))
+        room, (_, *numbers) = self._memory.shape[2], self.sizes
+        before = [_BYTES_OF_A_SCALE] * 2 if self.codes else []
+        parts = self._memory.flatten(2).split([room * each for each in before + numbers], 2)
+        sides = [part.unflatten(2, (room, each)) for part, each in zip(parts, before + numbers)]
+        return (*sides[len(before) :], *sides[: len(before)])
+
+    def _numbers(self, side: int) -> Tensor:
+        """The keys, or the values, as floats."""
+        there = [each[:, :, : self.length] for each in self._sides()[side::2]]
+        if self.codes is None:
+            return there[0]
+        codes, scales = there
+        return (codes.view(self.codes).float() * scales.view(torch.float32)).to(self.dtype)
 
     def wrote(self, words: int) -> None:
         """Count words that were written into the room."""
@@ -107,7 +145,11 @@ class RoomyLayer(CacheLayerMixin):
             self.lazy_initialization(key_states, value_states)
         words = key_states.shape[2]
         self.room(words)
-        for side, new in zip(self._sides(), (key_states, value_states)):
+        new_sides = (key_states, value_states)
+        if self.codes:
+            codes, scales = zip(*(_coded(rows, self.codes) for rows in new_sides))
+            new_sides = (*codes, *scales)
+        for side, new in zip(self._sides(), new_sides):
             side[:, :, self.length : self.length + words] = new
         self.wrote(words)
         return self.keys, self.values  # type: ignore[return-value]
@@ -154,7 +196,7 @@ class RoomyLayer(CacheLayerMixin):
             self._memory = chosen(self._memory)
 
 
-def give_room(cache: DynamicCache, is_sliding: list[bool]) -> bool:
+def give_room(cache: DynamicCache, is_sliding: list[bool], codes: torch.dtype | None = None) -> bool:
     """Let a cache of transformers have our layers, with the words that it holds. False where it is another kind."""
     layers = len(is_sliding)
     if all(type(layer) is RoomyLayer for layer in cache.layers) and len(cache.layers) == layers:
@@ -165,7 +207,7 @@ def give_room(cache: DynamicCache, is_sliding: list[bool]) -> bool:
     usual = (DynamicLayer,) if cache.get_seq_length() else (DynamicLayer, DynamicSlidingWindowLayer)
     if not all(type(layer) in usual for layer in cache.layers):
         return False
-    held, cache.layers = cache.layers, [RoomyLayer(sliding) for sliding in is_sliding]
+    held, cache.layers = cache.layers, [RoomyLayer(sliding, codes) for sliding in is_sliding]
     for layer, old in zip(cache.layers, held):
         if old.is_initialized and old.get_seq_length():
             layer.update(old.keys, old.values)

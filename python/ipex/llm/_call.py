@@ -139,10 +139,10 @@ class StepCall:
         cache, own, reason = self._own_cache(kwargs)
         if reason:
             return None, reason
-        if not give_room(own, self._captured.sliding):
+        if not give_room(own, self._captured.sliding, self._captured.codes):
             return None, f"a cache of {type(own).__name__}"
         first: RoomyLayer = own.layers[0]
-        if first.is_initialized and first.keys is not None and first.keys.shape[0] != words.shape[0]:
+        if first.is_initialized and first.batch not in (None, words.shape[0]):
             return None, "a cache of another batch"
         return cache, ""
 

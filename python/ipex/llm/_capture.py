@@ -42,6 +42,7 @@ class Captured:
     dtype: torch.dtype
     output: type
     own_attention: str = ""  # why attention is not one op
+    codes: torch.dtype | None = None  # of 8 bits, in which keys and values are kept; None for `dtype`
     counts_attended: bool = False  # whether positions that nobody gives are those among the words that count
 
     @property
@@ -67,7 +68,7 @@ class PlainLayer(RoomyLayer):
         self.updates = 0
         self._both = super()._sides()  # once in the graph
 
-    def _sides(self) -> tuple[Tensor, Tensor]:
+    def _sides(self) -> tuple[Tensor, ...]:
         return self._both
 
     def room(self, words: int) -> Tensor:

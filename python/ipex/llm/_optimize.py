@@ -17,6 +17,7 @@ from ..quantization._checkpoints import configuration_of
 from ..quantization._recipe import check_float_layers
 from . import _encoder_decoder
 from ._attention import CannotCapture
+from ._cache import LARGEST_CODES
 from ._call import StepCall
 from ._capture import Captured, capture, layers_of, optimized
 from ._codes import Rounding
@@ -24,6 +25,7 @@ from ._static import Calibration
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _KNOB = "capture of the step"
+_CACHE = "kv_cache_dtype"
 _LOADERS = {"gptq": from_gptq, "awq": from_awq}  # by quant_method
 
 
@@ -39,6 +41,7 @@ def optimize(
     sample_inputs: Any = None,
     deployment_mode: bool = True,
     cache_weight_for_large_batch: bool = False,
+    kv_cache_dtype: torch.dtype | None = None,
 ) -> Any:
     """Return a language model of transformers that generates faster, by its own `generate`.
 
@@ -55,6 +58,8 @@ def optimize(
     `low_precision_checkpoint` is a checkpoint of GPTQ or AWQ, whose integers the kernels read as they are: a state_dict
     (of GPTQ), a pair of one and `{"quant_method": "gptq"}` or "awq", with what else quantize_config.json says, or the
     folder that has both. All weights come from it. `quantization_config` then rounds the layers that it has in floats.
+    `kv_cache_dtype`, torch.int8, torch.float8_e4m3fn or torch.float8_e5m2, keeps keys and values in 8 bits, with a
+    scale for each word and head. By default they are kept in `dtype`.
     With `deployment_mode` the model's own weights are let go of once they are packed: nothing is held twice, and calls
     that need the model's own code raise. `inplace=True` changes the model itself.
 
@@ -66,6 +71,12 @@ def optimize(
             "Load it with from_pretrained; for other modules call ipex.optimize."
         )
     _check(dtype, device, quantization_config, qconfig_summary_file, low_precision_checkpoint)
+    if kv_cache_dtype is not None and kv_cache_dtype not in LARGEST_CODES:
+        known = ", ".join(map(str, LARGEST_CODES))
+        raise ValueError(
+            f"ipex.llm.optimize: expected None or one of {known} in kv_cache_dtype, got {kv_cache_dtype!r}. Leave it "
+            "out to keep keys and values in dtype."
+        )
     if any(hasattr(parameter, "to_local") for parameter in model.parameters()):
         raise TypeError(
             "ipex.llm.optimize: expected plain weights, got DTensors, as a tp_plan loads them. Load the model without, "
@@ -94,6 +105,8 @@ def optimize(
     calibration = Calibration(quantization_config) if isinstance(quantization_config, Recipe) else None
     rounding = Rounding(model)
     if getattr(model.config, "is_encoder_decoder", False):
+        if kv_cache_dtype is not None:
+            notes.declined(_CACHE, type(model).__name__, "it has an encoder")
         return _with_encoder(model, quantization_config, rounding, notes)
     try:
         sliding = layers_of(model)
@@ -102,8 +115,17 @@ def optimize(
         captured = capture(model, sliding, calibration.optimized if calibration else optimized)
     except CannotCapture as error:
         rounding.undo()  # such layers compute their weights at each call where no graph packs them
+        if kv_cache_dtype is not None:
+            notes.declined(_CACHE, type(model).__name__, "its step is not captured")
         return _without_capture(model, str(error), quantization_config, notes)
     del rounding  # and with it the layers that were rounded
+    if kv_cache_dtype is not None and captured.own_attention:
+        notes.declined(_CACHE, type(model).__name__, f"attention is its own: {captured.own_attention}")
+    elif kv_cache_dtype is not None:
+        captured.codes = kv_cache_dtype
+        notes.applied(
+            _CACHE, type(model).__name__, f"keys and values are kept in {kv_cache_dtype}, a scale for each row"
+        )
     call = StepCall(model, captured)
     if calibration is not None:
         if qconfig_summary_file is None:
