@@ -142,6 +142,23 @@ def test_how_far_from_floats(codes, words):
     assert (result - exact).norm() / exact.norm() < {torch.int8: 2 / 127}.get(codes, 2 * half)
 
 
+@pytest.mark.parametrize("codes", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_numbers_of_all_sizes_are_rounded_as_pytorch_rounds(codes):
+    """Also those below the least normal number of the format, and halves between two numbers."""
+    kept = room_for(1, 1, 512, 64, 64, codes)
+    draw = torch.Generator().manual_seed(0)
+    key = torch.randn(1, 1, 512, 64, generator=draw) * torch.rand(1, 1, 512, 64, generator=draw).mul(-40).exp2()
+    value = torch.randint(-(2**12), 2**12, (1, 1, 512, 64), generator=draw) * 2.0**-9
+    key[..., 0], value[..., 0] = 1, LARGEST[codes]  # the scale of values is 1
+    attend(kept, heads(1, 1, 512, 64, 1), key, value, 0)
+    found = parts(kept, 64)[0].float().abs()
+    assert ((found > 0) & (found < torch.finfo(codes).tiny)).any()
+    for side, rows in enumerate((key, value)):
+        expected, scales = rounded(rows, codes)
+        assert torch.equal(parts(kept, 64)[side + 2], scales)
+        assert torch.equal(parts(kept, 64)[side].float(), expected.float())
+
+
 @CODES
 def test_rows_of_zeros_and_tiny_ones_are_zeros(codes):
     kept = room_for(1, 1, 8, 16, 16, codes)
