@@ -79,6 +79,16 @@ void limit() {
   throw std::runtime_error("a limit was accepted after the first use");
 }
 
+void memory() {
+  try {
+    ipex::memory_snapshot(at::Device(at::kCUDA, 0));
+  } catch (const c10::Error& error) {
+    require(std::string(error.what()).find("expected a CPU, got cuda:0") != std::string::npos, error.what());
+    return;
+  }
+  throw std::runtime_error("the CPU's memory was given for that of another device");
+}
+
 // What the primitives of the only packed op compute in, the last used first.
 std::string primitive_math_mode(torch::jit::Module& optimized) {
   const torch::NoGradGuard no_gradients;
@@ -286,11 +296,17 @@ void register_passes() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::map<std::string, void (*)()> tests{{"optimise", optimise},   {"training", training},
-                                                {"bad_file", bad_file},   {"limit", limit},
-                                                {"math_mode", math_mode}, {"register", register_passes},
-                                                {"residual", residual},   {"parallel_region", parallel_region},
-                                                {"aot", ahead_of_time},   {"stream_pool", stream_pool}};
+  const std::map<std::string, void (*)()> tests{{"optimise", optimise},
+                                                {"training", training},
+                                                {"bad_file", bad_file},
+                                                {"limit", limit},
+                                                {"memory", memory},
+                                                {"math_mode", math_mode},
+                                                {"register", register_passes},
+                                                {"residual", residual},
+                                                {"parallel_region", parallel_region},
+                                                {"aot", ahead_of_time},
+                                                {"stream_pool", stream_pool}};
   try {
     require(argc == 2 && tests.count(argv[1]), "usage: consumer TEST");
     tests.at(argv[1])();
