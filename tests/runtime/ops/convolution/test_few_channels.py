@@ -121,7 +121,16 @@ def test_threads_agree():
 
 @pytest.mark.parametrize(
     "model",
-    [layer(window=7), layer(results=4), layer(5), layer(window=8), layer(stride=5), layer(results=64, stride=1)],
+    [
+        layer(window=7),
+        layer(results=4),
+        layer(5),
+        layer(1, window=(8, 1)),
+        layer(1, window=(1, 8)),
+        layer(stride=(5, 1)),
+        layer(stride=(1, 5)),
+        layer(results=64, stride=1),
+    ],
 )
 def test_what_stays_with_onednn(model):
     check(model, image(channels=model.in_channels), is_own=False)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import ipex
 import own_kernel
 from own_kernel import optimized
-from support import assert_same, check_against_eager, contexts
+from support import assert_same, check_against_eager, contexts, kinds
 
 
 @pytest.fixture(autouse=True)
@@ -86,6 +86,14 @@ def test_layouts(lies):
     x = {"channels last": x.mT.contiguous().mT, "sliced": sliced, "without a batch": x[0]}[lies]
     for padding in (0, 2):
         check(layer(padding=padding), x)
+
+
+@pytest.mark.parametrize("padding", [0, 2])
+def test_a_sequence_that_nobody_lays_out_before(padding):
+    model, x = layer(padding=padding).eval(), sequence()
+    own = ipex.jit_optimize(torch.jit.trace(model, x), disable=["keep_channels_last"])
+    assert "ipex::to_channels_last" not in kinds(own)
+    assert_same(own(x), model(x))
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
