@@ -459,6 +459,14 @@ def test_a_prepared_model_is_explained():
     assert observer.describe() == f"ipex::observe(key={observer.key()}, calls=1, range=-1..2, not_finite=0)"
 
 
+@pytest.mark.parametrize("dtype", [torch.double, torch.bfloat16, torch.int32])
+def test_an_observer_sees_floats_alone(dtype):
+    observer = torch.ops.ipex.observer_prepack("linear", None)
+    x = torch.ones(4, dtype=dtype)
+    assert torch.ops.ipex.observe(x, observer) is x
+    assert observer.describe() == "ipex::observe(key=linear, calls=0, range=nothing, not_finite=0)"
+
+
 WITHOUT_INSTRUCTIONS = """
 import warnings, torch, ipex
 from ipex.quantization import Recipe, convert, prepare

@@ -170,11 +170,12 @@ class MixedByLinear(Mixer):
     [
         (MixedScores(torch.randn(4, 2)), torch.randn(2, 6, 4)),
         (MixedScores(torch.randn(4, 2, 1)), torch.randn(2, 6, 4)),
+        (MixedScores(torch.randn(0, 2, 1, 1)), torch.randn(2, 6, 4)),
         (Summed(MixedByLinear(torch.randn(4, 2, 1))), torch.randn(2, 2, 5, 6)),
     ],
-    ids=["matrix", "window of rows", "linear"],
+    ids=["matrix", "window of rows", "no rows", "linear"],
 )
-def test_a_weight_of_other_dimensions_is_refused_as_in_eager(model, x):
+def test_a_weight_that_does_not_fit_is_refused_as_in_eager(model, x):
     optimized = ipex.jit_optimize(torch.jit.script(model.eval()))
     with torch.no_grad():
         with pytest.raises(RuntimeError) as expected:
