@@ -478,15 +478,16 @@ def test_nonsense_options_are_errors(make, said):
         make([nn.Parameter(torch.ones(3))])
 
 
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
 @pytest.mark.parametrize("cls", [Lamb, Lars])
-def test_zero_weights_and_zero_gradients_get_a_trust_ratio_of_one(cls):
+def test_zero_weights_and_zero_gradients_get_a_trust_ratio_of_one(cls, weight_decay):
     first = nn.Linear(20, 20)
     second = copy.deepcopy(first)
     for model in (first, second):
         nn.init.zeros_(model.bias)
 
     def make(p):
-        return cls(p, lr=0.1)
+        return cls(p, lr=0.1, weight_decay=weight_decay)
 
     stock, ours = make(first.parameters()), prepared(make, second)
     for _ in range(3):
