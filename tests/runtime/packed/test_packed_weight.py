@@ -236,4 +236,5 @@ def test_a_weight_of_which_packing_lost_a_part_is_never_taken_for_whole(tmp_path
     )
     outcomes = done.stdout.split("\n")[:-1]
     assert done.returncode == 0, done.stdout + done.stderr
-    assert {"right", "lost"} == set(outcomes), "no limit of these let packing fail in the middle"
+    expected = {"another error, then right", "lost, then lost", "right, then right"}
+    assert set(outcomes) == expected, "no limit of these let packing fail in the middle"
