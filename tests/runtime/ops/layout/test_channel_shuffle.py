@@ -84,7 +84,13 @@ def test_the_rest_is_computed_as_spelled(name):
 
 
 @pytest.mark.parametrize(
-    ("split", "joined"), [([2, 4, 2, 4, 5], [2, 6, 4, 5]), ([2, 2, 3, 4, 5], [2, 5, 4, 5]), ([-1, -1, 3, 4, 5], [240])]
+    ("split", "joined"),
+    [
+        ([2, 4, 2, 4, 5], [2, 6, 4, 5]),
+        ([2, 4, -1, 4, 5], [2, 6, 4, 5]),
+        ([2, 2, 3, 4, 5], [2, 5, 4, 5]),
+        ([-1, -1, 3, 4, 5], [240]),
+    ],
 )
 def test_sizes_that_eager_refuses(split, joined):
     x = torch.randn(2, 6, 4, 5)

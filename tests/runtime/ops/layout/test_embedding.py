@@ -22,6 +22,13 @@ def test_matches_aten(name):
     assert_same(ours, torch.embedding(WEIGHT, INDICES[name]), tolerance=0)
 
 
+@pytest.mark.parametrize("weight", [WEIGHT.T.contiguous().T, torch.randn(30, 16)[:, ::2], torch.randn(30, 16)[::2, 3:]])
+def test_weights_that_lie_otherwise(weight):
+    indices = torch.randint(0, weight.size(0), (2, 5))
+    ours = torch.ops.ipex.look_up(weight, indices, -1, False, False)
+    assert_same(ours, torch.embedding(weight, indices), tolerance=0)
+
+
 OUTSIDE = [torch.tensor([1, 30]), torch.tensor([1, -1]), torch.tensor([2**40]), torch._neg_view(torch.tensor([1, 2]))]
 
 
