@@ -9,7 +9,6 @@
 #include <optional>
 
 #include "kernels/kernels.h"
-#include "packed/call_conditions.h"
 #include "packed/short_runs.h"
 #include "threads/grain.h"
 #include "threads/parallel.h"
@@ -177,8 +176,7 @@ void copy_pieces(Dimensions dimensions, int64_t element_size, const char* from, 
 
 void copy_elements(const at::Tensor& to, at::IntArrayRef to_strides, const at::Tensor& from,
                    at::IntArrayRef from_strides, at::IntArrayRef sizes) {
-  const bool is_plain = is_plain_cpu(from) && is_plain_cpu(to) && to.scalar_type() == from.scalar_type();
-  if (is_plain && c10::multiply_integers(sizes) > 0) {
+  if (c10::multiply_integers(sizes) > 0) {
     const Dimensions dimensions = joint_dimensions(sizes, to_strides, from_strides);
     const auto element_size = static_cast<int64_t>(from.element_size());
     if (lies_in_pieces(dimensions, element_size)) {
