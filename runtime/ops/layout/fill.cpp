@@ -7,8 +7,6 @@
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
-#include <algorithm>
-
 #include "memory/result_memory.h"
 #include "packed/call_conditions.h"
 #include "packed/door.h"
@@ -18,8 +16,7 @@ namespace ipex::runtime {
 namespace {
 
 at::Tensor new_full(const at::Tensor& x, at::IntArrayRef size, const at::Scalar& value) {
-  const bool is_possible = std::all_of(size.begin(), size.end(), [](int64_t i) { return i >= 0; });
-  if (!is_plain_cpu(x) || !is_possible) return x.new_full(size, value);
+  if (!is_plain_cpu(x)) return x.new_full(size, value);
   return empty_result(size, at::TensorOptions(x.scalar_type())).fill_(value);
 }
 

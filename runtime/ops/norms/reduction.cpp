@@ -73,11 +73,11 @@ int64_t offset_of(const SummedTable& table, int64_t number) {
   return offset;
 }
 
-const char* reason_for_aten(const at::Tensor& x, at::IntArrayRef dim) {
+const char* reason_against_sums(const at::Tensor& x) {
   if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
   if (!is_plain_cpu_float(x)) return "its input is not a float32 CPU tensor";
   if (wants_gradient(x)) return "its input requires a gradient";
-  return x.numel() == 0 || x.dim() == 0 || dim.empty() ? "it does not sum over dimensions" : nullptr;
+  return x.numel() == 0 || x.dim() == 0 ? "it does not sum over dimensions" : nullptr;
 }
 
 }  // namespace
@@ -101,7 +101,7 @@ at::Tensor in_order_of_dimensions(const at::Tensor& sums, at::IntArrayRef sizes,
 
 at::Tensor reduced(const at::Tensor& x, at::IntArrayRef dim, bool keepdim, const SumKernels& kernels,
                    const char*& reason) {
-  if ((reason = reason_for_aten(x, dim))) return {};
+  if ((reason = reason_against_sums(x))) return {};
   const IsSummed is_summed = at::dim_list_to_bitset(dim, static_cast<size_t>(x.dim()));
   const std::optional<SummedTable> found = table_of(x, is_summed);
   if (!found) {

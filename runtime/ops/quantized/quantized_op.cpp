@@ -237,8 +237,7 @@ at::Tensor QuantizedOp::accumulate(const at::Tensor& source, const at::Tensor& d
 }
 
 bool QuantizedOp::adds_all_of(const at::Tensor& dead, const FusedPostOps& fused) const {
-  return spec_.operands.front() && fused.spreads.front() == Spread::full &&
-         fused.operands.front().const_data_ptr() == dead.const_data_ptr();
+  return spec_.operands.front() && fused.operands.front().const_data_ptr() == dead.const_data_ptr();
 }
 
 at::Tensor QuantizedOp::spread_over_weight(const at::Tensor& per_channel) const {

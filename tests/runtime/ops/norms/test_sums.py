@@ -142,6 +142,7 @@ LEFT_TO_ATEN = {
     "single numbers": (torch.tensor([[1e30], [-2.0]]), [1], NOTHING_INNERMOST),
     "float64": (torch.randn(2, 8, 5, dtype=torch.float64), [1], "its input is not a float32 CPU tensor"),
     "a gradient": (torch.randn(2, 8, 5, requires_grad=True), [1], "its input requires a gradient"),
+    "all of them": (torch.randn(2, 8, 5), [], NOTHING_INNERMOST),
     "nothing": (torch.randn(2, 3, 0), [1], "it does not sum over dimensions"),
 }
 
