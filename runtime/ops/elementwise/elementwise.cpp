@@ -146,6 +146,7 @@ Tensor sum(at::TensorList given, const Texts& texts, at::IntArrayRef dim, bool k
   of_inputs.dtype.reset();
   of_inputs.rounded.clear();
   KernelCall call(given, read->steps, last, of_inputs);
+  if (!call.reason && dim.empty()) call.reason = "it does not say which dimensions";
   if (!call.reason) {
     const auto dimensions = static_cast<size_t>(call.layouts.back().dimensions);
     const Summed over{at::dim_list_to_bitset(dim, dimensions), keepdim, is_mean};

@@ -151,6 +151,13 @@ def test_autocast_is_eagers():
         assert_same(ours_sum([x, w], PRODUCT, [1], False), (x * w).sum(1))
 
 
+@pytest.mark.parametrize("keepdim", [False, True])
+@each_op
+def test_no_dimension_stands_for_all(keepdim, ours, atens):
+    x, w = torch.randn(3, 4, 50), torch.randn(50)
+    assert_same(ours([x, w], PRODUCT, [], keepdim), atens(x * w, [], keepdim))
+
+
 def test_a_dimension_that_is_not_there():
     with pytest.raises(IndexError, match="Dimension out of range"):
         ours_sum([torch.randn(3, 4)], ["square 0"], [2], False)
