@@ -64,8 +64,9 @@ class Arguments {
   int64_t integer() { return static_cast<int64_t>(number()); }
   at::ScalarType dtype() { return static_cast<at::ScalarType>(integer()); }
   std::vector<int64_t> sizes() {
-    std::vector<int64_t> found(static_cast<size_t>(integer()));
-    for (int64_t& size : found) size = integer();
+    std::vector<int64_t> found;
+    for (int64_t left = integer(); left > 0; --left)
+      found.push_back(integer());  // a damaged count ends with the numbers
     return found;
   }
 

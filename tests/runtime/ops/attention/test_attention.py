@@ -329,3 +329,6 @@ def test_says_what_is_wrong_with_a_damaged_model():
         call(["bmm"], [], [])
     with pytest.raises(RuntimeError, match="expected at least 4 steps"):
         call(["of_16_bits", "bmm", "bmm"], [], [])
+    for count in (1e14, -1.0):  # of the sizes of a view
+        with pytest.raises((RuntimeError, IndexError)):
+            call(["bmm", "view", "softmax", "bmm"], [], [count, 3.0, 5.0, 7.0, -1.0])
