@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from low_precision import assert_no_worse, both_dtypes
-from support import assert_same, why_aten
+from support import assert_same, assert_same_error, why_aten
 
 INF = math.inf
 LOWEST = torch.finfo(torch.float32).min
@@ -136,10 +136,13 @@ def test_the_rest_is_computed_step_by_step():
     check(query[:, :, :0], key, value, reason="empty")
     check(query, key[:, :, :0], value[:, :, :0], reason="empty")
     check(query, key[:1], value[:1], reason="broadcast")
+    check(query, key, value[:1], reason="broadcast")
     check(query[0], key, value, reason="dimensions")
     check(query, key, value, torch.randn(4, 1, 1, 1, 7), reason="shape of the scores")
     check(query[:1], key[:1], value[:1], torch.randn(2, 1, 1, 7), reason="shape of the scores")
     check(query, key, value, torch.tensor(1.0), reason="no CPU tensor of float32 or 16 bits")
+    hidden = torch.rand(2, 1, 5, 7) < 0.3
+    check(query[:1], key[:1], value[:1], hidden, LOWEST, reason="shape of the scores")
 
 
 def check_16_bits(steps, operands, numbers, eager, queries: int, dtype: torch.dtype, why: str | None = None) -> None:
@@ -204,6 +207,40 @@ def test_an_error_is_that_of_eager():
         ours(*inputs(), wrong)
 
 
+def test_values_of_another_length_are_refused_as_in_eager():
+    query, key, value = inputs()
+    for other in (value[:, :, :6], torch.cat([value, value], 2)):
+        assert_same_error(lambda: ours(query, key, other), lambda: eager(query, key, other))  # noqa: B023
+
+
+REFUSED = {
+    "view of fewer rows": (["matmul", "view"], [], [3, 3, 4, 7], lambda s: s.view(3, 4, 7)),
+    "view of no rows": (["matmul", "view"], [], [3, -1, 0, 7], lambda s: s.view(-1, 0, 7)),
+    "an input that does not fit": (
+        ["baddbmm"],
+        [torch.zeros(2, 5, 7)],
+        [0.0, 1.0],
+        lambda s: torch.baddbmm(torch.zeros(2, 5, 7), s, torch.zeros(3, 7, 7), beta=0.0),
+    ),
+    "a complex scale": (
+        ["matmul", "mul"],
+        [torch.tensor(0.5 + 0j)],
+        [],
+        lambda s: (s * torch.tensor(0.5 + 0j)).softmax(-1),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_steps_that_eager_refuses(name):
+    steps, operands, numbers, spelled_out = REFUSED[name]
+    query, key, _ = (t[0] for t in inputs())
+    assert_same_error(
+        lambda: call([*steps, "softmax", "matmul"], operands, [*numbers, -1.0]),
+        lambda: spelled_out(query @ key.transpose(-1, -2)),
+    )
+
+
 def test_gradients_are_those_of_eager():
     tensors = [t.requires_grad_() for t in inputs()]
     mask = torch.randn(2, 1, 1, 7, requires_grad=True)
@@ -212,6 +249,10 @@ def test_gradients_are_those_of_eager():
     frozen = [t.detach() for t in tensors]
     (expected,) = torch.autograd.grad(eager(*frozen, mask).sum(), [mask])
     assert_same(torch.autograd.grad(ours(*frozen, mask).sum(), [mask])[0], expected)
+    scale, (query, key, value) = torch.tensor(0.25, requires_grad=True), (t[0].detach() for t in tensors)
+    spelled_out = ((query @ key.transpose(-1, -2)) * scale).softmax(-1) @ value
+    scaled = call(["matmul", "mul", "softmax", "matmul"], [scale], [-1.0])
+    assert_same(torch.autograd.grad(scaled.sum(), [scale]), torch.autograd.grad(spelled_out.sum(), [scale]), 1e-4)
 
 
 def test_autocast_is_that_of_eager():
@@ -301,6 +342,37 @@ def test_a_scale_for_each_head(shape, step):
         call().isnan(),
         ((scores / scales if step == "div" else scores * scales) + mask).softmax(-1).matmul(value).isnan(),
     )
+
+
+def test_scales_and_masks_around_views():
+    """Heads of other dimensions have a scale, or masks, of their own."""
+    query, key, value = inputs()
+    scores = query @ key.transpose(-1, -2)
+    call = torch.ops.ipex.attention
+    there, back = [4.0, 1, 6, 5, 7], [4.0, 2, 3, 5, 7]
+    factor, mask, hidden = torch.rand(6, 1, 1), torch.randn(2, 1, 1, 7), torch.rand(6, 1, 7) < 0.3
+    scaled = (
+        ["view", "mul", "view"],
+        [factor],
+        (scores.view(1, 6, 5, 7) * factor).view(2, 3, 5, 7),
+        "before its scale",
+    )
+    filled = (scores + mask).view(1, 6, 5, 7).masked_fill(hidden, LOWEST).view(2, 3, 5, 7)
+    masked = (["add", "view", "masked_fill", "view"], [mask, hidden], filled, "masks of many shapes")
+    for (steps, operands, expected, reason), numbers in ((scaled, []), (masked, [LOWEST])):
+        given = (["matmul", *steps, "softmax", "matmul"], operands, [*there, *numbers, *back, -1.0], True)
+        attend = lambda: call(query, key.transpose(-1, -2), value, *given)  # noqa: B023, E731
+        assert_same(attend(), expected.softmax(-1) @ value)
+        assert reason in str(why_aten(attend))
+
+
+def test_a_scale_for_heads_of_several_batches():
+    query, key, value = (torch.stack([t, -t]) for t in inputs())
+    factor = torch.rand(3, 1, 1)
+    given = (["matmul", "mul", "softmax", "matmul"], [factor], [-1.0], True)
+    attend = lambda: torch.ops.ipex.attention(query, key.transpose(-1, -2), value, *given)  # noqa: E731
+    assert_same(attend(), (query @ key.transpose(-1, -2) * factor).softmax(-1) @ value)
+    assert "several batches" in str(why_aten(attend))
 
 
 @pytest.mark.parametrize("bad", [0.0, INF, math.nan])

@@ -176,6 +176,16 @@ def test_what_is_left_to_aten():
     assert why(torch.randn(4, 12)[:, ::2]) == "its rows have gaps"
     assert why(x, cos[:, :1], sin) == "an angle is not given for each number of a row"
     assert why(x[:, :, :1]) == "its input is broadcast"
+    many, wide, apart = torch.randn(1, 1, 1, 1, *x.shape, 6), angles(1, 2, 3, 4, 6), (t.T for t in angles(6, 4))
+    others: list[tuple[Tensor, Tensor, Tensor]] = [
+        (many.transpose(4, 5), cos[0], sin[0]),
+        (x[0], *wide),
+        (x, *apart),
+    ]
+    assert why(*others[0]) == "its input is empty, or has many dimensions"
+    assert why(*others[1]) == why(*others[2]) == "an angle is not given for each number of a row"
+    for given in others:
+        assert_same(rotary(*given, "slices"), spelled_out(*given, "slices"), 0)
     assert why(x.to(memory_format=torch.channels_last)) == "its input is channels-last"
     with torch.autocast("cpu"):
         assert why(x) == "autocast is on"

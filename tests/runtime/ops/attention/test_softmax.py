@@ -7,7 +7,7 @@ from torch import Tensor
 
 import ipex  # noqa: F401
 from low_precision import assert_no_worse, both_dtypes
-from support import assert_same, fast
+from support import assert_same, assert_same_error, fast
 
 OPS = ((torch.ops.ipex.softmax, torch.softmax), (torch.ops.ipex.log_softmax, torch.log_softmax))
 
@@ -183,8 +183,9 @@ def test_the_rest_is_left_to_aten():
     check(torch.tensor(2.0), by_kernel=False)
     with torch.autocast("cpu", torch.bfloat16):
         check(x.bfloat16(), by_kernel=False)
-    with pytest.raises(IndexError):
-        torch.ops.ipex.softmax(x, 3, None)
+    for ours, stock in OPS:
+        for dim in (3, -4):
+            assert_same_error(lambda: ours(x, dim, None), lambda: stock(x, dim))  # noqa: B023
 
 
 def test_gradients_are_those_of_eager():

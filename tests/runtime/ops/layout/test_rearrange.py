@@ -236,6 +236,7 @@ def test_what_is_no_plain_tensor_takes_the_steps_one_by_one():
         [("flatten", (0, 2)), ("im2col", CUTS[0])],
         [("flatten", (2, 3)), ("col2im", (20, 12, 2, 2, 1, 1, 0, 0, 2, 2))],
         [("flatten", (2, 3)), ("col2im", (20, 32, 5, 2, 1, 1, 0, 0, 5, 2))],
+        [("flatten", (2, 3)), ("col2im", (20, 32, 2, 2, 2, 2, 0, 0, 2, 2))],
     ],
 )
 def test_errors_are_those_of_eager(row):

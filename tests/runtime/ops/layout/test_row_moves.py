@@ -34,6 +34,8 @@ ROWS = {"cut": CUT, "shifted": SHIFTED, "padded": PADDED, "back": BACK, "cropped
 TURNED: list[Step] = [("permute", (0, 3, 1, 2)), ("reshape", (2, 5, -1))]
 SPLIT: list[Step] = [("reshape", (2, -1, 10)), ("transpose", (0, 1))]
 ROLLED: list[Step] = [("roll", (1, 3)), ("flatten", (0, 1))]
+WIDENED: list[list[Step]] = [[("pad", (1, 0, 0, 0, 1, 2))], [("pad", (0, 1, 0, 0, 1, 2))]]
+NARROWED: list[list[Step]] = [[("slice", (3, 1, 5, 1))], [("slice", (3, 0, 4, 1))], [("slice", (3, 0, 5, 2))]]
 
 
 def in_eager(x: Tensor, row: list[Step]) -> Tensor:
@@ -88,7 +90,7 @@ def test_one_copy(row, dtype):
         assert torch.equal(x, before)
 
 
-@pytest.mark.parametrize("row", [TURNED, SPLIT, ROLLED])
+@pytest.mark.parametrize("row", [TURNED, SPLIT, ROLLED, *WIDENED, *NARROWED])
 def test_rows_that_are_cut_move_step_by_step(row):
     for x in layouts(torch.randn(2, 6, 12, 5)):
         assert torch.equal(ours(x, row), in_eager(x, row))
@@ -275,7 +277,14 @@ def test_norms_that_give_8_bit_numbers(row):
 
 
 @pytest.mark.parametrize(
-    "row", [[("reshape", (7, 5))], [("roll", (1, 9))], [("permute", (0, 1, 1, 3))], [("slice", (7, 0, 1, 1))]]
+    "row",
+    [
+        [("reshape", (7, 5))],
+        [("reshape", (-1, 0, 5))],
+        [("roll", (1, 9))],
+        [("permute", (0, 1, 1, 3))],
+        [("slice", (7, 0, 1, 1))],
+    ],
 )
 def test_errors_are_those_of_eager(row):
     x = torch.randn(2, 6, 12, 5)

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 import ipex  # noqa: F401
 from low_precision import assert_no_worse, both_dtypes
-from support import assert_same, fast
+from support import assert_same, assert_same_error, fast, why_aten
 
 OPS = torch.ops.ipex
 EPS = 1e-5
@@ -156,6 +156,37 @@ def test_the_rest_is_left_to_aten(name):
     assert not fast(lambda: ours_add(a, b, weight, bias))
     if weight is not None:
         assert_same(ours_rms(a, weight), eager_rms(a, weight))
+
+
+def test_what_eager_refuses():
+    x, weight, bias = torch.randn(3, 4, 8), torch.randn(8), torch.randn(8)
+    for vector in (torch.randn(7), torch.randn(4, 8)):
+        assert_same_error(
+            lambda: OPS.layer_norm(x, [8], vector, None, EPS),  # noqa: B023
+            lambda: functional.layer_norm(x, [8], vector, None, EPS),  # noqa: B023
+        )
+    assert_same_error(
+        lambda: OPS.layer_norm(x.bfloat16(), [8], weight, bias.bfloat16(), EPS),
+        lambda: functional.layer_norm(x.bfloat16(), [8], weight, bias.bfloat16(), EPS),
+    )
+    assert_same_error(
+        lambda: OPS.layer_norm.of_sum(x[0], x, [8], weight, bias, EPS, True, True), lambda: x[0].clone().add_(x)
+    )
+
+
+RMS_LEFT_TO_ATEN = {
+    "many dimensions": (torch.randn(3, 2, 1, 1, 1, 1, 1, 2, 8).transpose(0, 1), torch.randn(8), None),
+    "its weight is of another dtype": (torch.randn(3, 8).bfloat16(), torch.randn(8), [8]),
+    "not what lies innermost": (torch.randn(2, 3, 4, 8).to(memory_format=torch.channels_last), torch.randn(8), [8]),
+}
+
+
+@pytest.mark.parametrize("reason", RMS_LEFT_TO_ATEN)
+def test_rms_norms_that_are_left_to_aten(reason):
+    x, weight, shape = RMS_LEFT_TO_ATEN[reason]
+    ours = lambda: OPS.rms_norm(x, weight, EPS, None, shape)  # noqa: E731
+    assert_same(ours(), functional.rms_norm(x, shape, weight, EPS) if shape else eager_rms(x, weight), 0)
+    assert reason in str(why_aten(ours))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

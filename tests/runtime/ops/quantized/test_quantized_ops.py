@@ -425,6 +425,23 @@ def test_inputs_that_no_layer_takes():
         OPS.quantized_linear_run(numbers(1)[0], context, [], True)
     with pytest.raises(RuntimeError, match="expected a uint8 CPU tensor"):
         OPS.dequantize(numbers(2, 6).to(torch.int8), STEP, 77)
+    with pytest.raises(RuntimeError, match="a float32 factor for each element"):
+        OPS.quantize(torch.randn(2, 6), STEP, 77, torch.rand(5))
+    adds_numbers = OPS.quantized_linear_prepack(*weight_of(4, 6), None, ["add"], [1.0, 0.0], [], [STEP, 3.0])
+    with pytest.raises(RuntimeError, match="expected a uint8 operand 0"):
+        OPS.quantized_linear_run(numbers(2, 6), adds_numbers, [torch.randn(2, 4)], True)
+
+
+def test_operands_of_floats_may_be_of_another_dtype_or_require_a_gradient():
+    x, weight, scales, none = numbers(2, 6), *weight_of(4, 6), [0.0, 0.0]
+    plain, _ = run_linear(x, weight, scales, None)
+    operand = torch.randn(2, 4, dtype=torch.double)
+    y, _ = run_linear(x, weight, scales, None, ["add"], operands=[operand], affines=none)
+    assert_same(y, plain + operand)
+    operand = torch.randn(2, 4, requires_grad=True)
+    y, _ = run_linear(x, weight, scales, None, ["add"], operands=[operand], affines=none)
+    y.sum().backward()
+    assert torch.equal(operand.grad, torch.ones(2, 4))
 
 
 def test_a_state_comes_back_and_is_checked():
