@@ -281,6 +281,8 @@ def test_norms_that_give_8_bit_numbers(row):
     [
         [("reshape", (7, 5))],
         [("reshape", (-1, 0, 5))],
+        [("reshape", (2, 6, 12, 7))],
+        [("permute", (0, 1, 2, 1))],
         [("roll", (1, 9))],
         [("permute", (0, 1, 1, 3))],
         [("slice", (7, 0, 1, 1))],

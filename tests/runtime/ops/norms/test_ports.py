@@ -100,6 +100,13 @@ def test_reads_16_bits(kind, how, dtype):
     assert why_aten(lambda: op(x, *given, **ports)) is None
 
 
+@each_kind
+def test_a_residual_beside_rows_in_another_order(kind):
+    op, given = KINDS[kind]
+    x, r = torch.randn(2, 6, 4, 5).transpose(1, 2), torch.randn(2, 4, 6, 5)
+    assert_same(op(x, *given, residual=r), r + op(x, *given))
+
+
 def test_zeros_that_come_with_the_rows_are_added_to():
     """A norm writes no border, and what it is added to is all that stands there."""
     context, numbers = OPS.row_moves_prepack(["pad"], [6]), [0, 0, 1, 1, 0, 0]
