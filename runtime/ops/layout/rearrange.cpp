@@ -137,7 +137,7 @@ class Rearrangement {
     if (unknown != to.end()) {
       *unknown = 1;
       const auto others = safe_product(to);
-      if (!others || *others <= 0 || elements % *others != 0) return false;
+      if (!others || *others <= 0) return false;
       *unknown = elements / *others;
     }
     if (std::any_of(to.begin(), to.end(), [](int64_t size) { return size <= 0; })) return false;
@@ -317,8 +317,8 @@ class Rearrangement {
       counts.push_back(size / kernel);
       of_window *= kernel;
     }
-    const int64_t rows = size_of(dimensions_[to.size()]), columns = size_of(dimensions_.back());
-    if (!source_.is_floating_point() || rows % of_window != 0 || columns != counts[0] * counts[1]) return false;
+    const int64_t rows = size_of(dimensions_[to.size()]);
+    if (!source_.is_floating_point() || rows % of_window != 0) return false;
     to.append({rows / of_window, numbers[2], numbers[3], counts[0], counts[1]});
     if (!reshape(to)) return false;
     const size_t first = to.size() - 4;
