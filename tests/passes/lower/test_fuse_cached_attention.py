@@ -57,6 +57,22 @@ def test_keys_that_are_joined_elsewhere(dim):
     torch.testing.assert_close(y, F.scaled_dot_product_attention(q, keys, keys))
 
 
+@pytest.mark.parametrize("heads", [1, 2])
+@torch.no_grad()
+def test_heads_that_serve_several_of_the_query(heads):
+    """One head alone is channels-last too, if its stride says so, and eager joins what is."""
+    q, a, k = torch.randn(2, 4, 1, 8), torch.randn(2, heads, 5, 8), torch.randn(2, heads, 2, 8)
+    for x, z in ((a, k), (t.to(memory_format=torch.channels_last) for t in (a, k))):
+        keys = torch.cat([x, z], 2)
+        y, joined_keys, joined_values = torch.ops.ipex.cached_attention(
+            q, x, z, x, z, 2, None, 0.0, False, None, True, None
+        )
+        torch.testing.assert_close(y, F.scaled_dot_product_attention(q, keys, keys, enable_gqa=True))
+        for joined in (joined_keys, joined_values):
+            assert torch.equal(joined, keys)
+            assert joined.stride() == keys.stride()
+
+
 def test_declines_where_keys_are_read_before():
     early = "%t : Tensor = aten::tanh(%keys)"
     assert_unchanged(NAME, graph(*JOINS, early, ATTENDS, returns="%y, %t"), reason="has a reader before")

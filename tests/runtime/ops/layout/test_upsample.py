@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from support import assert_same, own_thread_count, why_aten
+from support import assert_same, assert_same_error, own_thread_count, why_aten
 
 METHODS = ["nearest", "bilinear", "bilinear, corners", "bicubic", "bicubic, corners"]
 FORMATS = [torch.contiguous_format, torch.channels_last]
@@ -86,6 +86,11 @@ def test_errors_are_atens():
         with pytest.raises(RuntimeError) as actual:
             call("ipex", "bilinear", image, target)
         assert str(actual.value).splitlines()[0] == str(expected.value).splitlines()[0]
+    for given in (([8, 10], [2.0, 2.0]), (None, None)):
+        assert_same_error(
+            lambda: torch.ops.ipex.upsample_nearest2d(x, *given),  # noqa: B023
+            lambda: torch.ops.aten.upsample_nearest2d(x, *given),  # noqa: B023
+        )
 
 
 @pytest.mark.parametrize("method", METHODS)
