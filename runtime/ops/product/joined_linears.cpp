@@ -76,8 +76,7 @@ void define_joined(torch::Library& library, const std::string& overload, const s
   using Context = Joined<LayerContext>;
   const std::string classes = "__torch__.torch.classes.ipex.";
   define_chain<Context>(library, joined.c_str());
-  define(library,
-         "joined_linears_prepack" + overload + "(" + classes + layer + "[] layers) -> " + classes + joined,
+  define(library, "joined_linears_prepack" + overload + "(" + classes + layer + "[] layers) -> " + classes + joined,
          [](std::vector<typename Context::Layer> layers) { return c10::make_intrusive<Context>(std::move(layers)); });
   define(library, "joined_linears_run" + overload + "(Tensor input, " + classes + joined + " context) -> Tensor[]",
          [](const at::Tensor& input, const typename Context::Pointer& context) { return context->run(input); });
