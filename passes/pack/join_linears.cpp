@@ -7,9 +7,11 @@
 //            %results = ipex::joined_linears_run(%x, %joined)
 //            %q, %k = prim::ListUnpack(%results)
 //
-// So query, key and value of an attention; all linears, or all of codes (ipex::weight_only_linear_run). The layers have any post-ops without operands. All results are there from the first
+// So query, key and value of an attention; all linears, or all of codes (ipex::weight_only_linear_run). One of codes may have the
+// result of another for its operand, as an up projection that is multiplied with its gate. Otherwise the layers have any post-ops without operands. All results are there from the first
 // layer on, so that memory would grow if they waited for their readers: what stands between the layers is neither another
 // packed op nor an attention. Nor may anything be overwritten in between.
+#include <algorithm>
 #include <optional>
 
 #include "anchor/anchor.h"
@@ -25,9 +27,24 @@ std::optional<Anchor> layer_of(Node* node) {
   static const OpName linear("ipex::linear_run"), of_codes("ipex::weight_only_linear_run");
   if (!linear.is_of(node) && !of_codes.is_of(node)) return std::nullopt;
   const auto anchor = Anchor::producing(node->output());
-  const bool fits = anchor && anchor->operands().empty() && (of_codes.is_of(node) || anchor->dtype() == at::kFloat) &&
+  const bool fits = anchor && anchor->operands().size() <= (of_codes.is_of(node) ? 1 : 0) &&
+                    (of_codes.is_of(node) || anchor->dtype() == at::kFloat) &&
                     anchor->prepack()->output()->uses().size() == 1;
   return fits ? anchor : std::nullopt;
+}
+
+// Which of the layers gives the operand of this one. -1 where it has none; nothing where none of them does.
+std::optional<int64_t> operand_in(const std::vector<Anchor>& layers, const Anchor& layer) {
+  if (layer.operands().empty()) return -1;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    if (layers[i].output() == layer.operands()[0]) return static_cast<int64_t>(i);
+  }
+  return std::nullopt;
+}
+
+bool continues(const std::vector<Anchor>& layers, const Anchor& layer) {
+  return layers.front().input() == layer.input() && layers.front().run()->kind() == layer.run()->kind() &&
+         operand_in(layers, layer);
 }
 
 bool ends_a_row(const Node* node) {
@@ -47,7 +64,11 @@ void join(const std::vector<Anchor>& layers, Context& context) {
   Graph* graph = first->owningGraph();
   Value* list = graph->insertNode(graph->createList(contexts[0]->type(), contexts))->output();
   Value* joined = graph->insert(Symbol::fromQualString("ipex::joined_linears_prepack"), {list});
-  Value* results = graph->insert(Symbol::fromQualString("ipex::joined_linears_run"), {layers.front().input(), joined});
+  std::vector<torch::jit::NamedValue> arguments{layers.front().input(), joined};
+  std::vector<int64_t> operands;
+  for (const Anchor& layer : layers) operands.push_back(*operand_in(layers, layer));
+  if (std::any_of(operands.begin(), operands.end(), [](int64_t i) { return i >= 0; })) arguments.emplace_back(operands);
+  Value* results = graph->insert(Symbol::fromQualString("ipex::joined_linears_run"), arguments);
   Node* unpack = graph->insertNode(graph->createListUnpack(results, layers.size()));
   for (Node* node : {results->node(), unpack}) {
     node->setSourceRange(first->sourceRange());
@@ -66,10 +87,9 @@ bool run_on(Block* block, Context& context) {
   for (Node* node : block->nodes()) {
     for (Block* inner : node->blocks()) changed |= run_on(inner, context);
     const auto layer = layer_of(node);
-    if (layer && goes_on && rows.back().front().input() == layer->input() &&
-        rows.back().front().run()->kind() == layer->run()->kind()) {
+    if (layer && goes_on && continues(rows.back(), *layer)) {
       rows.back().push_back(*layer);
-    } else if (layer) {
+    } else if (layer && layer->operands().empty()) {
       rows.push_back({*layer});
       goes_on = true;
     } else if (ends_a_row(node)) {

@@ -97,7 +97,7 @@ def examples() -> dict[str, list[Any]]:
         "linear_chain_prepack.default": [[linear, ops.linear_prepack(rand(3, 8), None, [], None, None, None)]],
         "joined_linears_prepack.default": [[linear, linear]],
         "joined_linears_prepack.codes": [[of_codes, of_codes]],
-        "joined_linears_run.codes": [rand(3, 32), ops.joined_linears_prepack.codes([of_codes, of_codes])],
+        "joined_linears_run.codes": [rand(3, 32), ops.joined_linears_prepack.codes([of_codes, of_codes]), [-1, -1]],
         "grouped_linear_prepack.default": [[linear, linear]],
         "grouped_linear_run.default": [
             *(rand(6, 4), torch.tensor([2, 6], dtype=torch.int32), ops.grouped_linear_prepack([linear, linear])),

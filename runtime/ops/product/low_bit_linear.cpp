@@ -160,14 +160,8 @@ const char* LowBitLinear::reason_for_aten(const at::Tensor& input) const {
   return nullptr;
 }
 
-bool LowBitLinear::runs_alone(const at::Tensor& input) const {
-  return input.dim() >= 1 && input.size(-1) == inputs() && steps_.applies_all() && !reason_for_aten(input);
-}
-
-ElementwiseSteps LowBitLinear::steps_alone(KernelSteps::Room& room) const {
-  FusedPostOps all;
-  all.count = post_ops().size();
-  return steps_.of_call(all, spec_.bias, outputs_, room);
+bool LowBitLinear::takes(const at::Tensor& input) const {
+  return input.dim() >= 1 && input.size(-1) == inputs() && !reason_for_aten(input);
 }
 
 at::Tensor LowBitLinear::run(const at::Tensor& input, const std::vector<at::Tensor>& operands,
@@ -202,6 +196,20 @@ class LowBitLinear::CallResult final : public FusedOp::Result {
  private:
   at::DimVector sizes_;
 };
+
+bool LowBitLinear::all_steps(const at::Tensor& operand, StepsOfCall& to) const {
+  std::vector<at::Tensor> operands;
+  if (operand.defined()) operands.push_back(operand);
+  check_operands(operands);
+  if (operand.defined()) {
+    to.fused = fuse(operands, CallResult(at::DimVector(operand.sizes())), KernelSteps::applies);
+  } else if (steps_.applies_all()) {
+    to.fused.count = post_ops().size();
+  }
+  if (to.fused.count != post_ops().size()) return false;
+  to.steps = steps_.of_call(to.fused, spec_.bias, outputs_, to.room);
+  return true;
+}
 
 at::Tensor LowBitLinear::run_kernel(const at::Tensor& input, const std::vector<at::Tensor>& operands,
                                     size_t& done) const {

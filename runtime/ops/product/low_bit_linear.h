@@ -95,9 +95,17 @@ class LowBitLinear : public FusedOp {
   const PackedCodes& packed() const;
 
   at::DimVector result_sizes(const at::Tensor& input) const;
-  // Whether the kernels compute all of the layer from this input and nothing else; and the steps that follow the product then.
-  bool runs_alone(const at::Tensor& input) const;
-  ElementwiseSteps steps_alone(KernelSteps::Room& room) const;
+  // Whether the kernels multiply this input.
+  bool takes(const at::Tensor& input) const;
+  bool is_as_wide_as(const LowBitLinear& other) const { return outputs_ == other.outputs_; }
+  // What follows the product, with an operand of the result's sizes or an undefined one, and what that refers to.
+  struct StepsOfCall {
+    FusedPostOps fused;
+    KernelSteps::Room room;
+    ElementwiseSteps steps;
+  };
+  // False where the kernels don't have all of it.
+  bool all_steps(const at::Tensor& operand, StepsOfCall& to) const;
 
  private:
   class CallResult;

@@ -126,6 +126,7 @@ class PanelsOfCodes final : public PackedCodes {
     const PanelsOfCodes* matrix;
     ElementwiseSteps steps;
     float* result;
+    int64_t after = -1;  // the layer whose result its steps read, column by column: of as many columns
   };
 
   // Layers that read rows alike, as one parallel region.
@@ -152,15 +153,17 @@ class PanelsOfCodes final : public PackedCodes {
                           .matrix = layer.matrix->matrix(),
                           .steps = layer.steps,
                           .result = layer.result});
-      starts.push_back(starts.back() + layer.matrix->panels_);
+      starts.push_back(starts.back() + (layer.after < 0 ? layer.matrix->panels_ : 0));
     }
     const int64_t panels = starts.back();
     const int64_t grain = grain_of(panels, rows.count * panels * depth * first.panel_columns_, elements_worth_waking);
     const auto multiply = kernels().codes_product.multiply;
     parallel_for(panels, grain, [&](int64_t begin, int64_t end) {
       for (size_t i = 0; i < products.size(); ++i) {
-        const int64_t own_begin = std::max(begin, starts[i]), own_end = std::min(end, starts[i + 1]);
-        if (own_begin < own_end) multiply(products[i], own_begin - starts[i], own_end - starts[i]);
+        // One that comes after another has the same panels, which the same thread has just multiplied.
+        const size_t of = layers[i].after < 0 ? i : static_cast<size_t>(layers[i].after);
+        const int64_t own_begin = std::max(begin, starts[of]), own_end = std::min(end, starts[of + 1]);
+        if (own_begin < own_end) multiply(products[i], own_begin - starts[of], own_end - starts[of]);
       }
     });
   }
@@ -388,22 +391,25 @@ const char* WeightOnlyLinearContext::rows_are() const {
   return spec().row_bits == 8 ? "8 bits" : spec().row_bits == 16 ? "16 bits" : "float32";
 }
 
-std::vector<at::Tensor> WeightOnlyLinearContext::run_at_once(Layers layers, const at::Tensor& input) {
+std::vector<at::Tensor> WeightOnlyLinearContext::run_at_once(Layers layers, const at::Tensor& input,
+                                                             at::IntArrayRef operands) {
   for (const auto& layer : layers) {
-    if (!layer->runs_alone(input)) return {};
+    if (!layer->takes(input)) return {};
   }
   const std::optional<InputRows> strided = rows_of(input);
   const at::Tensor dense = strided ? at::Tensor() : contiguous_result(input);
   const InputRows rows = strided ? *strided : *rows_of(dense);
   std::vector<at::Tensor> results;
-  std::vector<KernelSteps::Room> rooms(layers.size());
+  std::vector<StepsOfCall> steps(layers.size());
   c10::SmallVector<PanelsOfCodes::Layer, 3> own;
-  for (const auto& layer : layers) {
-    const auto& matrix = static_cast<const PanelsOfCodes&>(layer->packed());
-    if (!matrix.multiplies_codes(rows.count)) return {};
-    if (!own.empty() && !matrix.reads_rows_as(*own[0].matrix)) return {};
-    results.push_back(empty_result(layer->result_sizes(input), at::kFloat));
-    own.push_back({&matrix, layer->steps_alone(rooms[own.size()]), results.back().data_ptr<float>()});
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const auto& matrix = static_cast<const PanelsOfCodes&>(layers[i]->packed());
+    if (!matrix.multiplies_codes(rows.count) || (i > 0 && !matrix.reads_rows_as(*own[0].matrix))) return {};
+    const int64_t from = operands[i];
+    if (from >= 0 && (operands[static_cast<size_t>(from)] >= 0 || !layers[i]->is_as_wide_as(*layers[from]))) return {};
+    results.push_back(empty_result(layers[i]->result_sizes(input), at::kFloat));
+    if (!layers[i]->all_steps(from < 0 ? at::Tensor() : results[static_cast<size_t>(from)], steps[i])) return {};
+    own.push_back({&matrix, steps[i].steps, results.back().data_ptr<float>(), from});
   }
   PanelsOfCodes::multiply_codes(own, rows);
   return results;

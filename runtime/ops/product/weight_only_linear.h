@@ -16,9 +16,10 @@ class WeightOnlyLinearContext final : public LowBitLinear {
 
   static c10::intrusive_ptr<WeightOnlyLinearContext> load(const State& state);
 
-  // The results of layers that read one input, which is prepared once, in one parallel region. None where they read it in
-  // different ways, or one would run in another way by itself.
-  static std::vector<at::Tensor> run_at_once(Layers layers, const at::Tensor& input);
+  // The results of layers that read one input, which is prepared once, in one parallel region. Of each, `operands` says which
+  // one before it gives its operand, or -1. None where they read the input in different ways, or one would run in another way
+  // by itself.
+  static std::vector<at::Tensor> run_at_once(Layers layers, const at::Tensor& input, at::IntArrayRef operands);
 
  private:
   std::unique_ptr<const PackedCodes> pack(const at::Tensor& codes) const override;

@@ -183,6 +183,49 @@ def test_codes_and_calls_that_aten_computes():
         joined(torch.randn(3, 95))
 
 
+class Gated(Projections):
+    """An up projection that is multiplied with its gate."""
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        return [nn.functional.silu(self.layers[0](x)) * self.layers[1](x), *(layer(x) for layer in self.layers[2:])]
+
+
+@pytest.mark.parametrize("row_bits", [24, 8])
+@pytest.mark.parametrize("others", [(), (33,)])
+@pytest.mark.parametrize("form", ["int8", "int4", "nf4"])
+def test_codes_with_the_result_of_another(form, others, row_bits):
+    widths = (200, 200, *others)
+    model = of_codes(Gated(96, *widths), *[(form, 32, False)] * len(widths), row_bits=row_bits)
+    with torch.no_grad():
+        joined, apart = both(model, torch.randn(2, 96))
+        with own_thread_count():
+            for count in (1, 2, 3):
+                torch.set_num_threads(count)
+                for shape in ((1, 96), (96,), (2, 3, 96), (129, 96), (0, 96)):
+                    assert_same_bits(joined, apart, torch.randn(shape))
+        assert calls_of("ipex::weight_only_linear_run", joined, torch.randn(2, 96)) == 0
+        assert_same_bits(joined, apart, torch.randn(3, 96).bfloat16())
+
+
+def test_a_gate_of_another_width():
+    model = of_codes(Gated(96, 1, 200), ("int8", 32, True), ("int8", 32, True))
+    x = torch.randn(3, 96)
+    with torch.no_grad():
+        joined, apart = both(model, x)
+        assert_same_bits(joined, apart, x)
+        assert calls_of("ipex::weight_only_linear_run", joined, x) == 2
+
+
+@pytest.mark.parametrize("operands", [[-1], [-1, 1], [0, -1], [-1, -2], [-1, 0, -1]])
+def test_operands_that_are_no_layers_before(operands):
+    layer = torch.ops.ipex.weight_only_linear_prepack(torch.randn(8, 32), None, [], "int8", 32, True)
+    joined = torch.ops.ipex.joined_linears_prepack.codes([layer, layer])
+    with pytest.raises(RuntimeError, match="expected of each of 2 layers one before it, or -1"):
+        torch.ops.ipex.joined_linears_run.codes(torch.randn(3, 32), joined, operands)
+    with pytest.raises(RuntimeError, match="expected 0 operands"):
+        torch.ops.ipex.joined_linears_run.codes(torch.randn(3, 32), joined, [-1, 0])
+
+
 def test_codes_are_saved_and_packed_ahead(tmp_path):
     model = of_codes(Projections(96, 64, 200), ("int4", 32, True), ("int4", 32, True), row_bits=8)
     x = torch.randn(3, 96)
