@@ -42,7 +42,6 @@ void EmptiedCache::empty_all() {
 }
 
 EmptiedCache::Kept EmptiedCache::all_kept() {
-  const ForkWaits until_done;
   Caches& all = Caches::instance();
   const std::lock_guard lock(all.mutex);
   Kept sum;

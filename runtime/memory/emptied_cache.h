@@ -32,6 +32,7 @@ class EmptiedCache {
  private:
   // Moves what is held to `values`. They end where no lock is held: one may hold such a cache itself.
   virtual void empty(std::vector<std::shared_ptr<const void>>& values) = 0;
+  // Takes no lock.
   virtual Kept kept() const = 0;
 
   EmptiedCache* previous_ = nullptr;

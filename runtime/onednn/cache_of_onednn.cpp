@@ -37,12 +37,13 @@ void CacheOfOneDnn::clear() {
   const int capacity = dnnl::get_primitive_cache_capacity();
   dnnl::set_primitive_cache_capacity(0);
   dnnl::set_primitive_cache_capacity(capacity);
+  count();
 }
 
-EmptiedCache::Kept CacheOfOneDnn::kept() const {
+void CacheOfOneDnn::count() {
   int size = 0;
   dnnl::impl::get_primitive_cache_size(&size);
-  return {size, 0};
+  size_ = size;
 }
 
 }  // namespace ipex::runtime

@@ -20,6 +20,7 @@ class CacheOfOneDnn final : EmptiedCache {
   class Use {
    public:
     Use() : lock_(instance().in_use_) {}
+    ~Use() { instance().count(); }
 
    private:
     const ForkWaits until_done_;
@@ -32,10 +33,12 @@ class CacheOfOneDnn final : EmptiedCache {
  private:
   CacheOfOneDnn() { join(); }
   void empty(std::vector<std::shared_ptr<const void>>& values) override;
-  Kept kept() const override;
+  Kept kept() const override { return {size_, 0}; }
   void clear();
+  void count();
 
   std::shared_mutex in_use_;
+  std::atomic<int> size_ = 0;
   std::atomic<bool> is_left_ = false;
 };
 

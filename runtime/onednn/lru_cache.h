@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <list>
@@ -46,6 +47,7 @@ class LruCache final : EmptiedCache {
     if (auto found = find_locked(key)) return found;
     entries_.emplace_front(key, made);
     evicted.splice(evicted.end(), entries_, first_beyond_bounds(), entries_.end());
+    count();
     return made;
   }
 
@@ -76,14 +78,17 @@ class LruCache final : EmptiedCache {
     const std::lock_guard lock(mutex_);
     for (auto& [key, value] : entries_) values.push_back(std::move(value));
     entries_.clear();
+    count();
   }
 
-  Kept kept() const override {
-    if (holds_ == Holds::weights) return {};
-    const std::lock_guard lock(mutex_);
-    Kept all;
-    for (const auto& [key, value] : entries_) all += {1, static_cast<int64_t>(known_bytes(*value))};
-    return all;
+  Kept kept() const override { return {kept_values_, kept_bytes_}; }
+
+  void count() {
+    if (holds_ == Holds::weights) return;
+    int64_t bytes = 0;
+    for (const auto& [key, value] : entries_) bytes += static_cast<int64_t>(known_bytes(*value));
+    kept_values_ = static_cast<int64_t>(entries_.size());
+    kept_bytes_ = bytes;
   }
 
   typename Entries::const_iterator first_beyond_bounds() const {
@@ -109,6 +114,7 @@ class LruCache final : EmptiedCache {
   const Holds holds_;
   mutable ForkSafeMutex mutex_;
   Entries entries_;
+  std::atomic<int64_t> kept_values_ = 0, kept_bytes_ = 0;
 };
 
 }  // namespace ipex::runtime
