@@ -7,10 +7,11 @@
 //            %results = ipex::joined_linears_run(%x, %joined)
 //            %q, %k = prim::ListUnpack(%results)
 //
-// So query, key and value of an attention; all linears, or all of codes (ipex::weight_only_linear_run). One of codes may have the
-// result of another for its operand, as an up projection that is multiplied with its gate. Otherwise the layers have any post-ops without operands. All results are there from the first
-// layer on, so that memory would grow if they waited for their readers: what stands between the layers is neither another
-// packed op nor an attention. Nor may anything be overwritten in between.
+// So query, key and value of an attention: all linears, or all of codes (ipex::weight_only_linear_run). The layers have any
+// post-ops without operands; one of codes may have the result of another for its operand, as an up projection that is multiplied
+// with its gate, and the joined op is told of which. All results are there from the first layer on, so that memory would grow if
+// they waited for their readers: what stands between the layers is neither another packed op nor an attention. Nor may anything
+// be overwritten in between.
 #include <algorithm>
 #include <optional>
 

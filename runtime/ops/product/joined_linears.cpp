@@ -3,10 +3,12 @@
 //   ipex::joined_linears_prepack(layers) -> JoinedLinearsContext
 //   ipex::joined_linears_run(input, context) -> Tensor[]    the result of each layer, in order
 //
-// and the same, `.codes`, for layers of codes (weight_only_linear.cpp), where `operands` may say of each which one before it gives
-// its operand: -1 for one that has none. It is the same as the run op of each layer, bit for bit.
-// Where every layer runs on a kernel of our own, all are one parallel region, so that threads meet once instead of once for
-// each, and share what there is more evenly. See docs/decisions/products.md.
+// and the same, `.codes`, for layers of codes (weight_only_linear.cpp), where `operands` may say of each which one before it
+// gives its operand: -1 for one that has none.
+//
+// It is the same as the run op of each layer, bit for bit. Where every layer runs on a kernel of our own, all are one parallel
+// region, so that threads meet once instead of once for each, and share what there is more evenly. See
+// docs/decisions/products.md.
 #include <ATen/record_function.h>
 #include <torch/library.h>
 
