@@ -133,6 +133,17 @@ def of_codes(model: Projections, *formats: tuple[str, int, bool], row_bits: int 
     return model
 
 
+def check_codes_at_once(joined: torch.jit.ScriptModule, apart: torch.jit.ScriptModule) -> None:
+    """Of 96 inputs: any number of rows and threads."""
+    with own_thread_count():
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            for shape in ((1, 96), (96,), (2, 3, 96), (129, 96), (0, 96)):
+                assert_same_bits(joined, apart, torch.randn(shape))
+            assert_same_bits(joined, apart, torch.randn(3, 2 * 96)[:, ::2])
+    assert calls_of("ipex::weight_only_linear_run", joined, torch.randn(2, 96)) == 0
+
+
 @pytest.mark.parametrize("row_bits", [24, 8])
 @pytest.mark.parametrize("symmetric", [True, False])
 @pytest.mark.parametrize("form", ["int8", "int4", "nf4", "float8_e4m3fn"])
@@ -141,14 +152,7 @@ def test_codes_at_once(form, symmetric, row_bits):
         pytest.skip("floats are symmetric")
     model = of_codes(Projections(96, 33, 200, 64), *[(form, 32, symmetric)] * 3, row_bits=row_bits)
     with torch.no_grad():
-        joined, apart = both(model, torch.randn(2, 96))
-        with own_thread_count():
-            for count in (1, 2, 3):
-                torch.set_num_threads(count)
-                for shape in ((1, 96), (96,), (2, 3, 96), (129, 96), (0, 96)):
-                    assert_same_bits(joined, apart, torch.randn(shape))
-                assert_same_bits(joined, apart, torch.randn(3, 2 * 96)[:, ::2])
-        assert calls_of("ipex::weight_only_linear_run", joined, torch.randn(2, 96)) == 0
+        check_codes_at_once(*both(model, torch.randn(2, 96)))
 
 
 @pytest.mark.parametrize(
@@ -198,12 +202,7 @@ def test_codes_with_the_result_of_another(form, others, row_bits):
     model = of_codes(Gated(96, *widths), *[(form, 32, False)] * len(widths), row_bits=row_bits)
     with torch.no_grad():
         joined, apart = both(model, torch.randn(2, 96))
-        with own_thread_count():
-            for count in (1, 2, 3):
-                torch.set_num_threads(count)
-                for shape in ((1, 96), (96,), (2, 3, 96), (129, 96), (0, 96)):
-                    assert_same_bits(joined, apart, torch.randn(shape))
-        assert calls_of("ipex::weight_only_linear_run", joined, torch.randn(2, 96)) == 0
+        check_codes_at_once(joined, apart)
         assert_same_bits(joined, apart, torch.randn(3, 96).bfloat16())
 
 
