@@ -197,15 +197,17 @@ class LowBitLinear::CallResult final : public FusedOp::Result {
   at::DimVector sizes_;
 };
 
-bool LowBitLinear::all_steps(const at::Tensor& operand, StepsOfCall& to) const {
-  std::vector<at::Tensor> operands;
-  if (operand.defined()) operands.push_back(operand);
+FusedPostOps LowBitLinear::fused_with(const std::vector<at::Tensor>& operands, const at::DimVector& sizes) const {
+  if (!steps_.applies_all()) return fuse(operands, CallResult(sizes), KernelSteps::applies);
+  FusedPostOps all;
+  all.count = post_ops().size();
+  return all;
+}
+
+bool LowBitLinear::all_steps(const std::vector<at::Tensor>& operands, const at::DimVector& sizes,
+                             StepsOfCall& to) const {
   check_operands(operands);
-  if (operand.defined()) {
-    to.fused = fuse(operands, CallResult(at::DimVector(operand.sizes())), KernelSteps::applies);
-  } else if (steps_.applies_all()) {
-    to.fused.count = post_ops().size();
-  }
+  to.fused = fused_with(operands, sizes);
   if (to.fused.count != post_ops().size()) return false;
   to.steps = steps_.of_call(to.fused, spec_.bias, outputs_, to.room);
   return true;
@@ -216,12 +218,7 @@ at::Tensor LowBitLinear::run_kernel(const at::Tensor& input, const std::vector<a
   // Asked before fuse(), which holds the operand too.
   const bool may_accumulate = begins_with_addition() && is_dead(operands.front());
   const at::DimVector sizes = result_sizes(input);
-  FusedPostOps fused;
-  if (steps_.applies_all()) {
-    fused.count = post_ops().size();
-  } else {
-    fused = fuse(operands, CallResult(sizes), KernelSteps::applies);
-  }
+  const FusedPostOps fused = fused_with(operands, sizes);
   const bool accumulates = may_accumulate && adds_in_place(fused, operands.front());
   at::Tensor result = accumulates ? in_memory_of(operands.front(), sizes, at::MemoryFormat::Contiguous)
                                   : empty_result(sizes, at::kFloat);

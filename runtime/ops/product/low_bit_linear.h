@@ -98,19 +98,21 @@ class LowBitLinear : public FusedOp {
   // Whether the kernels multiply this input.
   bool takes(const at::Tensor& input) const;
   bool is_as_wide_as(const LowBitLinear& other) const { return outputs_ == other.outputs_; }
-  // What follows the product, with an operand of the result's sizes or an undefined one, and what that refers to.
+  // What follows the product, and what that refers to.
   struct StepsOfCall {
     FusedPostOps fused;
     KernelSteps::Room room;
     ElementwiseSteps steps;
   };
   // False where the kernels don't have all of it.
-  bool all_steps(const at::Tensor& operand, StepsOfCall& to) const;
+  bool all_steps(const std::vector<at::Tensor>& operands, const at::DimVector& sizes, StepsOfCall& to) const;
 
  private:
   class CallResult;
 
   const char* reason_for_aten(const at::Tensor& input) const;
+  // The post-ops that kernels apply to a result of these sizes.
+  FusedPostOps fused_with(const std::vector<at::Tensor>& operands, const at::DimVector& sizes) const;
   at::Tensor run_kernel(const at::Tensor& input, const std::vector<at::Tensor>& operands, size_t& done) const;
   at::Tensor plain_weight() const;
 

@@ -407,8 +407,11 @@ std::vector<at::Tensor> WeightOnlyLinearContext::run_at_once(Layers layers, cons
     if (!matrix.multiplies_codes(rows.count) || (i > 0 && !matrix.reads_rows_as(*own[0].matrix))) return {};
     const int64_t from = operands[i];
     if (from >= 0 && (operands[static_cast<size_t>(from)] >= 0 || !layers[i]->is_as_wide_as(*layers[from]))) return {};
-    results.push_back(empty_result(layers[i]->result_sizes(input), at::kFloat));
-    if (!layers[i]->all_steps(from < 0 ? at::Tensor() : results[static_cast<size_t>(from)], steps[i])) return {};
+    const at::DimVector sizes = layers[i]->result_sizes(input);
+    std::vector<at::Tensor> read;
+    if (from >= 0) read.push_back(results[static_cast<size_t>(from)]);
+    if (!layers[i]->all_steps(read, sizes, steps[i])) return {};
+    results.push_back(empty_result(sizes, at::kFloat));
     own.push_back({&matrix, steps[i].steps, results.back().data_ptr<float>(), from});
   }
   PanelsOfCodes::multiply_codes(own, rows);
