@@ -4,21 +4,19 @@
 #include <ATen/core/Tensor.h>
 
 #include "kernels/coded_rows.h"
+#include "packed/head_rows.h"
 
 namespace ipex::runtime {
 
 // Null for dtypes that are no codes.
 const CodedRowKernels* coded_rows_of(at::ScalarType dtype);
 
-// Of keys and values that are codes: [batch, heads, length], the last dimension dense.
+// Of keys and values that are codes: one for each row.
 struct RowScales {
-  at::Tensor key, value;
+  HeadRows key, value;
 };
 
-// Rows of float32 or 16 bits, [batch, heads, length, width] of a plain CPU tensor, as codes and scales of these sizes.
-void write_coded_rows(const at::Tensor& rows, const at::Tensor& codes, const at::Tensor& scales);
-
-// What codes and scales stand for, in float32.
-at::Tensor numbers_of(const at::Tensor& codes, const at::Tensor& scales);
+// Rows of float32 or 16 bits as codes and their scales. All rows are dense.
+void write_coded_rows(const HeadRows& rows, const HeadRows& codes, const HeadRows& scales);
 
 }  // namespace ipex::runtime

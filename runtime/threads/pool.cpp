@@ -51,14 +51,21 @@ void Pool::stop() {
 
 void Pool::Region::open(const Work& new_work, int64_t blocks, int new_threads) {
   work = new_work;
-  done.store(0, std::memory_order_relaxed);
   has_failed.store(false, std::memory_order_relaxed);
   threads.store(new_threads, std::memory_order_relaxed);
   cpu.store(sched_getcpu(), std::memory_order_relaxed);
   for (int i = new_threads - 1; i >= 0; --i) {
+    shares[i].done.store(0, std::memory_order_relaxed);
     shares[i].blocks.store(word_of(blocks * i / new_threads, blocks * (i + 1) / new_threads),
                            std::memory_order_release);
   }
+}
+
+// The first share, from this one on, of which blocks are still to be done; `threads` if there is none.
+int Pool::Region::first_unfinished(int64_t blocks, int share) const {
+  const int count = threads.load(std::memory_order_relaxed);
+  while (share < count && shares[share].done == blocks * (share + 1) / count - blocks * share / count) ++share;
+  return share;
 }
 
 // How many blocks of a share were taken. Until they are counted as done, the region stays open, and so does what it points to.
@@ -83,20 +90,25 @@ bool Pool::Region::take_blocks(int thread) {
   const int count = threads.load(std::memory_order_relaxed);
   bool took_any = false;
   for (int turn = 0; thread < count && turn < count; ++turn) {
-    const uint32_t taken = take_share(shares[(thread + turn) % count]);
+    Share& share = shares[(thread + turn) % count];
+    const uint32_t taken = take_share(share);
     if (taken == 0) continue;
     took_any = true;
-    done.fetch_add(taken);
-    if (caller_sleeps) futex(done, FUTEX_WAKE_PRIVATE, 1);
+    share.done.fetch_add(taken);
+    if (!caller_sleeps) continue;
+    wakes.fetch_add(1);
+    futex(wakes, FUTEX_WAKE_PRIVATE, 1);
   }
   return took_any;
 }
 
-bool Pool::Region::ends_within(std::chrono::microseconds time, uint32_t blocks) const {
+bool Pool::Region::ends_within(std::chrono::microseconds time, int64_t blocks) const {
   const auto until = Clock::now() + time;
+  int share = 0;
   do {
     for (int i = 0; i < 32; ++i) {
-      if (done.load(std::memory_order_acquire) == blocks) return true;
+      share = first_unfinished(blocks, share);
+      if (share == threads.load(std::memory_order_relaxed)) return true;
       rest();
     }
   } while (Clock::now() < until);
@@ -119,12 +131,14 @@ bool Pool::give_core(Region& region, const Worker* giver) {
   return false;
 }
 
-void Pool::wait_for(Region& region, uint32_t blocks) {
+void Pool::wait_for(Region& region, int64_t blocks) {
   const RegionWatch watch(&RegionTimes::waiting);
   if (region.ends_within(before_giving_core, blocks)) return;
   give_core(region, &region.caller);
   region.caller_sleeps = true;
-  for (uint32_t seen = region.done; seen < blocks; seen = region.done) futex(region.done, FUTEX_WAIT_PRIVATE, seen);
+  for (uint32_t seen = region.wakes; region.first_unfinished(blocks, 0) < region.threads; seen = region.wakes) {
+    futex(region.wakes, FUTEX_WAIT_PRIVATE, seen);
+  }
   region.caller_sleeps = false;
 }
 
@@ -143,7 +157,7 @@ void Pool::share(const Work& work, int64_t blocks, int threads) {
   region->caller.begin(region);
   region->take_blocks(0);
   region->caller.end();
-  wait_for(*region, static_cast<uint32_t>(blocks));
+  wait_for(*region, blocks);
   const std::exception_ptr error = std::move(region->error);
   region->error = nullptr;
   region->is_taken.store(false, std::memory_order_release);

@@ -48,9 +48,11 @@ class Pool {
   };
 
   // Blocks [next, end) that one thread begins with: `end` in the upper half of the word, so that to take one and to see whether
-  // there is one is a single step. Who comes late finds none, or one of the region that is open by then.
-  struct alignas(64) Share {
-    std::atomic<uint64_t> blocks{0};
+  // there is one is a single step. Who comes late finds none, or one of the region that is open by then. The caller looks at
+  // `done`, in a line of its own: a counter for all would go from core to core, and hold each of them up.
+  struct Share {
+    alignas(64) std::atomic<uint64_t> blocks{0};
+    alignas(64) std::atomic<uint32_t> done{0};
   };
 
   struct alignas(128) Region {
@@ -61,14 +63,15 @@ class Pool {
     std::exception_ptr error;
     std::unique_ptr<Share[]> shares;
     Worker caller;
-    alignas(64) std::atomic<uint32_t> done{0};
+    alignas(64) std::atomic<uint32_t> wakes{0};  // the caller, each time that it changes
     std::atomic<bool> caller_sleeps{false};
     std::atomic<bool> has_failed{false};
 
     void open(const Work& new_work, int64_t blocks, int new_threads);
     bool take_blocks(int thread);
     uint32_t take_share(Share& share);
-    bool ends_within(std::chrono::microseconds time, uint32_t blocks) const;
+    int first_unfinished(int64_t blocks, int share) const;
+    bool ends_within(std::chrono::microseconds time, int64_t blocks) const;
   };
 
   struct alignas(64) Place {
@@ -81,7 +84,7 @@ class Pool {
 
   void share(const Work& work, int64_t blocks, int threads);
   Region* free_region();
-  void wait_for(Region& region, uint32_t blocks);
+  void wait_for(Region& region, int64_t blocks);
   bool give_core(Region& region, const Worker* giver);
   void start_threads(int threads);
   void announce(int threads);

@@ -13,13 +13,19 @@
 // is false where a word does not count; without elements all do. A word sees itself and those before it, the last `window`
 // of them where that is not 0. A mask without elements says that this is all there is to know, and no mask is read.
 #include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
+#include <cmath>
+#include <cstring>
+
+#include "memory/result_memory.h"
 #include "ops/attention/scaled_dot_product_attention.h"
 #include "packed/call_conditions.h"
 #include "packed/coded_rows.h"
 #include "packed/door.h"
 #include "packed/float_rows.h"
+#include "threads/grain.h"
 #include "threads/parallel.h"
 
 namespace ipex::runtime {
@@ -57,48 +63,99 @@ Tensor cache_mask(const Tensor& words, const Tensor& past, const Tensor& attende
   return mask.unsqueeze(1);
 }
 
-// The memory of a text, as views.
-struct Kept {
-  Tensor keys, values;
-  std::optional<RowScales> scales;
+// A part of the memory of each head: some numbers of every word, one word after the other.
+class KeptPart {
+ public:
+  KeptPart(const Tensor& memory, at::ScalarType dtype, int64_t begin, int64_t numbers)
+      : memory_(memory), dtype_(dtype), begin_(begin), numbers_(numbers) {}
 
-  Kept(const Tensor& memory, int64_t of_key, int64_t of_value, bool has_codes) {
-    const int64_t room = memory.size(2);
-    const Tensor heads = memory.flatten(2);
-    int64_t begin = 0;
-    const auto take = [&](int64_t numbers) {
-      const Tensor taken = heads.narrow(2, begin, room * numbers);
-      begin += room * numbers;
-      return taken;
+  // Of words in [first, first + count).
+  HeadRows rows(int64_t first, int64_t count) const {
+    char* const place = static_cast<char*>(memory_.mutable_data_ptr()) + begin_ + first * numbers_ * item_size();
+    return {place, dtype_, {memory_.size(0), memory_.size(1), count, numbers_}, strides()};
+  }
+
+  // The same, as a view.
+  Tensor view(int64_t first, int64_t count) const {
+    const Tensor all = dtype_ == memory_.scalar_type() ? memory_ : memory_.flatten().view(dtype_);
+    const int64_t begin = all.storage_offset() + begin_ / item_size() + first * numbers_;
+    return all.as_strided({memory_.size(0), memory_.size(1), count, numbers_}, strides(), begin);
+  }
+
+  // What is behind it.
+  int64_t end() const { return begin_ + memory_.size(2) * numbers_ * item_size(); }
+
+ private:
+  int64_t item_size() const { return static_cast<int64_t>(c10::elementSize(dtype_)); }
+  HeadRows::Four strides() const {
+    const int64_t head = memory_.size(2) * memory_.size(3) * static_cast<int64_t>(memory_.itemsize()) / item_size();
+    return {memory_.size(1) * head, head, numbers_, 1};
+  }
+
+  const Tensor& memory_;
+  const at::ScalarType dtype_;
+  const int64_t begin_, numbers_;  // bytes of a head before it; of a word
+};
+
+void copy_rows(const HeadRows& from, const HeadRows& to) {
+  constexpr int64_t bytes_worth_waking = 1 << 18;
+  const int64_t bytes = from.size(3) * from.item_size(), count = from.size(0) * from.size(1) * from.size(2);
+  parallel_for(count, grain_of(count, count * bytes, bytes_worth_waking), [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) std::memcpy(to.row(i), from.row(i), bytes);
+  });
+}
+
+// The memory of a text.
+class Kept {
+ public:
+  Kept(const Tensor& memory, int64_t of_key, int64_t of_value, bool has_codes)
+      : has_codes_(has_codes),
+        key_scales_(memory, at::kFloat, 0, has_codes ? 1 : 0),
+        value_scales_(memory, at::kFloat, key_scales_.end(), has_codes ? 1 : 0),
+        keys_(memory, memory.scalar_type(), value_scales_.end(), of_key),
+        values_(memory, memory.scalar_type(), keys_.end(), of_value) {}
+
+  void write(const Tensor& key, const Tensor& value, int64_t first) const {
+    write(key, keys_, key_scales_, first);
+    write(value, values_, value_scales_, first);
+  }
+
+  HeadRows keys(int64_t first, int64_t count) const { return keys_.rows(first, count); }
+  HeadRows values(int64_t first, int64_t count) const { return values_.rows(first, count); }
+  std::optional<RowScales> scales(int64_t first, int64_t count) const {
+    if (!has_codes_) return std::nullopt;
+    return RowScales{key_scales_.rows(first, count), value_scales_.rows(first, count)};
+  }
+
+  // For aten: views, or floats in this dtype that codes stand for.
+  std::pair<Tensor, Tensor> numbers(int64_t first, int64_t count, at::ScalarType dtype) const {
+    const auto get = [&](const KeptPart& part, const KeptPart& scales) {
+      const Tensor view = part.view(first, count);
+      return has_codes_ ? view.to(at::kFloat).mul_(scales.view(first, count)).to(dtype) : view;
     };
-    if (has_codes) {
-      const Tensor of_keys = take(sizeof(float)).view(at::kFloat);
-      scales = {of_keys, take(sizeof(float)).view(at::kFloat)};
-    }
-    keys = take(of_key).unflatten(2, {room, of_key});
-    values = take(of_value).unflatten(2, {room, of_value});
+    return {get(keys_, key_scales_), get(values_, value_scales_)};
   }
 
-  // Words in [first, first + count).
-  Kept(const Kept& all, int64_t first, int64_t count)
-      : keys(all.keys.narrow(2, first, count)), values(all.values.narrow(2, first, count)) {
-    if (all.scales) scales = {all.scales->key.narrow(2, first, count), all.scales->value.narrow(2, first, count)};
+ private:
+  void write(const Tensor& given, const KeptPart& part, const KeptPart& scales, int64_t first) const {
+    const int64_t count = given.size(2);
+    const HeadRows to = part.rows(first, count);
+    if (!has_codes_ && (!has_float_rows(given) || wants_gradient(given) || given.scalar_type() != to.dtype)) {
+      part.view(first, count).copy_(given);
+      return;
+    }
+    const Tensor dense = given.stride(3) == 1 ? given : given.contiguous();
+    const HeadRows from = HeadRows::to_read(dense);
+    has_codes_ ? write_coded_rows(from, to, scales.rows(first, count)) : copy_rows(from, to);
   }
 
-  void write(const Tensor& key, const Tensor& value) const {
-    if (scales) {
-      write_coded_rows(key, keys, scales->key);
-      write_coded_rows(value, values, scales->value);
-    } else {
-      keys.copy_(key);
-      values.copy_(value);
-    }
-  }
+  const bool has_codes_;
+  const KeptPart key_scales_, value_scales_, keys_, values_;  // as they lie
 };
 
 // Scales are floats, and codes are written by kernels of ours.
 void check_codes(const Tensor& kept, const Tensor& key, const Tensor& value) {
-  TORCH_CHECK(is_plain_cpu(kept) && has_float_rows(key) && has_float_rows(value),
+  TORCH_CHECK(has_float_rows(key) && has_float_rows(value),
               "ipex::attend_cached: expected keys and values of float32 or 16 bits beside codes, got ", key.toString(),
               " and ", value.toString(), ".");
   constexpr int64_t size = sizeof(float);
@@ -107,38 +164,69 @@ void check_codes(const Tensor& kept, const Tensor& key, const Tensor& value) {
               kept.size(2), " at ", kept.storage_offset(), ".");
 }
 
+// By our kernels, of rows as they lie. Undefined where aten has to.
+Tensor attend_rows(const Tensor& query, const Kept& memory, int64_t first, int64_t count, const Tensor& mask,
+                   bool is_causal, std::optional<double> scale) {
+  const HeadRows keys = memory.keys(first, count), values = memory.values(first, count);
+  const bool has_mask = mask.numel() != 0, has_codes = coded_rows_of(keys.dtype) != nullptr;
+  const bool fits = has_float_rows(query) && !wants_gradient(query) &&
+                    (has_codes || keys.dtype == query.scalar_type()) && query.size(0) == keys.size(0) &&
+                    query.size(3) == keys.size(3) && query.numel() > 0 && count > 0 && values.size(3) > 0 &&
+                    query.size(1) % keys.size(1) == 0 && !at::autocast::is_autocast_enabled(at::kCPU) &&
+                    std::abs(scale.value_or(1)) < 1e6 && !(has_mask && reason_against_mask(mask, query, count));
+  if (!fits) return {};
+  const Tensor dense = query.stride(3) == 1 ? query : query.contiguous();
+  const int64_t batch = query.size(0), heads = query.size(1), words = query.size(2), width = values.size(3);
+  const Tensor result = words == 1 ? empty_result({batch, heads, 1, width}, query.scalar_type())
+                                   : empty_result({batch, words, heads, width}, query.scalar_type()).transpose(1, 2);
+  AttentionHeads attention{
+      .query = HeadRows::to_read(dense),
+      .key = keys,
+      .value = values,
+      .masks = has_mask ? added(mask, query) : std::vector<HeadMask>(),
+      .scale = static_cast<float>(scale.value_or(1 / std::sqrt(static_cast<double>(query.size(3))))),
+      .is_causal = is_causal,
+      .rounds = rounds_in("ipex::attend_cached", std::nullopt),
+      .row_scales = memory.scales(first, count)};
+  HeadRows to = HeadRows::to_write(result);
+  // The heads of one word that share keys are as many words of one head: keys are read once for all of them.
+  const int64_t shared = heads / keys.size(1);
+  const bool share_mask = !has_mask || mask.dim() < 3 || mask.size(-3) == 1;
+  if (words == 1 && shared > 1 && share_mask && batch * keys.size(1) >= thread_count()) {
+    for (HeadMask& own : attention.masks) own.split = {batch, keys.size(1)};
+    for (HeadRows* rows : {&attention.query, &to}) {
+      const auto [of_batch, of_head, of_word, of_number] = rows->strides;
+      rows->sizes = {batch, keys.size(1), shared, rows->size(3)};
+      rows->strides = {of_batch, of_head * shared, of_head, of_number};
+    }
+  }
+  return attend(attention, to) ? result : Tensor();
+}
+
 Tensor attend_cached(const Tensor& kept, const Tensor& query, const Tensor& key, const Tensor& value,
                      const Tensor& past, const Tensor& mask, std::optional<double> scale, int64_t window) {
   const int64_t before = number_in("ipex::attend_cached", past);
   const bool has_codes = coded_rows_of(kept.scalar_type()) != nullptr;
   const int64_t of_scales = has_codes ? 2 * sizeof(float) : 0;
-  TORCH_CHECK(kept.dim() == 4 && query.dim() == 4 && key.dim() == 4 && value.dim() == 4 &&
-                  key.sizes().slice(0, 3) == value.sizes().slice(0, 3) &&
-                  kept.sizes().slice(0, 2) == key.sizes().slice(0, 2) &&
-                  kept.size(3) == key.size(3) + value.size(3) + of_scales && kept.is_contiguous() &&
-                  before <= kept.size(2) - key.size(2),
-              "ipex::attend_cached: expected room for keys of ", key.sizes(), " and values of ", value.sizes(),
-              " behind ", before, " words, got ", kept.sizes(), " with strides ", kept.strides(), ".");
+  TORCH_CHECK(
+      kept.dim() == 4 && query.dim() == 4 && key.dim() == 4 && value.dim() == 4 &&
+          key.sizes().slice(0, 3) == value.sizes().slice(0, 3) && kept.sizes().slice(0, 2) == key.sizes().slice(0, 2) &&
+          kept.size(3) == key.size(3) + value.size(3) + of_scales && kept.is_contiguous() && is_plain_cpu(kept) &&
+          before <= kept.size(2) - key.size(2),
+      "ipex::attend_cached: expected room for keys of ", key.sizes(), " and values of ", value.sizes(), " behind ",
+      before, " words, got ", kept.toString(), " of ", kept.sizes(), " with strides ", kept.strides(), ".");
   if (has_codes) check_codes(kept, key, value);
   const int64_t count = key.size(2), all = before + count;
   const Kept memory(kept, key.size(3), value.size(3), has_codes);
-  Kept(memory, before, count).write(key, value);
-  const bool has_mask = mask.numel() != 0;
+  memory.write(key, value, before);
+  const bool has_mask = mask.numel() != 0, is_causal = !has_mask && count > 1;
   const int64_t first = !has_mask && count == 1 && window > 0 ? std::max<int64_t>(all - window, 0) : 0;
-  const Kept seen(memory, first, all - first);
-  const auto attend = [&](const Tensor& queries, bool is_causal, bool is_shared) {
-    return attention_in_mode(queries, seen.keys, seen.values, has_mask ? std::optional(mask) : std::nullopt,
-                             /*dropout_p=*/0, is_causal, scale, is_shared,
-                             /*math_mode=*/std::nullopt, /*joined=*/nullptr, seen.scales ? &*seen.scales : nullptr);
-  };
-  // The heads of one word that share keys are as many words of one head: keys are read once for all of them.
-  const int64_t batch = kept.size(0), heads = kept.size(1), shared = heads ? query.size(1) / heads : 0;
-  if (count == 1 && query.size(2) == 1 && shared > 1 && query.size(1) == heads * shared &&
-      batch * heads >= thread_count()) {
-    const Tensor result = attend(query.reshape({batch, heads, shared, query.size(3)}), /*is_causal=*/false, false);
-    return result.reshape({batch, heads * shared, 1, value.size(3)});
-  }
-  return attend(query, /*is_causal=*/!has_mask && count > 1, query.size(1) != key.size(1));
+  const Tensor result = attend_rows(query, memory, first, all - first, mask, is_causal, scale);
+  if (result.defined()) return result;
+  const auto [keys, values] = memory.numbers(first, all - first, query.scalar_type());
+  return attention_in_mode(query, keys, values, has_mask ? std::optional(mask) : std::nullopt, /*dropout_p=*/0,
+                           is_causal, scale, query.size(1) != key.size(1), /*math_mode=*/std::nullopt,
+                           /*joined=*/nullptr);
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {

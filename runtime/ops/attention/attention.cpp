@@ -275,9 +275,9 @@ class Fused {
 
   // Undefined where a number is not finite, or a query sees no key.
   at::Tensor run(bool eager_layout, bool rounds) const {
-    AttentionHeads heads{.query = query_,
-                         .key = key_,
-                         .value = value_,
+    AttentionHeads heads{.query = HeadRows::to_read(query_),
+                         .key = HeadRows::to_read(key_),
+                         .value = HeadRows::to_read(value_),
                          .masks = masks_,
                          .grid = grid_,
                          .scale = static_cast<float>(scale_),
@@ -285,11 +285,14 @@ class Fused {
                          .rounds = rounds,
                          .affines = affines_};
     const bool is_turned = lie_turned(heads);
-    for (at::Tensor* part : {&heads.query, &heads.key, &heads.value}) {
-      if (!is_turned && part->stride(-1) != 1) *part = contiguous_result(*part);
+    std::vector<at::Tensor> dense;  // what had no dense rows
+    for (const auto& [part, rows] : {std::pair(&query_, &heads.query), {&key_, &heads.key}, {&value_, &heads.value}}) {
+      if (is_turned || part->stride(-1) == 1) continue;
+      dense.push_back(contiguous_result(*part));
+      *rows = HeadRows::to_read(dense.back());
     }
     at::Tensor result = is_turned ? turned_result() : result_in_rows(eager_layout);
-    if (!attend(heads, result)) return {};
+    if (!attend(heads, HeadRows::to_write(result))) return {};
     if (is_turned && eager_layout) result = contiguous_result(result);
     if (batch_.size() == 2) return result;
     return batch_.size() == 1 ? result.squeeze(1)

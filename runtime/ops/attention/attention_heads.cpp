@@ -19,14 +19,6 @@
 namespace ipex::runtime {
 namespace {
 
-// The first element of a head.
-template <typename T>
-const T* head_of(const at::Tensor& tensor, int64_t batch, int64_t head) {
-  const int64_t place = batch * tensor.stride(0) + head * tensor.stride(1);
-  return reinterpret_cast<const T*>(static_cast<const char*>(tensor.const_data_ptr()) +
-                                    place * static_cast<int64_t>(tensor.itemsize()));
-}
-
 at::Tensor with_dense_rows(at::Tensor mask, int64_t keys) {
   if (mask.dim() == 0) mask = mask.unsqueeze(0);
   if (mask.size(-1) == keys) return mask.stride(-1) == 1 || keys == 1 ? mask : contiguous_result(mask);
@@ -115,7 +107,7 @@ class SumsOfGrid {
 // All heads: `describe` gives the kernel's description of one.
 template <typename Kernels, typename Describe>
 bool attend_all(const Kernels& kernel, const AttentionHeads& attention, const Describe& describe) {
-  const at::Tensor &query = attention.query, &value = attention.value;
+  const HeadRows &query = attention.query, &value = attention.value;
   const int64_t queries = query.size(2), keys = attention.key.size(2);
   // A thread takes some blocks of queries, one head after the other. It packs the keys of each head that it meets.
   const int64_t count = query.size(0) * query.size(1), threads = thread_count();
@@ -288,13 +280,13 @@ class StoredAttention {
 // The heads of a call, numbered through its batches.
 class HeadsOfCall {
  public:
-  HeadsOfCall(const AttentionHeads& attention, const at::Tensor& result)
+  HeadsOfCall(const AttentionHeads& attention, const HeadRows& result)
       : attention_(attention),
         result_(result),
         heads_(attention.query.size(1)),
         stepped_(lie_turned(attention) ? 3 : 2) {
     TORCH_INTERNAL_ASSERT(attention.masks.size() + (attention.grid ? 1 : 0) <= most_masks);
-    const at::Tensor& query = attention.query;
+    const HeadRows& query = attention.query;
     for (const HeadMask& mask : attention.masks) added_.emplace_back(mask, query.size(2), attention.key.size(2));
     if (attention.head_scales.defined()) scales_ = attention.head_scales.expand({query.size(0), heads_, 1, 1});
   }
@@ -311,7 +303,10 @@ class HeadsOfCall {
     head.width = attention_.query.size(3);
     head.value_width = attention_.value.size(3);
     head.scale = attention_.scale;
-    if (scales_.defined()) head.scale *= *head_of<float>(scales_, index / heads_, index % heads_);
+    if (scales_.defined()) {
+      head.scale *=
+          scales_.const_data_ptr<float>()[index / heads_ * scales_.stride(0) + index % heads_ * scales_.stride(1)];
+    }
     const size_t second = attention_.grid ? 0 : 1;                                         // a grid is the first
     head.mask = attention_.grid  ? attention_.grid->rows.template const_data_ptr<float>()  // not null: there is one
                 : added_.empty() ? nullptr
@@ -326,7 +321,7 @@ class HeadsOfCall {
 
   template <typename T>
   const T* query(int64_t index) const {
-    return head_of<T>(attention_.query, index / heads_, index % heads_);
+    return reinterpret_cast<const T*>(attention_.query.row(index / heads_, index % heads_));
   }
   template <typename T>
   const T* key(int64_t index) const {
@@ -345,9 +340,7 @@ class HeadsOfCall {
   }
   template <typename T>
   T* result(int64_t index) const {
-    const int64_t place = index / heads_ * result_.stride(0) + index % heads_ * result_.stride(1);
-    return reinterpret_cast<T*>(static_cast<char*>(result_.mutable_data_ptr()) +
-                                place * static_cast<int64_t>(result_.itemsize()));
+    return reinterpret_cast<T*>(result_.row(index / heads_, index % heads_));
   }
 
   template <typename Kernels, typename Describe>
@@ -357,14 +350,14 @@ class HeadsOfCall {
 
  private:
   template <typename T>
-  const T* shared_head_of(const at::Tensor& tensor, int64_t index) const {
-    return head_of<T>(tensor, index / heads_, index % heads_ * tensor.size(1) / heads_);
+  const T* shared_head_of(const HeadRows& rows, int64_t index) const {
+    return reinterpret_cast<const T*>(rows.row(index / heads_, index % heads_ * rows.size(1) / heads_));
   }
 
   const AttentionHeads& attention_;
-  const at::Tensor& result_;
+  const HeadRows& result_;
   int64_t heads_;
-  int64_t stepped_;  // the dimension of a head whose elements are a stride apart
+  size_t stepped_;  // the dimension of a head whose elements are a stride apart
   std::vector<ExpandedMask> added_;
   at::Tensor scales_;
 };
@@ -489,17 +482,16 @@ at::Tensor shrunk(at::Tensor mask) {
 }
 
 bool lie_turned(const AttentionHeads& attention) {
-  const auto lies_turned = [](const at::Tensor& x) { return x.stride(2) == 1 && x.stride(3) > 1 && x.size(3) > 1; };
-  return attention.query.scalar_type() == at::kFloat && !attention.rounds && !attention.affines &&
-         !attention.is_causal && lies_turned(attention.query) && lies_turned(attention.key) &&
-         lies_turned(attention.value);
+  const auto lies_turned = [](const HeadRows& x) { return x.stride(2) == 1 && x.stride(3) > 1 && x.size(3) > 1; };
+  return attention.query.dtype == at::kFloat && !attention.rounds && !attention.affines && !attention.is_causal &&
+         lies_turned(attention.query) && lies_turned(attention.key) && lies_turned(attention.value);
 }
 
-bool attend(const AttentionHeads& attention, const at::Tensor& result) {
+bool attend(const AttentionHeads& attention, const HeadRows& result) {
   const HeadsOfCall heads(attention, result);
   if (lie_turned(attention)) return attend_floats(heads, kernels().turned_attention);
   if (attention.affines) return attend_bytes(heads, *attention.affines);
-  const at::ScalarType dtype = attention.query.scalar_type();
+  const at::ScalarType dtype = attention.query.dtype;
   const bool is_of_pairs = dtype == at::kBFloat16 || (dtype == at::kFloat && attention.rounds);
   const OptionalKernels& optional = kernels().optional;
   if (is_of_pairs && !attention.row_scales && optional.tile_attention && attention.query.size(2) > most_few_queries) {
@@ -509,7 +501,7 @@ bool attend(const AttentionHeads& attention, const at::Tensor& result) {
   const bool multiplies_pairs = is_of_pairs && optional.attention_of_pairs;
   const AttentionKernels& kernel = multiplies_pairs ? *optional.attention_of_pairs : kernels().attention;
   if (dtype == at::kFloat && !attention.row_scales) return attend_floats(heads, kernel);
-  return attend_stored(heads, StoredAttention(kernel, dtype, attention.key.scalar_type()));
+  return attend_stored(heads, StoredAttention(kernel, dtype, attention.key.dtype));
 }
 
 }  // namespace ipex::runtime

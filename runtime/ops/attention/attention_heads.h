@@ -9,6 +9,7 @@
 #include "ops/attention/joined_heads.h"
 #include "ops/quantized/affine.h"
 #include "packed/coded_rows.h"
+#include "packed/head_rows.h"
 
 namespace ipex::runtime {
 
@@ -48,7 +49,7 @@ void check_bytes(const char* where, at::TensorList inputs);
 // [batch, heads, length, width], the last one dense, or all of them `lie_turned`. A head of key and value may serve some
 // heads of the query.
 struct AttentionHeads {
-  at::Tensor query, key, value;
+  HeadRows query, key, value;
   std::vector<HeadMask> masks;  // at most `most_masks`, of which a grid is one
   std::optional<GridMask> grid = std::nullopt;
   float scale;
@@ -70,7 +71,7 @@ bool lie_turned(const AttentionHeads& attention);
 
 // Writes [batch, heads, length, width of a value] into `result`, which lies as the heads do. False where aten has to
 // compute it: a number is not finite or very large, or a query sees no key.
-[[nodiscard]] bool attend(const AttentionHeads& attention, const at::Tensor& result);
+[[nodiscard]] bool attend(const AttentionHeads& attention, const HeadRows& result);
 
 // Whether products may round their factors to bfloat16 in this mode, or in that of the process.
 inline bool rounds_in(const char* where, std::optional<int64_t> math_mode) {

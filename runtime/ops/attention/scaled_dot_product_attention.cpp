@@ -27,20 +27,44 @@
 #include "packed/float_rows.h"
 
 namespace ipex::runtime {
-namespace {
 
 using at::Tensor;
+
+const char* reason_against_mask(const Tensor& mask, const Tensor& query, int64_t keys) {
+  if (wants_gradient(mask)) return "its mask requires a gradient";
+  const bool is_bool = mask.scalar_type() == at::kBool && is_plain_cpu(mask);
+  const bool is_added =
+      has_float_rows(mask) && (mask.scalar_type() == at::kFloat || mask.scalar_type() == query.scalar_type());
+  if (!is_bool && !is_added) return "its mask is neither of bools nor of its dtype";
+  std::vector<int64_t> scores = query.sizes().vec();
+  scores.back() = keys;
+  if (!at::is_expandable_to(mask.sizes(), scores)) return "its mask does not have the shape of the scores";
+  return query.dim() > 4 && mask.dim() > 3 ? "its mask has more dimensions than heads of a batch" : nullptr;
+}
+
+std::vector<HeadMask> added(const Tensor& mask, const Tensor& query) {
+  const std::vector<int64_t> split{query.size(0), query.size(1)};
+  if (mask.scalar_type() == at::kFloat) return {{mask, split}};
+  const Tensor small = shrunk(mask);
+  if (mask.scalar_type() != at::kBool) return {{small.to(at::kFloat), split}};
+  const Tensor bools = small.contiguous(), numbers = at::empty(small.sizes(), at::kFloat);
+  std::transform(bools.const_data_ptr<bool>(), bools.const_data_ptr<bool>() + bools.numel(),
+                 numbers.mutable_data_ptr<float>(), [](bool counts) { return counts ? 0.f : -INFINITY; });
+  return {{numbers, split}};
+}
+
+namespace {
+
 using Mask = std::optional<Tensor>;
 
 const char* reason_for_aten(const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask,
                             double dropout_p, bool is_causal, std::optional<double> scale, bool enable_gqa,
-                            bool is_bytes, bool has_codes) {
+                            bool is_bytes) {
   if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
   if (dropout_p != 0) return "it has dropout";
   for (const Tensor* tensor : {&query, &key, &value}) {
-    const bool is_codes = has_codes && tensor != &query;
-    if (!is_bytes && !is_codes && !has_float_rows(*tensor)) return "an input is no CPU tensor of float32 or 16 bits";
-    if (!is_codes && tensor->scalar_type() != query.scalar_type()) return "its inputs are of several dtypes";
+    if (!is_bytes && !has_float_rows(*tensor)) return "an input is no CPU tensor of float32 or 16 bits";
+    if (tensor->scalar_type() != query.scalar_type()) return "its inputs are of several dtypes";
     if (wants_gradient(*tensor)) return "an input requires a gradient";
     if (tensor->dim() < 3 || tensor->dim() != query.dim()) return "its inputs are no heads of one rank";
     if (tensor->numel() == 0) return "an input is empty";
@@ -57,15 +81,7 @@ const char* reason_for_aten(const Tensor& query, const Tensor& key, const Tensor
   }
   if (mask && mask->defined()) {
     if (is_causal) return "it has two masks";
-    if (wants_gradient(*mask)) return "its mask requires a gradient";
-    const bool is_bool = mask->scalar_type() == at::kBool && is_plain_cpu(*mask);
-    const bool is_added =
-        has_float_rows(*mask) && (mask->scalar_type() == at::kFloat || mask->scalar_type() == query.scalar_type());
-    if (!is_bool && !is_added) return "its mask is neither of bools nor of its dtype";
-    std::vector<int64_t> scores = query.sizes().vec();
-    scores.back() = key.size(-2);
-    if (!at::is_expandable_to(mask->sizes(), scores)) return "its mask does not have the shape of the scores";
-    if (query.dim() > 4 && mask->dim() > 3) return "its mask has more dimensions than heads of a batch";
+    if (const char* reason = reason_against_mask(*mask, query, key.size(-2))) return reason;
   }
   if (scale && !(std::abs(*scale) < 1e6)) return "its scale is very large";
   return is_bytes ? reason_against_bytes(query, key) : nullptr;
@@ -74,19 +90,6 @@ const char* reason_for_aten(const Tensor& query, const Tensor& key, const Tensor
 // Heads of a batch: what is before them is one dimension. A view where strides allow.
 Tensor as_batch(const Tensor& heads) {
   return heads.dim() == 3 ? heads.unsqueeze(0) : heads.flatten(0, heads.dim() - 4);
-}
-
-// What is added to the scores. A mask that was expanded need not be copied whole.
-std::vector<HeadMask> added(const Mask& mask, const Tensor& query) {
-  if (!mask || !mask->defined()) return {};
-  const std::vector<int64_t> split{query.size(0), query.size(1)};
-  if (mask->scalar_type() == at::kFloat) return {{*mask, split}};
-  const Tensor small = shrunk(*mask);
-  if (mask->scalar_type() != at::kBool) return {{small.to(at::kFloat), split}};
-  const Tensor bools = small.contiguous(), numbers = at::empty(small.sizes(), at::kFloat);
-  std::transform(bools.const_data_ptr<bool>(), bools.const_data_ptr<bool>() + bools.numel(),
-                 numbers.mutable_data_ptr<float>(), [](bool counts) { return counts ? 0.f : -INFINITY; });
-  return {{numbers, split}};
 }
 
 // Laid out as aten's: its fused kernel takes what empty_like gives, and its products are contiguous.
@@ -102,9 +105,8 @@ Tensor dense(const Tensor& rows) { return rows.stride(3) == 1 ? rows : rows.cont
 Tensor compute_fused(const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask, double dropout_p,
                      bool is_causal, std::optional<double> scale, bool enable_gqa, bool rounds,
                      const std::optional<AttentionAffines>& affines, const JoinedHeads* joined, const char*& reason,
-                     const std::optional<GridMask>& grid = std::nullopt, const RowScales* row_scales = nullptr) {
-  reason = reason_for_aten(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa, affines.has_value(),
-                           row_scales != nullptr);
+                     const std::optional<GridMask>& grid = std::nullopt) {
+  reason = reason_for_aten(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa, affines.has_value());
   if (reason) return {};
   const double factor = scale.value_or(1 / std::sqrt(static_cast<double>(query.size(-1))));
   constexpr int64_t fused = 1;
@@ -112,27 +114,26 @@ Tensor compute_fused(const Tensor& query, const Tensor& key, const Tensor& value
   const auto asked = [&](const Tensor& tensor) {  // aten is asked about floats
     return affines ? at::empty_strided(tensor.sizes(), tensor.strides(), at::kFloat) : tensor;
   };
-  const bool is_fused = row_scales
-                            ? query.size(-1) == value.size(-1)  // it knows no codes
-                            : is_batch && at::_fused_sdp_choice(asked(query), asked(key), asked(value), mask, dropout_p,
-                                                                is_causal, scale, enable_gqa) == fused;
-  const Tensor heads = as_batch(query);
+  const bool is_fused = is_batch && at::_fused_sdp_choice(asked(query), asked(key), asked(value), mask, dropout_p,
+                                                          is_causal, scale, enable_gqa) == fused;
+  const Tensor heads = as_batch(query), own_query = dense(heads), own_key = dense(as_batch(key)),
+               own_value = dense(as_batch(value));
   const Tensor result = result_for(heads, as_batch(value), is_fused,
                                    !affines          ? query.scalar_type()
                                    : affines->result ? at::kByte
                                                      : at::kFloat);
-  const AttentionHeads attention{.query = dense(heads),
-                                 .key = dense(as_batch(key)),
-                                 .value = dense(as_batch(value)),
-                                 .masks = grid ? std::vector<HeadMask>() : added(mask, heads),
+  const bool is_added = mask && mask->defined() && !grid;
+  const AttentionHeads attention{.query = HeadRows::to_read(own_query),
+                                 .key = HeadRows::to_read(own_key),
+                                 .value = HeadRows::to_read(own_value),
+                                 .masks = is_added ? added(*mask, heads) : std::vector<HeadMask>(),
                                  .grid = grid,
                                  .scale = static_cast<float>(factor),
                                  .is_causal = is_causal,
                                  .rounds = rounds,
                                  .affines = affines,
-                                 .joined = joined,
-                                 .row_scales = row_scales ? std::optional(*row_scales) : std::nullopt};
-  if (!attend(attention, result)) {
+                                 .joined = joined};
+  if (!attend(attention, HeadRows::to_write(result))) {
     reason = "a number is not finite or very large, or a query sees no key";
     return {};
   }
@@ -155,21 +156,14 @@ Tensor in_aten(const Tensor& query, const Tensor& key, const Tensor& value, cons
 
 Tensor attention_in_mode(const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask,
                          double dropout_p, bool is_causal, std::optional<double> scale, bool enable_gqa,
-                         std::optional<int64_t> math_mode, const JoinedHeads* joined, const RowScales* row_scales) {
+                         std::optional<int64_t> math_mode, const JoinedHeads* joined) {
   const char* reason = nullptr;
   const Tensor result = compute_fused(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa,
                                       rounds_in("ipex::scaled_dot_product_attention", math_mode),
-                                      /*affines=*/std::nullopt, joined, reason, /*grid=*/std::nullopt, row_scales);
+                                      /*affines=*/std::nullopt, joined, reason);
   if (result.defined()) return result;
   if (joined) joined->write_all();
   const LeftToAten left(reason, "ipex::scaled_dot_product_attention");
-  if (row_scales) {
-    const auto floats = [&](const Tensor& codes, const Tensor& scales) {
-      return numbers_of(codes, scales).to(query.scalar_type());
-    };
-    return in_aten(query, floats(key, row_scales->key), floats(value, row_scales->value), mask, dropout_p, is_causal,
-                   scale, enable_gqa);
-  }
   return in_aten(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa);
 }
 

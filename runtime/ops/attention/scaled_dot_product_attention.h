@@ -5,16 +5,21 @@
 
 #include <optional>
 
+#include "ops/attention/attention_heads.h"
 #include "ops/attention/joined_heads.h"
-#include "packed/coded_rows.h"
 
 namespace ipex::runtime {
 
-// As aten's. With `joined`, its keys and values are `key` and `value`, which are written on the way. With `row_scales`, these are
-// codes.
+// As aten's. With `joined`, its keys and values are `key` and `value`, which are written on the way.
 at::Tensor attention_in_mode(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                              const std::optional<at::Tensor>& mask, double dropout_p, bool is_causal,
                              std::optional<double> scale, bool enable_gqa, std::optional<int64_t> math_mode,
-                             const JoinedHeads* joined, const RowScales* row_scales = nullptr);
+                             const JoinedHeads* joined);
+
+// Why our kernels don't take this mask of so many keys. Null where they do.
+const char* reason_against_mask(const at::Tensor& mask, const at::Tensor& query, int64_t keys);
+
+// What such a mask adds to the scores. One that was expanded is not copied whole.
+std::vector<HeadMask> added(const at::Tensor& mask, const at::Tensor& query);
 
 }  // namespace ipex::runtime
