@@ -179,6 +179,39 @@ void drop_tensors(Node* node) {
   }
 }
 
+// The types of what is in a module, but its own.
+std::vector<c10::ClassTypePtr> types_of_parts(const Module& copy) {
+  std::vector<c10::ClassTypePtr> types;
+  for (const Module& part : copy.modules()) {
+    if (part.type() != copy.type() && std::find(types.begin(), types.end(), part.type()) == types.end()) {
+      types.push_back(part.type());
+    }
+  }
+  return types;
+}
+
+bool calls_methods(const Module& module) {
+  bool found = false;
+  for (const auto& method : module.get_methods()) {
+    for_each_node(torch::jit::toGraphFunction(method.function()).graph()->block(),
+                  [&](const Node* node) { found |= node->kind() == c10::prim::CallMethod; });
+  }
+  return found;
+}
+
+// Their graphs are part of the copy's now, and nobody else has these types. TorchScript would keep them for as long as the original's
+// code, which in Python is for good: tens of MB for a language model, each time that it is optimised.
+void forget_methods(const std::vector<c10::ClassTypePtr>& types) {
+  for (const c10::ClassTypePtr& type : types) {
+    const std::vector<torch::jit::Function*> methods = type->methods();
+    for (const torch::jit::Function* method : methods) {
+      const c10::QualifiedName name = method->qualname();
+      type->unsafeRemoveMethod(method->name());
+      type->compilation_unit()->unsafeRemoveMethod(name);
+    }
+  }
+}
+
 }  // namespace
 
 Unfinished::Unfinished(const Module& copy) : copy_(copy), exceptions_before_(std::uncaught_exceptions()) {}
@@ -197,6 +230,7 @@ Module frozen_copy(const Module& module) {
   check(module);
   Module copy = module.clone(/*inplace=*/true);
   const Unfinished unfinished(copy);
+  const std::vector<c10::ClassTypePtr> parts = types_of_parts(copy);
   for (const auto& method : copy.get_methods()) {
     const auto graph = torch::jit::toGraphFunction(method.function()).graph();
     torch::jit::Inline(*graph);
@@ -220,6 +254,7 @@ Module frozen_copy(const Module& module) {
   freeze_past_weights(copy, storages, kept);
   restore_plain_attributes(module, copy);
   unshare(copy);
+  if (!calls_methods(copy)) forget_methods(parts);
   return copy;
 }
 

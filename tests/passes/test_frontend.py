@@ -254,3 +254,17 @@ def test_submodules_that_are_read_more_than_once(rows):
         x = torch.randn(rows, 4)
         assert_same(optimized(x), model(x))
     assert kinds(optimized)["aten::linear"] == 0
+
+
+def test_the_code_of_its_parts_is_not_kept():
+    """The copy is inlined; TorchScript would keep the graphs of its layers for as long as the process lives."""
+
+    def functions() -> int:
+        return len(torch.jit._state._python_cu.get_functions())
+
+    scripted = torch.jit.script(SharesBlocks().eval())
+    ipex.jit_optimize(scripted)
+    before = functions()
+    for _ in range(3):
+        ipex.jit_optimize(scripted)
+    assert functions() == before + 3

@@ -24,7 +24,7 @@ class DynamicLinearContext final : public LowBitLinear {
  public:
   explicit DynamicLinearContext(LowBitSpec spec) : LowBitLinear(std::move(spec)) {
     TORCH_CHECK(format().codes == CodeFormat::int8 && this->spec().group_size == inputs() &&
-                    !this->spec().offsets.defined() && !this->spec().order.defined() && inputs() <= most_depth_of_bytes,
+                    !has_offsets() && !this->spec().order.defined() && inputs() <= most_depth_of_bytes,
                 op_name, ": expected int8 with a scale for each output, and at most ", most_depth_of_bytes,
                 " inputs in order, got ", format().name, " and ", inputs(), ". Leave this layer in float32.");
   }
@@ -34,8 +34,8 @@ class DynamicLinearContext final : public LowBitLinear {
   }
 
  private:
-  std::unique_ptr<const PackedCodes> pack(const at::Tensor& codes) const override {
-    return std::make_unique<const PackedBytes>(codes, spec().scales, stored_forms());
+  std::unique_ptr<const PackedCodes> pack(const LowBitSpec& spec) const override {
+    return std::make_unique<const PackedBytes>(spec.codes, spec.scales, stored_forms());
   }
   void multiply(const InputRows& rows, const ElementwiseSteps& steps, float* result) const override {
     const auto& weight = static_cast<const PackedBytes&>(packed());

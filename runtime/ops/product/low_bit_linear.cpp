@@ -54,11 +54,16 @@ at::Tensor out_of_halves(const at::Tensor& bytes, int64_t inputs) {
 }
 
 // What the codes say, without scales and offsets.
-at::Tensor plain_codes(const at::Tensor& saved, int64_t inputs, const std::optional<at::Tensor>& values) {
+at::Tensor plain_codes(const at::Tensor& saved, int64_t inputs, const at::Tensor& values) {
   if (saved.scalar_type() != at::kByte) return saved.to(at::kFloat);
   const at::Tensor codes = out_of_halves(saved, inputs);
-  if (!values) return (codes.bitwise_xor(8) - 8).to(at::kFloat);  // the sign is bit 3
-  return values->index_select(0, codes.flatten().to(at::kInt)).view(codes.sizes());
+  if (!values.defined()) return (codes.bitwise_xor(8) - 8).to(at::kFloat);  // the sign is bit 3
+  return values.index_select(0, codes.flatten().to(at::kInt)).view(codes.sizes());
+}
+
+LowBitSpec without_numbers(LowBitSpec spec) {
+  spec.codes = spec.scales = spec.offsets = at::Tensor();
+  return spec;
 }
 
 }  // namespace
@@ -87,29 +92,39 @@ at::Tensor in_halves(const at::Tensor& codes) {
 
 LowBitLinear::LowBitLinear(LowBitSpec spec)
     : FusedOp(spec.name, spec.post_ops, std::nullopt),
-      spec_(checked(std::move(spec))),
-      outputs_(spec_.outputs()),
-      format_(spec_.format()),
+      unpacked_(checked(std::move(spec))),
+      spec_(without_numbers(*unpacked_)),
+      has_offsets_(unpacked_->offsets.defined()),
+      outputs_(unpacked_->outputs()),
+      format_(unpacked_->format()),
       steps_(post_ops()),
-      unpacked_codes_(std::move(spec_.codes)),
-      stored_(StoredForms::of(unpacked_codes_, StoredForms::Plain::dropped)) {}
+      stored_(StoredForms::of(unpacked_->codes, StoredForms::Plain::dropped)) {}
 
 const PackedCodes& LowBitLinear::packed() const {
   return *packed_.get([&] {
-    TORCH_CHECK(has_all_its_memory(unpacked_codes_), name(), ": expected a weight for ", inputs(), " inputs, got a ",
+    TORCH_CHECK(has_all_its_memory(unpacked_->codes), name(), ": expected a weight for ", inputs(), " inputs, got a ",
                 "tensor whose memory is gone. Don't resize the storage of what a context was made from.");
     const OutsideOfPythonModes outside;
-    std::unique_ptr<const PackedCodes> made = pack(unpacked_codes_);
-    unpacked_codes_ = at::Tensor();
+    std::unique_ptr<const PackedCodes> made = pack(*unpacked_);
+    unpacked_.reset();
     return made;
   });
+}
+
+LowBitSpec LowBitLinear::whole_spec() const {
+  const OutsideOfPythonModes outside;
+  LowBitSpec spec = spec_;
+  spec.codes = packed().codes();
+  spec.scales = packed().scales();
+  spec.offsets = packed().offsets();
+  return spec;
 }
 
 State LowBitLinear::state() const {
   c10::Dict<std::string, at::Tensor> tensors;
   for (const auto& [name, tensor] : {std::pair{"codes", packed().codes()},
-                                     {"scales", spec_.scales},
-                                     {"offsets", spec_.offsets},
+                                     {"scales", packed().scales()},
+                                     {"offsets", packed().offsets()},
                                      {"bias", spec_.bias},
                                      {"order", spec_.order},
                                      {"values", format_.table()}}) {
@@ -126,24 +141,26 @@ State LowBitLinear::state() const {
   return {version, tensors, integers, post_op_texts()};
 }
 
-at::Tensor numbers_of(const at::Tensor& saved, const at::Tensor& scales, const std::optional<at::Tensor>& offsets,
-                      const std::optional<at::Tensor>& order, int64_t inputs, int64_t group_size,
-                      const std::optional<at::Tensor>& values) {
-  const at::Tensor codes = plain_codes(saved, inputs, values);
-  const auto of_inputs = [&](const at::Tensor& of_groups) {
-    return of_groups.repeat_interleave(group_size, 1).narrow(1, 0, inputs);
-  };
-  const at::Tensor numbers = (offsets ? codes - of_inputs(*offsets) : codes) * of_inputs(scales);
-  return order ? numbers.index_select(1, order->argsort()) : numbers;
-}
-
-at::Tensor LowBitLinear::plain_weight() const {
-  const OutsideOfPythonModes outside;
-  const auto if_there = [](const at::Tensor& tensor) {
-    return tensor.defined() ? std::optional(tensor) : std::nullopt;
-  };
-  return numbers_of(packed().codes(), spec_.scales, if_there(spec_.offsets), if_there(spec_.order), inputs(),
-                    spec_.group_size, if_there(format_.table()));
+at::Tensor linear_of_numbers(const at::Tensor& input, const LowBitSpec& weight) {
+  constexpr int64_t most_numbers = 1 << 19;  // at once, several times over: they stay in the cache, and a head takes no gigabytes
+  const int64_t outputs = weight.outputs(), at_once = std::max<int64_t>(1, most_numbers / weight.inputs);
+  std::vector<at::Tensor> results;
+  for (int64_t first = 0; first == 0 || first < outputs; first += at_once) {
+    const auto some = [&](const at::Tensor& x) {
+      return x.defined() ? x.narrow(0, first, std::min(at_once, outputs - first)) : x;
+    };
+    const auto of_inputs = [&](const at::Tensor& of_groups) {
+      return some(of_groups).repeat_interleave(weight.group_size, 1).narrow(1, 0, weight.inputs);
+    };
+    const at::Tensor codes = plain_codes(some(weight.codes), weight.inputs, weight.values);
+    at::Tensor numbers =
+        (weight.offsets.defined() ? codes - of_inputs(weight.offsets) : codes) * of_inputs(weight.scales);
+    if (weight.order.defined()) numbers = numbers.index_select(1, weight.order.argsort());
+    const at::Tensor bias = some(weight.bias);
+    results.push_back(at::linear(input, numbers.to(input.scalar_type()),
+                                 bias.defined() ? std::optional(bias.to(input.scalar_type())) : std::nullopt));
+  }
+  return results.size() == 1 ? results.front() : at::cat(results, -1);
 }
 
 at::DimVector LowBitLinear::result_sizes(const at::Tensor& input) const {
@@ -177,7 +194,7 @@ at::Tensor LowBitLinear::run(const at::Tensor& input, const std::vector<at::Tens
   size_t done = 0;
   if (const char* reason = reason_for_aten(input)) {
     remember(reason);
-    return apply_rest(at::linear(input, plain_weight(), spec_.bias), operands, done);
+    return apply_rest(linear_of_numbers(input, whole_spec()), operands, done);
   }
   const at::Tensor result = run_kernel(input, operands, done);
   return apply_rest(result, operands, done);
@@ -232,12 +249,13 @@ at::Tensor LowBitLinear::run_kernel(const at::Tensor& input, const std::vector<a
 }
 
 Facts LowBitLinear::facts() const {
-  const std::string scales = c10::str(spec_.scales.min().item<float>(), "..", spec_.scales.max().item<float>());
+  const at::Tensor of_groups = packed().scales();
+  const std::string scales = c10::str(of_groups.min().item<float>(), "..", of_groups.max().item<float>());
   Facts facts{name(),
               {{"weight", std::vector{outputs_, inputs()}},
                {"weight_format", format_.name},
                {"group", spec_.groups() == 1 ? c10::IValue("row") : c10::IValue(spec_.group_size)},
-               {"symmetric", !spec_.offsets.defined()},
+               {"symmetric", !has_offsets_},
                {"scales", scales},
                {"rows", rows_are()},
                {"bias", spec_.bias.defined()},

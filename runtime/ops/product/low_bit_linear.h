@@ -47,20 +47,20 @@ struct LowBitSpec {
 // Reads a state, and throws where a field is missing or malformed.
 LowBitSpec low_bit_spec(const char* name, const State& state);
 
-// The weight that codes stand for, in float32.
-at::Tensor numbers_of(const at::Tensor& codes, const at::Tensor& scales, const std::optional<at::Tensor>& offsets,
-                      const std::optional<at::Tensor>& order, int64_t inputs, int64_t group_size,
-                      const std::optional<at::Tensor>& values);
+// In aten, with the weight that codes stand for in the input's dtype: some outputs of it at a time.
+at::Tensor linear_of_numbers(const at::Tensor& input, const LowBitSpec& weight);
 
 // Two codes of 4 bits a byte, as they are saved.
 at::Tensor in_halves(const at::Tensor& codes);
 
-// Codes in the layout of a kernel.
+// Codes, scales and offsets in the layout of a kernel, which nothing else holds.
 class PackedCodes {
  public:
   virtual ~PackedCodes() = default;
   // As they are saved, bit for bit.
   virtual at::Tensor codes() const = 0;
+  virtual at::Tensor scales() const = 0;
+  virtual at::Tensor offsets() const = 0;
 };
 
 class LowBitLinear : public FusedOp {
@@ -81,15 +81,16 @@ class LowBitLinear : public FusedOp {
   int64_t input_width() const { return spec_.inputs; }
 
  protected:
-  virtual std::unique_ptr<const PackedCodes> pack(const at::Tensor& codes) const = 0;
+  virtual std::unique_ptr<const PackedCodes> pack(const LowBitSpec& spec) const = 0;
   virtual void multiply(const InputRows& rows, const ElementwiseSteps& steps, float* result) const = 0;
   // What the rows are computed in, for the description.
   virtual const char* rows_are() const = 0;
 
   int64_t inputs() const { return spec_.inputs; }
   int64_t outputs() const { return outputs_; }
-  // Without the codes.
+  // Without codes, scales and offsets.
   const LowBitSpec& spec() const { return spec_; }
+  bool has_offsets() const { return has_offsets_; }
   const StoredForms& stored_forms() const { return stored_; }
   const LowBitFormat& format() const { return format_; }
   const PackedCodes& packed() const;
@@ -114,13 +115,15 @@ class LowBitLinear : public FusedOp {
   // The post-ops that kernels apply to a result of these sizes.
   FusedPostOps fused_with(const std::vector<at::Tensor>& operands, const at::DimVector& sizes) const;
   at::Tensor run_kernel(const at::Tensor& input, const std::vector<at::Tensor>& operands, size_t& done) const;
-  at::Tensor plain_weight() const;
+  // With what is packed.
+  LowBitSpec whole_spec() const;
 
-  LowBitSpec spec_;
+  mutable std::optional<LowBitSpec> unpacked_;  // until it is packed
+  const LowBitSpec spec_;
+  const bool has_offsets_;
   const int64_t outputs_;
   const LowBitFormat& format_;
   const KernelSteps steps_;
-  mutable at::Tensor unpacked_codes_;  // until they are packed
   const StoredForms stored_;
   Lazy<PackedCodes> packed_;
 };

@@ -36,6 +36,16 @@ at::Tensor PackedBytes::codes() const {
   return codes;
 }
 
+at::Tensor PackedBytes::scales() const {
+  const OutsideOfPythonModes outside;
+  at::Tensor scales = at::empty({outputs_, 1}, at::kFloat);
+  for (int64_t column = 0; column < columns_; ++column) {
+    const int64_t output = output_of(column);
+    if (output >= 0) scales.mutable_data_ptr<float>()[output] = scales_.const_data_ptr<float>()[column];
+  }
+  return scales;
+}
+
 BytesProduct PackedBytes::product(const RoundedRows& rows, int64_t first_row, const ElementwiseSteps& steps,
                                   float* result, int64_t result_stride) const {
   return {.rows = rows.bytes_,

@@ -44,6 +44,8 @@ class PackedBytes final : public PackedCodes {
               std::vector<int64_t> order = {}, std::string layout = {});
 
   at::Tensor codes() const override;
+  at::Tensor scales() const override;
+  at::Tensor offsets() const override { return {}; }
 
   // For the kernel. `first_row` is where the first of the rows belongs in the result.
   BytesProduct product(const RoundedRows& rows, int64_t first_row, const ElementwiseSteps& steps, float* result,

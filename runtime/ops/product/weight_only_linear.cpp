@@ -68,8 +68,8 @@ bool are_short(const at::Tensor& offsets) {
 // As kernels/codes_product.h wants them.
 class PanelsOfCodes final : public PackedCodes {
  public:
-  PanelsOfCodes(const at::Tensor& codes, const LowBitSpec& spec, const LowBitFormat& format, const StoredForms& stored)
-      : outputs_(codes.size(0)),
+  PanelsOfCodes(const LowBitSpec& spec, const LowBitFormat& format, const StoredForms& stored)
+      : outputs_(spec.outputs()),
         inputs_(spec.inputs),
         format_(format),
         word_(word_here(format.codes)),
@@ -88,7 +88,7 @@ class PanelsOfCodes final : public PackedCodes {
       return stored.get(c10::str(what, ", ", panel_columns_, " columns, groups of ", group_size_, words), shape, make);
     };
     const FormShape of_groups{at::kFloat, {panels_ * groups_ * panel_columns_}};
-    bytes_ = get(format.name, {at::kByte, {byte_count()}}, [&] { return codes_in_panels(codes); });
+    bytes_ = get(format.name, {at::kByte, {byte_count()}}, [&] { return codes_in_panels(spec.codes); });
     scales_ = get("scales", of_groups, [&] { return in_panels(spec.scales); });
     if (spec.offsets.defined()) {
       offsets_ = get("offsets", of_groups, [&] { return in_panels(spec.offsets); });
@@ -105,6 +105,9 @@ class PanelsOfCodes final : public PackedCodes {
     }
     return codes;
   }
+
+  at::Tensor scales() const override { return out_of_panels(scales_); }
+  at::Tensor offsets() const override { return offsets_.defined() ? out_of_panels(offsets_) : offsets_; }
 
   void multiply(const InputRows& rows, const ElementwiseSteps& steps, float* result) const {
     multiplies_codes(rows.count) ? multiply_codes({{this, steps, result}}, rows) : multiply_many(rows, steps, result);
@@ -227,6 +230,22 @@ class PanelsOfCodes final : public PackedCodes {
       }
     }
     return in_panels;
+  }
+
+  // What `in_panels` was made of.
+  at::Tensor out_of_panels(const at::Tensor& in_panels) const {
+    const OutsideOfPythonModes outside;
+    const int64_t groups = has_row_scales_ ? 1 : groups_;
+    at::Tensor of_groups = at::empty({outputs_, groups}, at::kFloat);
+    auto* to = of_groups.mutable_data_ptr<float>();
+    const auto* panels = in_panels.const_data_ptr<float>();
+    for (int64_t output = 0; output < outputs_; ++output) {
+      const int64_t panel = output / panel_columns_, column = output % panel_columns_;
+      for (int64_t group = 0; group < groups; ++group) {
+        to[output * groups + group] = panels[(panel * groups_ + group) * panel_columns_ + column];
+      }
+    }
+    return of_groups;
   }
 
   // In the order of the codes.
@@ -379,8 +398,8 @@ c10::intrusive_ptr<WeightOnlyLinearContext> WeightOnlyLinearContext::load(const 
   return c10::make_intrusive<WeightOnlyLinearContext>(low_bit_spec(op_name, state));
 }
 
-std::unique_ptr<const PackedCodes> WeightOnlyLinearContext::pack(const at::Tensor& codes) const {
-  return std::make_unique<const PanelsOfCodes>(codes, spec(), format(), stored_forms());
+std::unique_ptr<const PackedCodes> WeightOnlyLinearContext::pack(const LowBitSpec& spec) const {
+  return std::make_unique<const PanelsOfCodes>(spec, format(), stored_forms());
 }
 
 void WeightOnlyLinearContext::multiply(const InputRows& rows, const ElementwiseSteps& steps, float* result) const {
@@ -435,11 +454,12 @@ c10::intrusive_ptr<WeightOnlyLinearContext> weight_only_linear_prepack(const at:
   return context;
 }
 
+at::Tensor or_none(const std::optional<at::Tensor>& tensor) { return tensor.value_or(at::Tensor()); }
+
 c10::intrusive_ptr<WeightOnlyLinearContext> prepack_codes(
     const at::Tensor& codes, const at::Tensor& scales, const std::optional<at::Tensor>& offsets,
     const std::optional<at::Tensor>& order, const std::optional<at::Tensor>& bias, std::vector<std::string> post_ops,
     int64_t inputs, int64_t group_size, int64_t row_bits, const std::optional<at::Tensor>& values) {
-  const auto or_none = [](const std::optional<at::Tensor>& tensor) { return tensor.value_or(at::Tensor()); };
   auto context = c10::make_intrusive<WeightOnlyLinearContext>(
       LowBitSpec{op_name, codes, scales, or_none(offsets), or_none(bias), or_none(order), std::move(post_ops), inputs,
                  group_size, /*follows_input=*/true, row_bits, or_none(values)});
@@ -456,9 +476,9 @@ at::Tensor weight_only_linear(const at::Tensor& input, const at::Tensor& codes, 
   TORCH_CHECK(format && codes.dim() == 2 && inputs > 0 && group_size > 0 && codes.size(1) == format->row_length(inputs),
               "ipex::weight_only_linear: expected a weight of one of ", low_bit_format_names(), " for ", inputs,
               " inputs, got ", codes.scalar_type(), " ", codes.sizes(), ".");
-  const at::Tensor weight =
-      numbers_of(codes, scales, offsets, order, inputs, group_size, values).to(input.scalar_type());
-  return at::linear(input, weight, bias ? std::optional(bias->to(input.scalar_type())) : std::nullopt);
+  return linear_of_numbers(input, {op_name, codes, scales, or_none(offsets), or_none(bias), or_none(order),
+                                   /*post_ops=*/{}, inputs, group_size, /*follows_input=*/true, /*row_bits=*/24,
+                                   or_none(values)});
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {

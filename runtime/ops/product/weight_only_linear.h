@@ -22,7 +22,7 @@ class WeightOnlyLinearContext final : public LowBitLinear {
   static std::vector<at::Tensor> run_at_once(Layers layers, const at::Tensor& input, at::IntArrayRef operands);
 
  private:
-  std::unique_ptr<const PackedCodes> pack(const at::Tensor& codes) const override;
+  std::unique_ptr<const PackedCodes> pack(const LowBitSpec& spec) const override;
   void multiply(const InputRows& rows, const ElementwiseSteps& steps, float* result) const override;
   const char* rows_are() const override;
 };

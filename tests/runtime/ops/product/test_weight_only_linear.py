@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -330,3 +332,23 @@ def test_a_model(tmp_path, dtype):
     loaded = ipex.load(tmp_path / "model.pt")
     assert torch.equal(loaded(x), quantized(x))
     assert fallback_reasons(loaded) == []
+
+
+def test_scales_and_offsets_are_held_once():
+    """Groups of 8 codes of 4 bits, in 64 MiB, have scales and offsets of 64 MiB each: only the panels have them."""
+    code = """
+import re, torch, ipex
+
+def resident():
+    return int(re.search(r"RssAnon:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024
+
+prepack = torch.ops.ipex.weight_only_linear_prepack.codes
+of_groups = torch.rand(1 << 13, 1 << 11)
+codes = torch.zeros(1 << 13, 1 << 13, dtype=torch.uint8)
+before = resident()
+context = prepack(codes, of_groups, of_groups, None, None, [], 1 << 14, 8)
+print(resident() - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    packed = 3 * 64
+    assert 0.9 * packed < float(done.stdout) < 1.2 * packed
