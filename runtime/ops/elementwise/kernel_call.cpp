@@ -86,8 +86,8 @@ const char* reason_for_aten(at::TensorList inputs, at::ScalarType dtype, const N
 
 // The inputs, with integers that have no dimensions, as sizes in a trace, in float32: beside a tensor of float32 they count
 // as numbers do. Not where only such are read, for their sum is an integer.
-std::vector<Tensor> with_numbers_in_float(at::TensorList inputs, const NamedSteps& steps, const Ports& ports) {
-  std::vector<Tensor> changed = inputs.vec();
+Tensors with_numbers_in_float(at::TensorList inputs, const NamedSteps& steps, const Ports& ports) {
+  Tensors changed(inputs.begin(), inputs.end());
   const auto is_integer = [&](int value) {
     if (static_cast<size_t>(value) >= inputs.size()) return false;
     const Tensor& input = inputs[static_cast<size_t>(value)];

@@ -15,7 +15,7 @@ struct KernelCall {
 
   const NamedSteps& steps() const { return rounded_ ? *rounded_ : given_steps_; }
 
-  std::vector<at::Tensor> inputs;
+  Tensors inputs;
   at::ScalarType dtype;
   Layouts layouts;               // of the inputs and then of the steps' results
   const char* reason = nullptr;  // why aten computes it; null: the kernels can

@@ -12,13 +12,12 @@ namespace {
 
 using at::Tensor;
 using Steps = c10::SmallVector<ProgramStep, 16>;
-using Tensors = c10::SmallVector<Tensor, 8>;
 
 // What a program reads and does.
 struct Part {
   at::ScalarType dtype;
   Tensors inputs;
-  OptionalAffines affines;
+  c10::SmallVector<std::optional<Affine>, 8> affines;
   Layouts layouts;  // of the inputs
   Steps steps;
   ValueNumbers kept;  // the steps that give results; the last one does

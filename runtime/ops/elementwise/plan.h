@@ -13,6 +13,7 @@ namespace ipex::runtime {
 
 using Layouts = c10::SmallVector<Layout, 12>;
 using ValueNumbers = c10::SmallVector<size_t, 4>;
+using Tensors = c10::SmallVector<at::Tensor, 8>;
 
 // What the op does with inputs before the steps and with results after them, in the same pass over memory. A list is empty, or has
 // something for each.

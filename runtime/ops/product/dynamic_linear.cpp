@@ -23,8 +23,8 @@ constexpr const char* op_name = "ipex::dynamic_linear_run";
 class DynamicLinearContext final : public LowBitLinear {
  public:
   explicit DynamicLinearContext(LowBitSpec spec) : LowBitLinear(std::move(spec)) {
-    TORCH_CHECK(format().codes == CodeFormat::int8 && this->spec().group_size == inputs() &&
-                    !has_offsets() && !this->spec().order.defined() && inputs() <= most_depth_of_bytes,
+    TORCH_CHECK(format().codes == CodeFormat::int8 && this->spec().group_size == inputs() && !has_offsets() &&
+                    !this->spec().order.defined() && inputs() <= most_depth_of_bytes,
                 op_name, ": expected int8 with a scale for each output, and at most ", most_depth_of_bytes,
                 " inputs in order, got ", format().name, " and ", inputs(), ". Leave this layer in float32.");
   }

@@ -142,7 +142,8 @@ State LowBitLinear::state() const {
 }
 
 at::Tensor linear_of_numbers(const at::Tensor& input, const LowBitSpec& weight) {
-  constexpr int64_t most_numbers = 1 << 19;  // at once, several times over: they stay in the cache, and a head takes no gigabytes
+  constexpr int64_t most_numbers =
+      1 << 19;  // at once, several times over: they stay in the cache, and a head takes no gigabytes
   const int64_t outputs = weight.outputs(), at_once = std::max<int64_t>(1, most_numbers / weight.inputs);
   std::vector<at::Tensor> results;
   for (int64_t first = 0; first == 0 || first < outputs; first += at_once) {

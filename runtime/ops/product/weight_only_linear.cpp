@@ -476,9 +476,9 @@ at::Tensor weight_only_linear(const at::Tensor& input, const at::Tensor& codes, 
   TORCH_CHECK(format && codes.dim() == 2 && inputs > 0 && group_size > 0 && codes.size(1) == format->row_length(inputs),
               "ipex::weight_only_linear: expected a weight of one of ", low_bit_format_names(), " for ", inputs,
               " inputs, got ", codes.scalar_type(), " ", codes.sizes(), ".");
-  return linear_of_numbers(input, {op_name, codes, scales, or_none(offsets), or_none(bias), or_none(order),
-                                   /*post_ops=*/{}, inputs, group_size, /*follows_input=*/true, /*row_bits=*/24,
-                                   or_none(values)});
+  return linear_of_numbers(
+      input, {op_name, codes, scales, or_none(offsets), or_none(bias), or_none(order),
+              /*post_ops=*/{}, inputs, group_size, /*follows_input=*/true, /*row_bits=*/24, or_none(values)});
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
