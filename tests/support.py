@@ -283,6 +283,16 @@ def why_aten(call: Callable[[], object]) -> str | None:
     return reasons[0] if reasons else None
 
 
+def kernel_of(call: Callable[[], object], note: int = 0) -> tuple[str, dict[str, str]]:
+    """The kernel of a list that computes a call, and why not those before it: as the note of this number says."""
+    with torch.profiler.profile() as profile:
+        call()
+    events = sorted(profile.events(), key=lambda event: event.time_range.start)
+    notes = [e.name.partition(" by ")[2] for e in events if e.name.startswith("ipex::") and " by " in e.name]
+    kernel, *rejected = notes[note].split("; not ")
+    return kernel, dict(each.split(": ", 1) for each in rejected)
+
+
 def fast(call: Callable[[], object]) -> bool:
     """Whether the kernel of an op without a context computes the call."""
     return why_aten(call) is None

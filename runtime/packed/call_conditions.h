@@ -43,17 +43,25 @@ class OutsideOfPythonModes {
       c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot})};
 };
 
-// Stands around what aten computes of a call that an op of ours declines: profilers show the op and the reason.
-class LeftToAten {
+// While it lives, profilers show what `text` gives, which nobody asks for without one.
+class ProfilerNote {
  public:
-  // The op's name may come in parts.
-  template <typename... Name>
-  explicit LeftToAten(const char* reason, const Name&... name) {
-    if (record_.isActive()) record_.before(c10::str(name..., " in aten: ", reason));
+  template <typename Text>
+  explicit ProfilerNote(Text&& text) {
+    if (record_.isActive()) record_.before(text());
   }
 
  private:
   at::RecordFunction record_{at::RecordScope::FUNCTION};
+};
+
+// Stands around what aten computes of a call that an op of ours declines: profilers show the op and the reason.
+class LeftToAten : ProfilerNote {
+ public:
+  // The op's name may come in parts.
+  template <typename... Name>
+  explicit LeftToAten(const char* reason, const Name&... name)
+      : ProfilerNote([&] { return c10::str(name..., " in aten: ", reason); }) {}
 };
 
 // Why calls were left to aten, each reason once. Safe for many threads.

@@ -215,8 +215,7 @@ class PackedOp::CallResult final : public FusedOp::Result {
 
 at::Tensor PackedOp::run_primitive(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
                                    size_t& done) const {
-  // Asked before fuse(), which holds the operand too.
-  const bool may_accumulate = begins_with_addition() && is_dead(operands.front());
+  const bool may_accumulate = may_write_over(operands);
   if (at::Tensor result = run_own_kernel(input, operands, may_accumulate, eager_layout, done); result.defined()) {
     return result;
   }

@@ -163,6 +163,10 @@ class PackedOp : public FusedOp {
                                     bool /*may_accumulate*/, bool /*eager_layout*/, size_t& /*done*/) const {
     return {};
   }
+  // Whether the result may be written over the first operand. Asked before fuse(), which holds it too.
+  bool may_write_over(const std::vector<at::Tensor>& operands) const {
+    return begins_with_addition() && is_dead(operands.front());
+  }
   // For weights of 16 bits: whether the op converts its input to float32, computes in that, and rounds the result.
   virtual bool computes_in_float() const { return is_faster_in_float(dtype()); }
   // The op with another weight and bias, and other post-ops.

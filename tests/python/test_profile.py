@@ -85,6 +85,19 @@ def test_the_table_and_json(times):
     assert data["machine"]["threads"] == torch.get_num_threads()
 
 
+def test_an_op_names_its_kernel_and_those_that_were_rejected():
+    model = nn.Sequential(nn.Conv2d(64, 64, 3), nn.Conv2d(64, 64, 3, stride=2))
+    x = torch.randn(1, 64, 20, 20)
+    times = ipex.profile(optimized_for(model, x), x, calls=1)
+    first, second = (op for op in times.ops if op.op == "ipex::convolution_run")
+    assert first.kernel == "winograd"
+    assert "depthwise: it is not depthwise" in first.rejected
+    assert "winograd: its windows are not 3x3 and one pixel apart" in second.rejected
+    assert second.kernel not in ("oneDNN", "ipex")
+    assert re.search(r"2 +depthwise +it is not depthwise", str(times))
+    assert json.loads(times.to_json())["ops"][first.number]["rejected"] == list(first.rejected)
+
+
 def test_the_plot_has_a_dot_per_product(times, tmp_path):
     text = times.to_svg(tmp_path / "roofline.svg")
     assert (tmp_path / "roofline.svg").read_text() == text

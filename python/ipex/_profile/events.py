@@ -20,6 +20,8 @@ class Measured:
     microseconds: float
     shapes: tuple[tuple[int, ...], ...]
     in_aten: str = ""  # why a kernel of ours left it to aten
+    kernel: str = ""  # which of an op's list took it
+    rejected: tuple[str, ...] = ()  # those before in the list, each with its reason
 
 
 def measure(call: Callable[[], object], nodes: Sequence[FinalNode], calls: int) -> tuple[dict[int, Measured], float]:
@@ -48,8 +50,19 @@ def measure(call: Callable[[], object], nodes: Sequence[FinalNode], calls: int) 
                 statistics.median(event.cpu_time_total for event in own),
                 tuple(tuple(shape) for shape in own[0].input_shapes if _is_shape(shape)),
                 next((c.name.partition("in aten: ")[2] for c in own[0].cpu_children if "in aten: " in c.name), ""),
+                *_choice(own[0]),
             )
     return measured, statistics.median(whole) if whole else 0.0
+
+
+def _choice(event: Any) -> tuple[str, tuple[str, ...]]:
+    """The kernel that took it, and those that did not: "ipex::op by this; not that: reason". The last note holds."""
+    notes = [child for child in event.cpu_children if child.name.startswith("ipex::") and " by " in child.name]
+    if not notes:
+        return "", ()
+    note = max(notes, key=lambda child: child.time_range.start).name
+    kernel, *rejected = note.partition(" by ")[2].split("; not ")
+    return kernel, tuple(rejected)
 
 
 def _is_shape(shape: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,7 @@ class Profile:
         lines = [*self.verdict, self._limits, "", table(head, rows)]
         if len(self.ops) > 30:
             lines.append(f"and {len(self.ops) - 30} more, {sum(op.microseconds for op in self._short()):.0f} us")
-        return "\n".join(lines)
+        return "\n".join([*lines, *self._rejected])
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as dictionaries."""
@@ -120,6 +121,12 @@ class Profile:
             f"This machine reaches {m.operations_per_second / 1e9:.0f} GFLOP/s in float32 products and "
             f"{m.bytes_per_second / 1e9:.1f} GB/s from memory, with {m.threads} threads."
         )
+
+    @property
+    def _rejected(self) -> list[str]:
+        asked = Counter(rejected for op in self.ops for rejected in op.rejected)
+        rows = [(str(count), *rejected.split(": ", 1)) for rejected, count in sorted(asked.items())]
+        return ["", table(("ops", "rejected", "reason"), rows)] if rows else []
 
     def _short(self) -> list[OpTime]:
         return sorted(self.ops, key=lambda op: -op.microseconds)[30:]
@@ -167,8 +174,9 @@ def _op_time(number: int, node: FinalNode, m: Measured, size: Any, machine: Mach
     became = fate_of_final(node)
     # What a view would have to move is not moved.
     share = machine.least_seconds(work, moved) * 1e6 / m.microseconds if moved and became != "view" else None
+    kernel = _kernel(node, m)
     return OpTime(
-        number, node.kind, node.module, m.microseconds, m.shapes, result, work, moved, share, _kernel(node, m), became
+        number, node.kind, node.module, m.microseconds, m.shapes, result, work, moved, share, kernel, became, m.rejected
     )
 
 
@@ -177,7 +185,8 @@ def _kernel(node: FinalNode, m: Measured) -> str:
         return "aten"
     if m.in_aten:
         return f"aten: {m.in_aten}"
-    names = list(dict.fromkeys(kernel for layer in node.layers for kernel in layer.kernels[:1]))
+    is_own = m.kernel not in ("", "oneDNN")
+    names = [m.kernel] if is_own else list(dict.fromkeys(k for layer in node.layers for k in layer.kernels[:1]))
     fallen = list(dict.fromkeys(reason for layer in node.layers for reason in layer.fallback_reasons))
     return ", ".join([*names, *(f"in part aten: {reason}" for reason in fallen)]) or "ipex"
 

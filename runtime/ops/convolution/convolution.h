@@ -1,19 +1,34 @@
 // A convolution's context: what its own op runs, and chains of convolutions layer by layer (convolution_chain.cpp).
 #pragma once
 
+#include <c10/util/FunctionRef.h>
+#include <c10/util/accumulate.h>
+
+#include <array>
 #include <memory>
+#include <string_view>
 #include <vector>
 
+#include "kernels/tile_product.h"
 #include "ops/convolution/convolution_geometry.h"
 #include "ops/convolution/convolution_strips.h"
 #include "ops/convolution/winograd.h"
-#include "ops/product/bf16_weight.h"
+#include "ops/product/product.h"
+#include "packed/algorithm.h"
 #include "packed/interleave_channels.h"
 #include "packed/kernel_steps.h"
 #include "packed/memory_format.h"
 #include "packed/packed_op.h"
 
 namespace ipex::runtime {
+
+// oneDNN's convolution of these, or deconvolution, on its first kernel that is not wrong. Empty where there is none.
+struct ConvolutionDescs {
+  dnnl::memory::desc source, weight, bias, result;
+};
+dnnl::primitive_desc right_convolution(const ConvolutionDescs& descs, const ConvolutionGeometry& geometry,
+                                       const dnnl::primitive_attr& attr,
+                                       c10::function_ref<bool(std::string_view)> is_wrong);
 
 class ConvolutionContext final : public PackedOp {
  public:
@@ -35,15 +50,14 @@ class ConvolutionContext final : public PackedOp {
   at::Tensor run_padded(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
                         at::IntArrayRef widths) const;
 
-  // run() of image * gate, a number for each channel of each image. Single pixels are multiplied as a product reads them, and
-  // there is no other image.
+  // run() of image * gate, a number for each channel of each image.
   at::Tensor run_gated(const at::Tensor& image, const at::Tensor& gate, const std::vector<at::Tensor>& operands,
                        bool eager_layout) const;
 
   // Whether run() takes such an input, and finds no reason to leave it to aten.
   bool accepts(const at::Tensor& input, bool eager_layout) const;
   // Where windows are single pixels that move by one, the weight as a kernel of our own reads it. Null where none does.
-  const Panels* panels_for_pixels() const;
+  const Panels* panels_for_pixels() const { return moves_by_one() && !reason_against_pixels() ? panels() : nullptr; }
   // Whether such a kernel computes all of the layer, whatever the call, and that for a few pixels.
   bool multiplies_pixels() const { return panels_for_pixels() && steps_.applies_all(); }
   void multiply_pixels(const InputRows& pixels, float* result) const;
@@ -52,11 +66,13 @@ class ConvolutionContext final : public PackedOp {
   at::Tensor depthwise_weight() const;
   // How many rows of the image the windows of two neighbouring rows of the result have in common.
   int64_t shared_rows() const { return std::max<int64_t>(0, window(0) - geometry_.stride[0]); }
-  // The same as work on an image, without layers around it. `weight` is depthwise_weight(), which has to live as long.
+  // The same as work on an image that lies in pixels. `weight` is depthwise_weight(), which has to live as long.
   ConvolutionStrips strips(const at::Tensor& image, const at::Tensor& weight, const ElementwiseSteps& steps,
-                           const at::Tensor& result) const;
+                           const at::Tensor& result) const {
+    return depthwise_strips(image, weight, geometry_.stride, geometry_.dilation, geometry_.begin, steps, result);
+  }
   bool is_brgemm_at_fault(const at::Tensor& input) const {
-    return geometry_.is_brgemm_at_fault(batched(input).sizes(), weight_sizes());
+    return geometry_.is_brgemm_at_fault(geometry_.batched_sizes(input), weight_sizes());
   }
   // The sizes of the result for a batched source.
   std::vector<int64_t> kernel_result_sizes(at::IntArrayRef source) const {
@@ -79,10 +95,9 @@ class ConvolutionContext final : public PackedOp {
   static int64_t output_channels(const at::Tensor& weight, const ConvolutionGeometry& geometry);
   size_t kernel_rank() const { return geometry_.stride.size(); }
   int64_t window(size_t i) const { return geometry_.window(i, weight_sizes()); }
-  static bool is_all(const Ints& values, int64_t wanted);
 
   // What PackedOp asks.
-  int64_t batch_rank() const override { return geometry_.spatial_rank + 2; }
+  int64_t batch_rank() const override { return geometry_.batch_rank(); }
   int64_t channel_dimension(int64_t rank) const override { return rank - geometry_.spatial_rank - 1; }
   void check_input(const at::Tensor& input) const override;
   at::Tensor reference(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) const override;
@@ -98,79 +113,78 @@ class ConvolutionContext final : public PackedOp {
   at::Tensor allocate(const at::Tensor& source) const override;
   at::MemoryFormat kernel_format() const override { return channels_last_; }
   at::Tensor user_view(const at::Tensor& result, const at::Tensor& input, bool eager_layout) const override;
-  at::DimVector result_sizes(const at::Tensor& input) const override;
+  at::DimVector result_sizes(const at::Tensor& input) const override {
+    return geometry_.result_sizes(input, weight_sizes());
+  }
   bool laid_out_as_result(const at::Tensor& tensor, const at::Tensor& input, bool eager_layout) const override;
 
   // In aten. What is_brgemm_at_fault says of oneDNN's kernels is true of aten's as well: so the same convolution with its
   // padding written out, and of a single window where there is room for no other. In float32: kernels for 16 bits pair
   // written-out zeros with what lies behind them.
   at::Tensor out_of_the_corner(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) const;
-  // The same of a float32 image whose windows are wider than it: without the taps that meet padding alone, brgemm may be
-  // right. The live taps of each dimension, or none where it is not.
-  std::vector<LiveTaps> taps_to_keep(const at::Tensor& input) const;
-  std::pair<ConvolutionGeometry, Ints> trimmed(const std::vector<LiveTaps>& taps) const;  // and the weight's sizes
-  c10::intrusive_ptr<ConvolutionContext> with_taps(const std::vector<LiveTaps>& taps) const;
   Ints no_padding() const { return Ints(kernel_rank(), 0); }
   at::Tensor padded(const at::Tensor& input) const;
-  // The ops that a model would call: autocast knows them.
-  // The same, transposed and without padding, in kernels that are slow and do not mind how far apart windows lie.
+  // Transposed and without padding, in kernels that are slow and do not mind how far apart windows lie.
   at::Tensor spread_in_aten(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) const;
+  // The ops that a model would call: autocast knows them.
   at::Tensor anchor_in_aten(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b, const Ints& padding,
                             const Ints& stride) const;
 
   // Layouts.
-  at::Tensor batched(const at::Tensor& image) const { return as_batched_image(image, geometry_.spatial_rank); }
+  at::Tensor batched(const at::Tensor& image) const { return geometry_.batched(image); }
   // aten keeps channels-last when either the input or the weight has it, but not in 1-d.
   at::MemoryFormat eager_format(const at::Tensor& input) const;
   // The same after the post-ops: aten's elementwise ops take a result for contiguous that is both, as one with a single
   // channel or pixel is.
   at::MemoryFormat format_of_result(const at::Tensor& result, const at::Tensor& input) const;
 
-  // Kernels of our own.
+  // A call, and what all ways to compute it ask.
+  struct Call {
+    Call(const ConvolutionContext& own, const at::Tensor& x, const std::vector<at::Tensor>& given, bool may_write,
+         bool has_eager_layout, at::Tensor by = {});
+
+    const ConvolutionContext& layer;
+    const at::Tensor& input;
+    const std::vector<at::Tensor>& operands;
+    bool may_accumulate, eager_layout;
+    at::Tensor gate;   // where the image is multiplied by one
+    at::Tensor image;  // the input, batched
+    Ints result_sizes;
+    int64_t pixels;   // of the result, of all images
+    bool may_round;   // in BF32
+    size_t done = 0;  // how many post-ops were applied
+
+    // The image channels-last. Pieces of channels stay where they lie.
+    at::Tensor image_in_pixels() const;
+  };
+  // Each in the file of its name.
+  using Algorithm = runtime::Algorithm<Call>;
+  static const Algorithm trimmed_taps, pixel_product, sequence_product, depthwise, few_channels, winograd,
+      rounded_windows, onednn;
+  static std::array<const Algorithm*, 8> algorithms();  // in the order in which they are asked
   at::Tensor run_own_kernel(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool may_accumulate,
                             bool eager_layout, size_t& done) const override;
-  // What they want of any convolution. With AMX, oneDNN is faster where it may round.
-  bool is_for_own_kernels() const;
-  // .. and windows of so many pixels in both directions.
-  bool has_windows_of(int64_t side) const;
-  bool moves_by_one() const { return is_all(geometry_.stride, 1); }
-  // In BF32 without AMX, where oneDNN rounds nothing by itself: image and a copy of the weight in bfloat16, for oneDNN.
-  bool rounds_windows(const at::Tensor& input) const;
-  at::Tensor run_rounded(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
-                         size_t& done) const;
-  // Windows of a single pixel: a product of pixels and weight.
-  at::Tensor run_product(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool may_accumulate,
-                         bool eager_layout, size_t& done, const at::Tensor& gate = {}) const;
-  bool reads_gated(const at::Tensor& image, bool eager_layout) const;
-  bool is_product(const at::Tensor& input) const;
-  // Windows of a sequence. None are used where that does not gain.
-  WeightTiles tiles_for_runs(const at::Tensor& input) const;
-  at::Tensor run_runs(const WeightTiles& tiles, const at::Tensor& input, const std::vector<at::Tensor>& operands,
-                      bool eager_layout, size_t& done) const;
-  bool gains_by_depthwise_kernel() const;
-  // Whether it would be copied for oneDNN's, which costs more than they save.
-  bool reads_piece(const at::Tensor& input) const;
-  at::Tensor run_depthwise(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
-                           size_t& done) const;
-  // Of an image of few channels, whatever its layout.
-  bool gains_by_few_channels() const;
-  at::Tensor run_few_channels(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
-                              size_t& done) const;
-  const Panels* panels_for_product() const;
-  // What kernel_view gives, but for pieces of channels: they stay where they lie.
-  at::Tensor pixels_of(const at::Tensor& input) const;
-  at::Tensor pixels_that_windows_see(const at::Tensor& image) const;
+  // The result that `kernel` writes, with the post-ops that it has as steps. Undefined where it gives false.
+  at::Tensor compute(Call& call, c10::function_ref<bool(const ElementwiseSteps&, const at::Tensor&)> kernel,
+                     bool may_accumulate = false) const;
+
+  // What they ask of the layer. Null where kernels of our own take it, as far as they take the same.
+  const char* reason_against_own_kernels() const;
+  const char* reason_against_pixels() const;  // windows of a single pixel
+  const Panels* panels() const;               // the weight, where such a kernel reads its layout
+  bool has_windows_of(int64_t side) const { return weight_sizes()[2] == side && weight_sizes()[3] == side; }
+  bool moves_by_one() const { return all_are(geometry_.stride, 1); }
+  // The live taps of each dimension, or none where oneDNN is at fault with these too, or with no taps.
+  std::vector<LiveTaps> taps_to_keep(const at::Tensor& input) const;
+  ConvolutionGeometry trimmed(const std::vector<LiveTaps>& taps) const;
+  c10::intrusive_ptr<ConvolutionContext> with_taps(const std::vector<LiveTaps>& taps) const;
   // Whether the product is one of bfloat16 numbers (ops/product/bf16_weight.h).
-  bool rounds(int64_t pixels) const;
+  bool rounds_pixels(const Call& call) const;
+  WeightTiles tiles_for_runs(const Call& call) const;
+  WinogradSize group_size() const;
+  std::optional<Winograd::Form> winograd_form(const Call& call) const;
+  at::Tensor run_rounded(Call& call) const;
   Facts::Values copies() const override;
-  // With less to multiply for a pixel, or more pixels than the caches hold, memory is what counts, and oneDNN knows more
-  // ways through it. With many channels tiles gain all the same.
-  bool is_worth_multiplying(int64_t pixels) const;
-  // Whether some images of the right size may be convolved so.
-  bool is_winograds() const { return has_windows_of(3) && moves_by_one() && group_size().is_worth_it(); }
-  WinogradSize group_size() const {
-    return {geometry_.groups, input_channels() / geometry_.groups, output_channels() / geometry_.groups};
-  }
 
   // oneDNN's primitives.
   bool has_a_group_per_channel() const;

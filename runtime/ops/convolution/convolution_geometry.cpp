@@ -1,16 +1,73 @@
 #include "ops/convolution/convolution_geometry.h"
 
-#include <c10/util/Exception.h>
 #include <c10/util/accumulate.h>
 
-#include <algorithm>
 #include <limits>
 
+#include "packed/damaged.h"
 #include "packed/window_count.h"
 
 namespace ipex::runtime {
 
 using Ints = std::vector<int64_t>;
+
+ConvolutionGeometry ConvolutionGeometry::load(const char* where, const StateReader& reader, bool names_rank) {
+  const int64_t spatial_rank = names_rank ? reader.integers("spatial_rank", 1, 1)[0] : 2;
+  TORCH_CHECK(spatial_rank <= 3, where, ": expected at most 3 dimensions, got ", spatial_rank, damaged);
+  const size_t rank = spatial_rank == 3 ? 3 : 2;
+  return {.spatial_rank = spatial_rank,
+          .stride = reader.integers("stride", rank, 1),
+          .begin = reader.integers("padding_begin", rank, 0),
+          .end = reader.integers("padding_end", rank, 0),
+          .dilation = reader.integers("dilation", rank, 1),
+          .output_padding = names_rank ? reader.integers("output_padding", rank, 0) : Ints(rank, 0),
+          .groups = reader.integers("groups", 1, 1)[0],
+          .transposed = names_rank && reader.integers("transposed", 1, 0)[0] != 0};
+}
+
+Integers ConvolutionGeometry::integers() const {
+  return {{"spatial_rank", {spatial_rank}},
+          {"stride", stride},
+          {"padding_begin", begin},
+          {"padding_end", end},
+          {"dilation", dilation},
+          {"output_padding", output_padding},
+          {"groups", {groups}},
+          {"transposed", {transposed}}};
+}
+
+const char* ConvolutionGeometry::reason_for_aten(bool keeps_layout) const {
+  for (size_t i = 0; transposed && i < stride.size(); ++i) {
+    if (output_padding[i] >= std::max(stride[i], dilation[i])) return "aten refuses such an output padding";
+  }
+  // In 3-d aten has kernels that don't keep channels-last, and its choice depends on the CPU.
+  return keeps_layout && spatial_rank == 3 ? "the layout of the result is aten's to choose" : nullptr;
+}
+
+at::DimVector ConvolutionGeometry::batched_sizes(const at::Tensor& image) const {
+  at::DimVector sizes(image.sizes());
+  if (image.dim() != batch_rank()) sizes.insert(sizes.begin(), 1);
+  if (spatial_rank == 1) sizes.insert(sizes.begin() + 2, 1);
+  return sizes;
+}
+
+void ConvolutionGeometry::check_image(const char* where, const at::Tensor& image, c10::IntArrayRef weight) const {
+  const int64_t rank = image.dim(), channels = input_channels(weight);
+  TORCH_CHECK((rank == batch_rank() || rank == batch_rank() - 1) && image.size(rank - spatial_rank - 1) == channels,
+              where, ": expected input of ", batch_rank(), " dimensions, or ", batch_rank() - 1,
+              " without a batch, with ", channels, " channels (weight is ", weight, "), got ", image.sizes(), ".");
+  const Ints sizes = result_sizes(batched_sizes(image), weight);
+  TORCH_CHECK(std::all_of(sizes.begin() + 2, sizes.end(), [](int64_t size) { return size >= 0; }), where,
+              ": expected an input at least as large as the kernel ", weight, " after padding ", begin, ", got ",
+              image.sizes(), ".");
+}
+
+at::DimVector ConvolutionGeometry::result_sizes(const at::Tensor& image, c10::IntArrayRef weight) const {
+  at::DimVector sizes(result_sizes(batched_sizes(image), weight));
+  if (spatial_rank == 1) sizes.erase(sizes.begin() + 2);
+  if (image.dim() != batch_rank()) sizes.erase(sizes.begin());
+  return sizes;
+}
 
 const ConvolutionGeometry& ConvolutionGeometry::checked(const char* where) const {
   constexpr int64_t most = std::numeric_limits<int32_t>::max();

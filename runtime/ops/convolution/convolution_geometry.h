@@ -1,12 +1,17 @@
 // The numbers of a convolution, and what follows from them: what float32, 16-bit and 8-bit convolutions share.
 #pragma once
 
-#include <c10/util/ArrayRef.h>
-
-#include <cstdint>
+#include <algorithm>
 #include <vector>
 
+#include "packed/memory_format.h"
+#include "packed/packed_op.h"
+
 namespace ipex::runtime {
+
+inline bool all_are(c10::IntArrayRef numbers, int64_t number) {
+  return std::all_of(numbers.begin(), numbers.end(), [&](int64_t n) { return n == number; });
+}
 
 // A dimension of a convolution whose outermost taps were left out: the first tap and their number, and what to pad with,
 // less than 0 where the image is cut.
@@ -23,12 +28,27 @@ struct ConvolutionGeometry {
   // Whether some of the padding is that of an image: aten takes an image without pixels where it is padded before.
   bool pads_image = false;
 
+  // As a saved context has it, or where it names no rank, as some of 2-d convolutions that are not transposed.
+  static ConvolutionGeometry load(const char* where, const StateReader& reader, bool names_rank = true);
+  Integers integers() const;
+
   // Throws, naming `where`, for numbers that no convolution has: what is computed from the others must not overflow.
   const ConvolutionGeometry& checked(const char* where) const;
 
   // Padding besides, as F.pad has it: whether it is padding that a convolution has, and the same convolution with it.
   bool can_pad(c10::IntArrayRef widths) const;
   ConvolutionGeometry padded(c10::IntArrayRef widths) const;
+
+  // Why aten computes the convolution whatever the image. `keeps_layout`: the result has to lie as channels-last images do there.
+  const char* reason_for_aten(bool keeps_layout) const;
+
+  int64_t batch_rank() const { return spatial_rank + 2; }
+  at::Tensor batched(const at::Tensor& image) const { return as_batched_image(image, spatial_rank); }
+  at::DimVector batched_sizes(const at::Tensor& image) const;
+  // Throws, naming `where`, for an image that this convolution with a weight of these sizes does not take.
+  void check_image(const char* where, const at::Tensor& image, c10::IntArrayRef weight) const;
+  // Of the result, which has a batch where the image has one.
+  at::DimVector result_sizes(const at::Tensor& image, c10::IntArrayRef weight) const;
 
   // The following are for a weight of these sizes, and for a batched image.
   int64_t output_channels(c10::IntArrayRef weight) const { return transposed ? weight[1] * groups : weight[0]; }

@@ -9,6 +9,7 @@
 #include "kernels/kernels.h"
 #include "memory/scratch.h"
 #include "ops/product/product.h"
+#include "packed/memory_format.h"
 #include "threads/parallel.h"
 #include "threads/thread_count.h"
 
@@ -196,6 +197,33 @@ StripParts parts_of(const ConvolutionStrips& work, int64_t vectors, int64_t thre
 }
 
 }  // namespace
+
+ConvolutionStrips depthwise_strips(const at::Tensor& image, const at::Tensor& weight, at::IntArrayRef stride,
+                                   at::IntArrayRef dilation, at::IntArrayRef padding, const ElementwiseSteps& steps,
+                                   const at::Tensor& result) {
+  return {.image = image.const_data_ptr<float>(),
+          .images = image.size(0),
+          .height = image.size(2),
+          .width = image.size(3),
+          .image_channels = image.size(1),
+          .pixel_stride = pixel_stride(image),
+          .expand = std::nullopt,
+          .channels = weight.size(2),
+          .weights = weight.const_data_ptr<float>(),
+          .window_height = weight.size(0),
+          .window_width = weight.size(1),
+          .stride_down = stride[0],
+          .stride = stride[1],
+          .dilation_down = dilation[0],
+          .dilation = dilation[1],
+          .padding_top = padding[0],
+          .padding_left = padding[1],
+          .steps = steps,
+          .project = std::nullopt,
+          .result = result.mutable_data_ptr<float>(),
+          .result_height = result.size(2),
+          .result_width = result.size(3)};
+}
 
 void convolve(const ConvolutionStrips& work) {
   const int64_t height = work.result_height, rows = work.images * height, width = kernels().depthwise.width;

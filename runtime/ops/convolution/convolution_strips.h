@@ -2,7 +2,8 @@
 // few rows at a time, so that what lies between two of them stays in the second cache. The outer layers may be missing.
 #pragma once
 
-#include <cstdint>
+#include <ATen/core/Tensor.h>
+
 #include <optional>
 
 #include "kernels/depthwise.h"
@@ -29,6 +30,11 @@ struct ConvolutionStrips {
   float* result;                      // dense, channels-last
   int64_t result_height, result_width;
 };
+
+// The middle layer alone. The image lies in pixels, `weight` is [window rows][window columns][channels].
+ConvolutionStrips depthwise_strips(const at::Tensor& image, const at::Tensor& weight, at::IntArrayRef stride,
+                                   at::IntArrayRef dilation, at::IntArrayRef padding, const ElementwiseSteps& steps,
+                                   const at::Tensor& result);
 
 void convolve(const ConvolutionStrips& work);
 

@@ -1,11 +1,12 @@
-#include "ops/convolution/sequence_product.h"
-
-#include <ATen/ATen.h>
-
-#include <algorithm>
-#include <vector>
-
-#include "memory/result_memory.h"
+// A convolution of a sequence as a product. Where a sequence lies channels-last, each of its windows is a run of memory, and
+// the windows are rows that overlap:
+//
+//   a0 a1 a2 a3 a4 ..      three taps, every second place: rows (a0 a1 a2), (a2 a3 a4), ..
+//
+// So the kernels for linears convolve, and nothing is copied but a sequence that is padded. With AMX they are half as fast
+// again as oneDNN's for convolutions, which know no tiles of floats; without it they are no faster.
+#include "ops/convolution/convolution.h"
+#include "ops/product/tile_product.h"
 #include "packed/copy_elements.h"
 
 namespace ipex::runtime {
@@ -33,19 +34,20 @@ bool are_in_step(int64_t images, int64_t length, int64_t windows, int64_t stride
   return images == 1 || length == windows * stride;
 }
 
-}  // namespace
-
+// Whether windows are runs of more than one place.
 bool sees_runs(const ConvolutionGeometry& geometry, at::IntArrayRef weight) {
   return geometry.spatial_rank == 1 && geometry.groups == 1 && !geometry.transposed && geometry.dilation[1] == 1 &&
          weight[3] > 1;
 }
 
+// How many windows are the rows of one product: those of all images of such sizes, or of one.
 int64_t windows_at_once(const ConvolutionGeometry& geometry, at::IntArrayRef image, at::IntArrayRef weight) {
   const int64_t windows = geometry.result_sizes(image, weight)[3],
                 length = image[3] + geometry.begin[1] + geometry.end[1];
   return are_in_step(image[0], length, windows, geometry.stride[1]) ? image[0] * windows : windows;
 }
 
+// The image, one row high, dense and channels-last, with zeros at its ends where the convolution pads it.
 at::Tensor with_padding_written_out(const at::Tensor& image, const ConvolutionGeometry& geometry) {
   const int64_t begin = geometry.begin[1], end = geometry.end[1], images = image.size(0), channels = image.size(1),
                 length = image.size(3);
@@ -64,6 +66,7 @@ at::Tensor with_padding_written_out(const at::Tensor& image, const ConvolutionGe
   return padded;
 }
 
+// result = steps(windows . panels). `image` is what with_padding_written_out gives, `result` dense and channels-last.
 void multiply_windows(const at::Tensor& image, int64_t taps, int64_t stride, const Panels& panels,
                       const WeightTiles& tiles, const ElementwiseSteps& steps, const at::Tensor& result) {
   const int64_t channels = image.size(1), length = image.size(3), images = image.size(0), windows = result.size(3);
@@ -77,6 +80,32 @@ void multiply_windows(const at::Tensor& image, int64_t taps, int64_t stride, con
   for (int64_t i = 0; i < images; ++i) {
     multiply_rows(i * windows, windows, i * length, LaterSteps(steps, i * windows).get());
   }
+}
+
+}  // namespace
+
+const ConvolutionContext::Algorithm ConvolutionContext::sequence_product{
+    "sequence_product",
+    [](const Call& call) {
+      const ConvolutionContext& layer = call.layer;
+      if (!sees_runs(layer.geometry_, layer.weight_sizes())) return "its windows are no runs of memory";
+      if (const char* reason = layer.reason_against_own_kernels()) return reason;
+      if (call.may_round) return "oneDNN may round";
+      return layer.tiles_for_runs(call).are_used ? nullptr : "there are no tiles that gain";
+    },
+    [](Call& call) {
+      const ConvolutionContext& layer = call.layer;
+      return layer.compute(call, [&](const ElementwiseSteps& steps, const at::Tensor& result) {
+        multiply_windows(with_padding_written_out(call.image, layer.geometry_), layer.weight_sizes()[3],
+                         layer.geometry_.stride[1], *layer.panels(), layer.tiles_for_runs(call), steps, result);
+        return true;
+      });
+    }};
+
+WeightTiles ConvolutionContext::tiles_for_runs(const Call& call) const {
+  if (!panels()) return {};
+  const int64_t windows = windows_at_once(geometry_, call.image.sizes(), weight_sizes());
+  return tiles_for(windows, weight(), *panels(), weight_sizes()[3] * input_channels(), output_channels());
 }
 
 }  // namespace ipex::runtime

@@ -120,31 +120,8 @@ struct Geometry {
     const int64_t channels = x.size(1), height = result_size(x, weight, 0), width = result_size(x, weight, 1);
     const Tensor result =
         empty_result({x.size(0), channels, height, width}, x.options().memory_format(at::MemoryFormat::ChannelsLast));
-    convolve({.image = image.const_data_ptr<float>(),
-              .images = x.size(0),
-              .height = x.size(2),
-              .width = x.size(3),
-              .image_channels = channels,
-              .pixel_stride = channels,
-              .expand = std::nullopt,
-              .channels = channels,
-              .weights = windows.const_data_ptr<float>(),
-              .window_height = weight.size(2),
-              .window_width = weight.size(3),
-              .stride_down = stride[0],
-              .stride = stride[1],
-              .dilation_down = 1,
-              .dilation = 1,
-              .padding_top = padding[0],
-              .padding_left = padding[1],
-              .steps = {.bias = bias ? bias->const_data_ptr<float>() : nullptr,
-                        .first = nullptr,
-                        .count = 0,
-                        .columns = channels},
-              .project = std::nullopt,
-              .result = result.mutable_data_ptr<float>(),
-              .result_height = height,
-              .result_width = width});
+    const ElementwiseSteps steps{bias ? bias->const_data_ptr<float>() : nullptr, nullptr, 0, channels};
+    convolve(depthwise_strips(image, windows, stride, dilation, padding, steps, result));
     return with_format(result, x.suggest_memory_format());
   }
 };

@@ -5,9 +5,11 @@
 #include <atomic>
 #include <vector>
 
+#include "isa/isa.h"
 #include "kernels/kernels.h"
 #include "memory/scratch.h"
 #include "memory/weight_memory.h"
+#include "ops/convolution/convolution.h"
 #include "ops/convolution/winograd_cut.h"
 #include "threads/parallel.h"
 #include "threads/thread_count.h"
@@ -139,6 +141,37 @@ bool Winograd::convolve(const at::Tensor& image, at::IntArrayRef padding, at::In
     }
   });
   return is_finite;
+}
+
+const ConvolutionContext::Algorithm ConvolutionContext::winograd{
+    "winograd",
+    [](const Call& call) {
+      const ConvolutionContext& layer = call.layer;
+      if (const char* reason = layer.reason_against_own_kernels()) return reason;
+      if (!layer.has_windows_of(3) || !layer.moves_by_one()) return "its windows are not 3x3 and one pixel apart";
+      if (!layer.group_size().is_worth_it()) return "it has few channels";
+      if (isa::is_in_use(isa::Level::AMX) && !rounded_windows.reason_against(call)) return "tiles multiply faster";
+      return layer.winograd_form(call) ? nullptr : "its image is small, beside its weight or its dilation";
+    },
+    [](Call& call) {
+      const ConvolutionContext& layer = call.layer;
+      const auto& kernel = layer.weight().derived<Winograd>([&] {
+        const auto plain = [&] { return layer.plain_weight(); };
+        return std::make_unique<const Winograd>(plain, layer.group_size(), *layer.winograd_form(call),
+                                                layer.stored_forms());
+      });
+      return layer.compute(call, [&](const ElementwiseSteps& steps, const at::Tensor& result) {
+        const ConvolutionGeometry& geometry = layer.geometry_;
+        return kernel.convolve(call.image_in_pixels(), geometry.begin, geometry.dilation, steps, result);
+      });
+    }};
+
+WinogradSize ConvolutionContext::group_size() const {
+  return {geometry_.groups, input_channels() / geometry_.groups, output_channels() / geometry_.groups};
+}
+
+std::optional<Winograd::Form> ConvolutionContext::winograd_form(const Call& call) const {
+  return Winograd::form_for(group_size(), call.result_sizes, geometry_.dilation);
 }
 
 }  // namespace ipex::runtime

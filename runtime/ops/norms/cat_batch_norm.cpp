@@ -26,7 +26,7 @@
 namespace ipex::runtime {
 namespace {
 
-constexpr int64_t elements_worth_waking = 16384;
+constexpr int64_t elements_worth_threads = 16384;
 
 bool differ_in_channels_only(const at::Tensor& a, const at::Tensor& b) {
   return a.dim() == b.dim() && a.size(0) == b.size(0) && a.sizes().slice(2) == b.sizes().slice(2);
@@ -54,7 +54,7 @@ template <typename Write>
 void join_pixels(at::TensorList tensors, const at::Tensor& y, Write&& write) {
   constexpr int64_t pixels_at_once = 64;
   const int64_t channels = y.size(1), pixels = y.numel() / channels;
-  parallel_for(pixels, grain_of(pixels, pixels * channels, elements_worth_waking), [&](int64_t begin, int64_t end) {
+  parallel_for(pixels, grain_of(pixels, pixels * channels, elements_worth_threads), [&](int64_t begin, int64_t end) {
     for (int64_t pixel = begin; pixel < end; pixel += pixels_at_once) {
       const int64_t count = std::min(pixels_at_once, end - pixel);
       int64_t channel = 0;
@@ -76,7 +76,7 @@ void join_planes(at::TensorList tensors, const float* scale, const float* shift,
   for (const at::Tensor& tensor : tensors) {
     const int64_t width = tensor.size(1);
     const float* from = tensor.const_data_ptr<float>();
-    parallel_for(tensor.size(0) * width, grain_of(tensor.size(0) * width, tensor.numel(), elements_worth_waking),
+    parallel_for(tensor.size(0) * width, grain_of(tensor.size(0) * width, tensor.numel(), elements_worth_threads),
                  [&](int64_t begin, int64_t end) {
                    for (int64_t row = begin; row < end; ++row) {
                      const int64_t channel = first + row % width;

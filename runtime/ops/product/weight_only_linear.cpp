@@ -26,6 +26,7 @@
 #include "ops/product/tile_product.h"
 #include "ops/product/weight_only_linear.h"
 #include "packed/door.h"
+#include "packed/memory_format.h"
 #include "threads/grain.h"
 #include "threads/parallel.h"
 

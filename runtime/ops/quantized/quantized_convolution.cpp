@@ -72,52 +72,24 @@ class QuantizedConvolutionContext final : public QuantizedOp {
 
   static c10::intrusive_ptr<QuantizedConvolutionContext> load(const State& state) {
     const StateReader reader(op_name, state);
-    const bool is_first_version = std::get<0>(state) < 2;
-    const int64_t spatial_rank = is_first_version ? 2 : reader.integers("spatial_rank", 1, 1)[0];
-    TORCH_CHECK(spatial_rank <= 3, op_name, ": expected at most 3 dimensions, got ", spatial_rank, damaged);
-    const size_t rank = spatial_rank == 3 ? 3 : 2;
     return c10::make_intrusive<QuantizedConvolutionContext>(
-        read(op_name, state),
-        ConvolutionGeometry{
-            .spatial_rank = spatial_rank,
-            .stride = reader.integers("stride", rank, 1),
-            .begin = reader.integers("padding_begin", rank, 0),
-            .end = reader.integers("padding_end", rank, 0),
-            .dilation = reader.integers("dilation", rank, 1),
-            .output_padding = is_first_version ? Ints(rank, 0) : reader.integers("output_padding", rank, 0),
-            .groups = reader.integers("groups", 1, 1)[0],
-            .transposed = !is_first_version && reader.integers("transposed", 1, 0)[0] != 0});
+        read(op_name, state), ConvolutionGeometry::load(op_name, reader, /*names_rank=*/std::get<0>(state) >= 2));
   }
 
  private:
   int64_t version() const override { return geometry_.spatial_rank == 2 && !geometry_.transposed ? 1 : 2; }
   Integers integers() const override {
-    Integers all{{"stride", geometry_.stride},
-                 {"padding_begin", geometry_.begin},
-                 {"padding_end", geometry_.end},
-                 {"dilation", geometry_.dilation},
-                 {"groups", {geometry_.groups}}};
-    if (version() > 1) {
-      all["spatial_rank"] = {geometry_.spatial_rank};
-      all["output_padding"] = geometry_.output_padding;
-      all["transposed"] = {geometry_.transposed};
+    Integers all = geometry_.integers();
+    if (version() == 1) {
+      for (const char* later : {"spatial_rank", "output_padding", "transposed"}) all.erase(later);
     }
     return all;
   }
   int64_t input_channels() const { return geometry_.input_channels(plain_weight().sizes()); }
-  int64_t batch_rank() const { return geometry_.spatial_rank + 2; }
-  Tensor batched(const Tensor& image) const { return as_batched_image(image, geometry_.spatial_rank); }
+  Tensor batched(const Tensor& image) const { return geometry_.batched(image); }
 
   void check_input(const Tensor& input) const override {
-    const int64_t rank = input.dim();
-    TORCH_CHECK(
-        (rank == batch_rank() || rank == batch_rank() - 1) && input.size(channel_dimension(rank)) == input_channels(),
-        op_name, ": expected input of ", batch_rank(), " dimensions, or ", batch_rank() - 1, " without a batch, with ",
-        input_channels(), " channels (weight is ", plain_weight().sizes(), "), got ", input.sizes(), ".");
-    const memory::dims sizes = kernel_result_sizes(batched(input).sizes().vec());
-    TORCH_CHECK(std::all_of(sizes.begin() + 2, sizes.end(), [](int64_t size) { return size >= 0; }), op_name,
-                ": expected an input at least as large as the kernel ", plain_weight().sizes(), " after padding ",
-                geometry_.begin, ", got ", input.sizes(), ".");
+    geometry_.check_image(op_name, input, plain_weight().sizes());
   }
   std::unique_ptr<const PackedOp> float_op(const Spec& spec) const override {
     return std::make_unique<const ConvolutionContext>(spec, geometry_);
@@ -148,10 +120,7 @@ class QuantizedConvolutionContext final : public QuantizedOp {
     return as_original_image(eager_layout ? with_format(result, format) : result, input, geometry_.spatial_rank);
   }
   at::DimVector result_sizes(const Tensor& input) const override {
-    at::DimVector sizes(kernel_result_sizes(batched(input).sizes().vec()));
-    if (geometry_.spatial_rank == 1) sizes.erase(sizes.begin() + 2);
-    if (input.dim() != batch_rank()) sizes.erase(sizes.begin());
-    return sizes;
+    return geometry_.result_sizes(input, plain_weight().sizes());
   }
   bool laid_out_as_result(const Tensor& tensor, const Tensor& input, bool eager_layout) const override {
     return batched(tensor).is_contiguous(eager_layout ? eager_format(input) : channels_last_);
@@ -163,9 +132,6 @@ class QuantizedConvolutionContext final : public QuantizedOp {
     return is_last ? channels_last_ : at::MemoryFormat::Contiguous;
   }
   bool multiplies_rows() const override {
-    const auto all_are = [](const Ints& numbers, int64_t number) {
-      return std::all_of(numbers.begin(), numbers.end(), [&](int64_t n) { return n == number; });
-    };
     const bool has_one_tap = c10::multiply_integers(plain_weight().sizes().slice(2)) == 1;
     return has_one_tap && geometry_.spatial_rank < 3 && geometry_.groups == 1 && !geometry_.transposed &&
            all_are(geometry_.stride, 1) && all_are(geometry_.begin, 0) && all_are(geometry_.end, 0);
@@ -179,15 +145,8 @@ class QuantizedConvolutionContext final : public QuantizedOp {
   int64_t channel_dimension(int64_t rank) const override { return rank - geometry_.spatial_rank - 1; }
   int64_t kernel_channel_dimension(int64_t) const override { return 1; }
   const char* own_reason_for_floats(const Tensor& input, bool eager_layout) const override {
-    for (size_t i = 0; geometry_.transposed && i < geometry_.stride.size(); ++i) {
-      if (geometry_.output_padding[i] >= std::max(geometry_.stride[i], geometry_.dilation[i])) {
-        return "aten refuses such an output padding";
-      }
-    }
-    // In 3-d aten has kernels that don't keep channels-last, and its choice depends on the CPU.
-    if (eager_layout && geometry_.spatial_rank == 3 && eager_format(input) != at::MemoryFormat::Contiguous) {
-      return "the layout of the result is aten's to choose";
-    }
+    const bool keeps_layout = eager_layout && eager_format(input) != at::MemoryFormat::Contiguous;
+    if (const char* reason = geometry_.reason_for_aten(keeps_layout)) return reason;
     // Of a volume that is less deep than its padding, int8 brgemm multiplies the wrong slices (oneDNN 3.7.2; found by fuzzing).
     if (geometry_.spatial_rank == 3 && std::max(geometry_.begin[0], geometry_.end[0]) >= batched(input).size(2)) {
       return "oneDNN's kernels are wrong for a volume that is less deep than its padding";
@@ -226,23 +185,8 @@ class QuantizedConvolutionContext final : public QuantizedOp {
     const memory::desc bias_desc =
         bias().defined() ? memory::desc({output_channels()}, memory::data_type::f32, memory::format_tag::a)
                          : memory::desc();
-    memory::dims dilation = geometry_.dilation, end = geometry_.end;
-    for (auto& d : dilation) --d;  // oneDNN counts the holes
-    if (geometry_.transposed) {
-      for (size_t i = 0; i < end.size(); ++i) end[i] -= geometry_.output_padding[i];
-      return of_right_kernels(dnnl::deconvolution_forward::primitive_desc(
-          engine(), dnnl::prop_kind::forward_inference, dnnl::algorithm::deconvolution_direct, source, weight,
-          bias_desc, made, geometry_.stride, dilation, geometry_.begin, end, attr, /*allow_empty=*/true));
-    }
-    return of_right_kernels(dnnl::convolution_forward::primitive_desc(
-        engine(), dnnl::prop_kind::forward_inference, dnnl::algorithm::convolution_direct, source, weight, bias_desc,
-        made, geometry_.stride, dilation, geometry_.begin, end, attr, /*allow_empty=*/true));
-  }
-  dnnl::primitive_desc of_right_kernels(dnnl::primitive_desc desc) const {
-    while (desc && is_wrong(desc.impl_info_str())) {
-      if (!desc.next_impl()) return {};
-    }
-    return desc;
+    return right_convolution({source, weight, bias_desc, made}, geometry_, attr,
+                             [this](std::string_view kernel) { return is_wrong(kernel); });
   }
   bool is_wrong(std::string_view kernel) const {
     const auto has = [&](const char* part) { return kernel.find(part) != std::string_view::npos; };
