@@ -3,7 +3,7 @@
 //   before   %c = ipex::to_channels_last(%x, %spatial_rank)    %y = ipex::convolution_run(%c, %packed, ..)
 //   after    %y = ipex::convolution_run(%x, %packed, ..)
 //
-// The kernel reads single numbers, wherever they are (ops/convolution/few_channels.h). Where another one computes, the call
+// The kernel reads single numbers, wherever they are (ops/convolution/few_channels.cpp). Where another one computes, the call
 // converts.
 // Declines where something may write to %x in between.
 #include <torch/csrc/jit/ir/constants.h>

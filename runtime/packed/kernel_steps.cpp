@@ -13,6 +13,15 @@ OperandSpread spread_of(Spread spread) {
 
 }  // namespace
 
+ElementwiseSteps later_steps(ElementwiseSteps steps, int64_t elements, c10::SmallVector<ElementwiseStep, 4>& room) {
+  room.assign(steps.first, steps.first + steps.count);
+  for (ElementwiseStep& step : room) {
+    if (step.operand && step.spread == OperandSpread::full) step.operand += elements;
+  }
+  steps.first = room.data();
+  return steps;
+}
+
 // Of those with an operand, what oneDNN would do too: fused_op.cpp looks at the operand for both.
 bool KernelSteps::applies(const PostOp& post_op) {
   return post_op.computation && kind_of(post_op.computation->operation) == OperationKind::function &&

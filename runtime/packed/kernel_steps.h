@@ -12,6 +12,9 @@
 
 namespace ipex::runtime {
 
+// The same steps for a result of which the first elements are left out. What is returned lives as long as `room`.
+ElementwiseSteps later_steps(ElementwiseSteps steps, int64_t elements, c10::SmallVector<ElementwiseStep, 4>& room);
+
 class KernelSteps {
  public:
   explicit KernelSteps(const PostOps& post_ops);

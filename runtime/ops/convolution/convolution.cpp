@@ -67,26 +67,13 @@ Tensor ConvolutionContext::run_padded(const Tensor& input, const std::vector<Ten
   return (*padded)->run(input, operands, eager_layout);
 }
 
-ConvolutionContext::Call::Call(const ConvolutionContext& own, const Tensor& x, const std::vector<Tensor>& given,
-                               bool may_write, bool has_eager_layout, Tensor by)
-    : layer(own),
-      input(x),
-      operands(given),
-      may_accumulate(may_write),
-      eager_layout(has_eager_layout),
-      gate(std::move(by)),
-      image(own.batched(x)),
-      result_sizes(own.kernel_result_sizes(image.sizes())),
-      pixels(c10::multiply_integers(result_sizes) / own.output_channels()),
-      may_round(math_mode_now(own.math_mode()) == FP32MathMode::BF32) {}
-
 Tensor ConvolutionContext::Call::image_in_pixels() const {
   return lies_in_pixels(image) ? image : channels_last_result(image, layer.channels_last_);
 }
 
 Tensor ConvolutionContext::run_own_kernel(const Tensor& input, const std::vector<Tensor>& operands, bool may_accumulate,
                                           bool eager_layout, size_t& done) const {
-  Call call(*this, input, operands, may_accumulate, eager_layout);
+  Call call{*this, input, operands, may_accumulate, eager_layout};
   const Tensor result = run_first(op_name, algorithms(), call);
   done = call.done;
   return result;
@@ -268,14 +255,6 @@ c10::intrusive_ptr<ConvolutionContext> convolution_prepack(
   return context;
 }
 
-void padded_convolution_run(const c10::OperatorHandle&, torch::jit::Stack* stack) {
-  const Ints widths = torch::jit::pop(*stack).toIntVector();
-  const bool eager_layout = torch::jit::pop(*stack).toBool();
-  const std::vector<Tensor> operands = take_tensors(torch::jit::pop(*stack));
-  const auto context = torch::jit::pop(*stack).toCustomClass<ConvolutionContext>();
-  torch::jit::push(*stack, context->run_padded(torch::jit::pop(*stack).toTensor(), operands, eager_layout, widths));
-}
-
 void gated_convolution_run(const c10::OperatorHandle&, torch::jit::Stack* stack) {
   const bool eager_layout = torch::jit::pop(*stack).toBool();
   const std::vector<Tensor> operands = take_tensors(torch::jit::pop(*stack));
@@ -299,7 +278,7 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define(m,
          "padded_convolution_run(Tensor input, __torch__.torch.classes.ipex.ConvolutionContext context, "
          "Tensor[] operands, bool eager_layout, int[] widths) -> Tensor",
-         OnStack{padded_convolution_run});
+         OnStack{run_padded_boxed<ConvolutionContext>});
   define(m,
          "gated_convolution_run(Tensor image, Tensor gate, __torch__.torch.classes.ipex.ConvolutionContext context, "
          "Tensor[] operands, bool eager_layout) -> Tensor",

@@ -140,20 +140,16 @@ class ConvolutionContext final : public PackedOp {
 
   // A call, and what all ways to compute it ask.
   struct Call {
-    Call(const ConvolutionContext& own, const at::Tensor& x, const std::vector<at::Tensor>& given, bool may_write,
-         bool has_eager_layout, at::Tensor by = {});
-
     const ConvolutionContext& layer;
     const at::Tensor& input;
     const std::vector<at::Tensor>& operands;
     bool may_accumulate, eager_layout;
-    at::Tensor gate;   // where the image is multiplied by one
-    at::Tensor image;  // the input, batched
-    Ints result_sizes;
-    int64_t pixels;   // of the result, of all images
-    bool may_round;   // in BF32
+    at::Tensor gate = {};  // where the image is multiplied by one
+    at::Tensor image = layer.batched(input);
+    Ints result_sizes = layer.kernel_result_sizes(image.sizes());
+    int64_t pixels = c10::multiply_integers(result_sizes) / layer.output_channels();  // of all results
+    bool may_round = math_mode_now(layer.math_mode()) == FP32MathMode::BF32;
     size_t done = 0;  // how many post-ops were applied
-
     // The image channels-last. Pieces of channels stay where they lie.
     at::Tensor image_in_pixels() const;
   };

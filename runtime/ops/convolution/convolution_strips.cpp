@@ -1,7 +1,5 @@
 #include "ops/convolution/convolution_strips.h"
 
-#include <c10/util/SmallVector.h>
-
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -9,6 +7,7 @@
 #include "kernels/kernels.h"
 #include "memory/scratch.h"
 #include "ops/product/product.h"
+#include "packed/kernel_steps.h"
 #include "packed/memory_format.h"
 #include "threads/parallel.h"
 #include "threads/thread_count.h"
@@ -131,16 +130,11 @@ class Strips {
   }
 
   void project(int64_t first, int64_t last) {
-    ElementwiseSteps steps = work_.project->steps;
-    const int64_t place = (first_result_row_ + first) * work_.result_width * steps.columns;
-    // Operands of the result's shape begin where this part of the result does.
-    c10::SmallVector<ElementwiseStep, 4> own(steps.first, steps.first + steps.count);
-    for (ElementwiseStep& step : own) {
-      if (step.operand && step.spread == OperandSpread::full) step.operand += place;
-    }
-    steps.first = own.data();
+    const int64_t columns = work_.project->steps.columns,
+                  place = (first_result_row_ + first) * work_.result_width * columns;
+    KernelSteps::Room room;
     multiply({convolved_, (last - first) * work_.result_width, floats_between(work_)}, work_.channels, *work_.project,
-             steps, {work_.result + place, steps.columns});
+             later_steps(work_.project->steps, place, room), {work_.result + place, columns});
   }
 
   const ConvolutionStrips& work_;

@@ -113,7 +113,7 @@ Tensor ConvolutionContext::run_gated(const Tensor& image, const Tensor& gate, co
                                      bool eager_layout) const {
   if (!eager_layout && is_gate_of(image, gate) && accepts(image, eager_layout)) {
     check_operands(operands);
-    Call call(*this, image, operands, may_write_over(operands), eager_layout, gate);
+    Call call{*this, image, operands, may_write_over(operands), eager_layout, gate};
     if (!pixel_product.reason_against(call) && call.pixels > most_few_rows && !rounds_pixels(call)) {
       const Tensor result = run_first(name(), algorithms(), call);
       return apply_rest(result, operands, call.done);

@@ -12,23 +12,6 @@
 namespace ipex::runtime {
 namespace {
 
-// Steps of a result of which the first rows are left out.
-class LaterSteps {
- public:
-  LaterSteps(const ElementwiseSteps& steps, int64_t rows)
-      : steps_(steps), each_(steps.first, steps.first + steps.count) {
-    for (ElementwiseStep& step : each_) {
-      if (step.operand && step.spread == OperandSpread::full) step.operand += rows * steps.columns;
-    }
-    steps_.first = each_.data();
-  }
-  const ElementwiseSteps& get() const { return steps_; }
-
- private:
-  ElementwiseSteps steps_;
-  std::vector<ElementwiseStep> each_;
-};
-
 // Whether the windows of all images are equally far apart.
 bool are_in_step(int64_t images, int64_t length, int64_t windows, int64_t stride) {
   return images == 1 || length == windows * stride;
@@ -38,13 +21,6 @@ bool are_in_step(int64_t images, int64_t length, int64_t windows, int64_t stride
 bool sees_runs(const ConvolutionGeometry& geometry, at::IntArrayRef weight) {
   return geometry.spatial_rank == 1 && geometry.groups == 1 && !geometry.transposed && geometry.dilation[1] == 1 &&
          weight[3] > 1;
-}
-
-// How many windows are the rows of one product: those of all images of such sizes, or of one.
-int64_t windows_at_once(const ConvolutionGeometry& geometry, at::IntArrayRef image, at::IntArrayRef weight) {
-  const int64_t windows = geometry.result_sizes(image, weight)[3],
-                length = image[3] + geometry.begin[1] + geometry.end[1];
-  return are_in_step(image[0], length, windows, geometry.stride[1]) ? image[0] * windows : windows;
 }
 
 // The image, one row high, dense and channels-last, with zeros at its ends where the convolution pads it.
@@ -77,8 +53,9 @@ void multiply_windows(const at::Tensor& image, int64_t taps, int64_t stride, con
     multiply(product_of(rows, taps * channels, panels, after, to + first * steps.columns, tiles));
   };
   if (are_in_step(images, length, windows, stride)) return multiply_rows(0, images * windows, 0, steps);
+  KernelSteps::Room room;
   for (int64_t i = 0; i < images; ++i) {
-    multiply_rows(i * windows, windows, i * length, LaterSteps(steps, i * windows).get());
+    multiply_rows(i * windows, windows, i * length, later_steps(steps, i * windows * steps.columns, room));
   }
 }
 
@@ -104,8 +81,10 @@ const ConvolutionContext::Algorithm ConvolutionContext::sequence_product{
 
 WeightTiles ConvolutionContext::tiles_for_runs(const Call& call) const {
   if (!panels()) return {};
-  const int64_t windows = windows_at_once(geometry_, call.image.sizes(), weight_sizes());
-  return tiles_for(windows, weight(), *panels(), weight_sizes()[3] * input_channels(), output_channels());
+  const int64_t images = call.image.size(0), windows = call.result_sizes[3];
+  const int64_t length = call.image.size(3) + geometry_.begin[1] + geometry_.end[1];
+  const int64_t at_once = are_in_step(images, length, windows, geometry_.stride[1]) ? images * windows : windows;
+  return tiles_for(at_once, weight(), *panels(), weight_sizes()[3] * input_channels(), output_channels());
 }
 
 }  // namespace ipex::runtime

@@ -18,6 +18,7 @@
 #include <cmath>
 
 #include "memory/result_memory.h"
+#include "ops/convolution/convolution_geometry.h"
 #include "ops/convolution/convolution_strips.h"
 #include "packed/call_conditions.h"
 #include "packed/door.h"
@@ -61,12 +62,9 @@ struct Geometry {
   }
 
   bool is_pointwise(const Tensor& x, const Tensor& weight) const {
-    const auto are = [](IntArrayRef numbers, int64_t number) {
-      return std::all_of(numbers.begin(), numbers.end(), [&](int64_t n) { return n == number; });
-    };
     const bool lies_as_read = groups == 1 || x.suggest_memory_format() == at::MemoryFormat::Contiguous;
-    return lies_as_read && weight.size(1) > 1 && weight.size(2) == 1 && weight.size(3) == 1 && are(stride, 1) &&
-           are(padding, 0) && dilation[0] > 0 && dilation[1] > 0;
+    return lies_as_read && weight.size(1) > 1 && weight.size(2) == 1 && weight.size(3) == 1 && all_are(stride, 1) &&
+           all_are(padding, 0) && dilation[0] > 0 && dilation[1] > 0;
   }
 
   // Both where the image is contiguous and where it is channels-last and has one group.

@@ -240,14 +240,6 @@ c10::intrusive_ptr<QuantizedConvolutionContext> prepack(
                           .transposed = transposed});
 }
 
-void padded_quantized_convolution_run(const c10::OperatorHandle&, torch::jit::Stack* stack) {
-  const Ints widths = torch::jit::pop(*stack).toIntVector();
-  const bool eager_layout = torch::jit::pop(*stack).toBool();
-  const std::vector<Tensor> operands = take_tensors(torch::jit::pop(*stack));
-  const auto context = torch::jit::pop(*stack).toCustomClass<QuantizedConvolutionContext>();
-  torch::jit::push(*stack, context->run_padded(torch::jit::pop(*stack).toTensor(), operands, eager_layout, widths));
-}
-
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define_context<QuantizedConvolutionContext>(m, "QuantizedConvolutionContext");
   define(
@@ -265,7 +257,7 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
          "padded_quantized_convolution_run(Tensor input, "
          "__torch__.torch.classes.ipex.QuantizedConvolutionContext context, Tensor[] operands, bool eager_layout, "
          "int[] widths) -> Tensor",
-         OnStack{padded_quantized_convolution_run});
+         OnStack{run_padded_boxed<QuantizedConvolutionContext>});
 }
 
 }  // namespace
