@@ -5,6 +5,11 @@
 starts a server for each number of requests that it may answer together, loads them in turn, and prints all tokens a
 second, and the time to the first token of a request, median and 99th percentile. `--url` loads a server that runs
 already.
+
+    python benchmarks/llm_serve.py MODEL --prefix 1000
+
+starts a server with a prefix cache and one without, gives each two requests that begin with so many tokens, and prints
+the time to the first token of both, and the ratio of the second ones.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ import time
 from urllib.parse import urlsplit
 
 
-def ask(url: str, prompt: str, tokens: int) -> tuple[float, int]:
+def ask(url: str, prompt: str | list[int], tokens: int) -> tuple[float, int]:
     """Return the seconds to the first token, and how many came."""
     where = urlsplit(url)
     connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=600)
@@ -69,6 +74,27 @@ def load(url: str, clients: int, requests: int, words: int, tokens: int) -> str:
     )
 
 
+def share(url: str, prefix: int, turn: int) -> tuple[float, float]:
+    """Return the seconds to the first token of two requests that begin with so many tokens, new ones at each turn."""
+    start = [100 + (turn * 7 + place * place) % 1000 for place in range(prefix)]
+    firsts = [ask(url, [*start, *range(200 + number, 216 + number)], 2)[0] for number in range(2)]
+    return firsts[0], firsts[1]
+
+
+def compare_prefixes(urls: list[str], prefix: int, rounds: int) -> None:
+    """Print times of a server with a prefix cache and of one without, in turn."""
+    ratios = []
+    for turn in range(rounds):
+        (first, shared), (_, alone) = (share(url, prefix, turn) for url in urls)
+        ratios.append(shared / alone)
+        print(
+            f"round {turn + 1}: first request {first * 1e3:.0f} ms; second with a prefix cache {shared * 1e3:.0f} ms, "
+            f"without {alone * 1e3:.0f} ms, ratio {ratios[-1]:.3f}",
+            flush=True,
+        )
+    print(f"median ratio {statistics.median(ratios):.3f}")
+
+
 def main() -> None:
     """Run what the arguments ask for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -80,6 +106,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=64, help="new ones of each request (%(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="the servers in turn, so often (%(default)s)")
     parser.add_argument("--together", type=int, nargs="+", default=[1, 8])
+    parser.add_argument("--prefix", type=int, help="compare servers with and without a prefix cache, of so many tokens")
     parser.add_argument("options", nargs="*", help="behind --: further options of ipex llm serve")
     options = parser.parse_args()
     rest = options.clients, options.requests, options.words, options.tokens
@@ -89,9 +116,12 @@ def main() -> None:
         parser.error("expected a model, or --url")
     command = [sys.executable, "-m", "ipex", "llm", "serve", options.model, "--port", "0", *options.options]
     servers = []
+    of_each = [["--together", str(together)] for together in options.together]
+    if options.prefix:
+        of_each = [[], ["--prefix-cache-mib", "0"]]
     try:
-        for together in options.together:
-            server = subprocess.Popen([*command, "--together", str(together)], stderr=subprocess.PIPE, text=True)
+        for own in of_each:
+            server = subprocess.Popen([*command, *own], stderr=subprocess.PIPE, text=True)
             servers.append(server)
             assert server.stderr is not None
             line = next((line for line in server.stderr if line.startswith("serving ")), "")
@@ -99,6 +129,8 @@ def main() -> None:
                 raise RuntimeError("the server did not start")
             threading.Thread(target=server.stderr.read, daemon=True).start()
             options.url = [*(options.url or []), line.split(" at ")[1].strip()]
+        if options.prefix:
+            return compare_prefixes(options.url, options.prefix, options.rounds)
         for turn in range(options.rounds):
             for together, url in zip(options.together, options.url):
                 print(f"round {turn + 1}, together {together:2}: {load(url, *rest)}", flush=True)

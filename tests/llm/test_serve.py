@@ -20,6 +20,7 @@ import torch
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
 from ipex import llm  # noqa: E402
+from ipex._cli import main  # noqa: E402
 from ipex.llm._server import Limits, Server  # noqa: E402
 from ipex.llm._texts import Busy, Texts, Wanted  # noqa: E402
 from llm.families import VOCABULARY, make  # noqa: E402
@@ -222,7 +223,8 @@ def test_completions(server, models):
     (choice,) = found["choices"]
     assert choice["text"].split() == words_of(tokens).split()
     assert choice["finish_reason"] == "length"
-    assert found["usage"] == {"prompt_tokens": 3, "completion_tokens": 6, "total_tokens": 9}
+    shared = {"prompt_tokens_details": {"cached_tokens": 0}}
+    assert found["usage"] == {"prompt_tokens": 3, "completion_tokens": 6, "total_tokens": 9, **shared}
     chunks = stream(server, "/v1/completions", {**body, "stream_options": {"include_usage": True}})
     assert "".join(c["choices"][0]["text"] for c in chunks[:-1]) == choice["text"]
     assert [c["choices"][0]["finish_reason"] for c in chunks[:-1]] == [None] * 6 + ["length"]
@@ -271,6 +273,19 @@ def test_the_end_of_a_text_ends_it(models, monkeypatch):
     assert found["choices"][0]["finish_reason"] == "stop"
     assert found["choices"][0]["text"].split() == words_of(tokens[:first]).split()
     assert found["usage"]["completion_tokens"] == first + 1
+
+
+@pytest.mark.parametrize("mib", [0, 64])
+def test_usage_says_what_was_taken_over(models, mib):
+    with serving(models[1], prefix_cache_mib=mib) as server:
+        for last, shared in ((5, 0), (7, 32 if mib else 0)):
+            body = {"prompt": [*prompt(1, 40), last], "max_tokens": 4, "temperature": 0}
+            found = ask(server, "/v1/completions", body)[1]
+            assert found["choices"][0]["text"].split() == words_of(alone(models[0], body["prompt"], 4)).split()
+            assert found["usage"]["prompt_tokens"] == 41
+            assert found["usage"]["prompt_tokens_details"] == {"cached_tokens": shared}
+            chunks = stream(server, "/v1/completions", {**body, "stream_options": {"include_usage": True}})
+            assert chunks[-1]["usage"]["prompt_tokens_details"] == {"cached_tokens": 32 if mib else 0}
 
 
 def test_many_clients_at_once(server, models):
@@ -462,6 +477,11 @@ def test_connections_are_kept(server):
 
 
 # -- the command
+
+
+def test_the_command_wants_no_negative_memory(capsys):
+    assert main(["llm", "serve", "model.gguf", "--prefix-cache-mib", "-1"]) == 2
+    assert "expected 0 or more in --prefix-cache-mib, got -1" in capsys.readouterr().err
 
 
 def test_the_command_serves_until_sigterm_and_finishes_answers(models, tmp_path):

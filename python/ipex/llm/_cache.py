@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -89,6 +90,20 @@ class RoomyLayer(CacheLayerMixin):
                 side[number, :, : longest - words] = 0  # nobody attends to them, but 0 * NaN is NaN
                 side[number, :, longest - words : longest] = old[row, :, layer.length - words : layer.length]
         return result
+
+    def part(self, row: int, begin: int, words: int) -> Tensor:
+        """Return a copy of some words of a text, as `append` takes it."""
+        return torch.cat([side[row, :, begin : begin + words].flatten() for side in self._sides()])
+
+    def append(self, parts: Sequence[Tensor], words: int) -> None:
+        """Write parts of so many words each, which lay one behind the other, into a layer of one text."""
+        count = len(parts) * words
+        self.room(count)
+        sizes = [side.shape[1] * words * side.shape[3] for side in self._sides()]
+        for side, pieces in zip(self._sides(), zip(*(part.split(sizes) for part in parts))):
+            there = side[0, :, self.length : self.length + count]
+            there.copy_(torch.cat([piece.view(len(there), words, -1) for piece in pieces], 1))
+        self.wrote(count)
 
     @property
     def batch(self) -> int | None:

@@ -94,6 +94,13 @@ class StepCall:
         keeps = kwargs.get("use_cache") is not False
         return self._captured.output(**found, **{self._cache_name: cache if keeps else None})
 
+    def new_layers(self) -> list[RoomyLayer]:
+        """Return layers for a cache of one text, with no word yet."""
+        layers = [RoomyLayer(sliding, self._captured.codes) for sliding in self._captured.sliding]
+        for layer, sizes in zip(layers, self._captured.sizes):
+            layer.allocate(1, sizes, self._captured.dtype)
+        return layers
+
     def check_weights(self) -> None:
         """Raise where the weights were released."""
         if not self._has_weights:

@@ -225,12 +225,13 @@ class Answer:
         choice = {"index": 0, **said, "logprobs": None, "finish_reason": reason}
         return {**self._head, "object": kind, "choices": [choice]}
 
-    def _usage(self) -> dict[str, int]:
+    def _usage(self) -> dict[str, Any]:
         prompt = len(self.asked.wanted.words)
         return {
             "prompt_tokens": prompt,
             "completion_tokens": self._count,
             "total_tokens": prompt + self._count,
+            "prompt_tokens_details": {"cached_tokens": self._text.shared},
         }
 
 

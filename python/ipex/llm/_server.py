@@ -1,7 +1,7 @@
 """An HTTP server for one language model: /v1/models, /v1/chat/completions, /v1/completions, /health.
 
-Bounded in all it takes: connections, bytes of a request, texts that wait, and seconds that a client may take to send a
-request or to take in a part of the answer.
+Bounded in all it takes: connections, bytes of a request, texts that wait, memory for what others may take over, and
+seconds that a client may take to send a request or to take in a part of the answer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from .._version import __version__
 from ._openai import Answer, BadRequest, error_body, read
-from ._texts import Busy, Texts
+from ._texts import PREFIX_CACHE_MIB, Busy, Texts
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,10 @@ class Server(ThreadingHTTPServer):
         together: int = 8,
         waiting: int = 64,
         limits: Limits = Limits(),
+        prefix_cache_mib: int = PREFIX_CACHE_MIB,
     ) -> None:
         self.name, self.tokenizer, self.limits = name, tokenizer, limits
-        self.texts = Texts(model, together, waiting)
+        self.texts = Texts(model, together, waiting, prefix_cache_mib)
         self.ends = _ends(model, tokenizer)
         self.longest = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None)
         self.began = int(time.time())
