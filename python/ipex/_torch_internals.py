@@ -48,6 +48,9 @@ def is_tracing() -> bool:
 def tracing_paused() -> Iterator[None]:
     """What is computed inside is a constant to a trace."""
     trace = torch._C._get_tracing_state()
+    if trace is None:  # inside a __torch_dispatch__ the state can't even be set to what it is
+        yield
+        return
     torch._C._set_tracing_state(None)  # type: ignore[attr-defined]
     try:
         yield

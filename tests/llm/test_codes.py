@@ -44,6 +44,8 @@ def test_a_linear_and_a_table_compute_with_the_numbers():
     words = torch.tensor([[3, 0], [15, 3]])
     table = EmbeddingOfCodes(codes, torch.float32)
     torch.testing.assert_close(table(words), codes.numbers()[words], rtol=0, atol=1e-6)
+    assert (table.weight.dtype, table.weight.shape) == (torch.float32, codes.codes.shape)
+    torch.testing.assert_close(table.weight[words], codes.numbers()[words], rtol=0, atol=1e-6)
 
 
 def test_layers_whose_rows_are_no_whole_groups_stay():

@@ -46,6 +46,7 @@ _OF_T5 = {
 FAMILIES: dict[str, dict[str, Any]] = {
     "T5": _OF_T5,
     "MT5": _OF_T5,
+    "UMT5": _OF_T5,
     "Bart": _SIZES,
     "MBart": _SIZES,
     "M2M100": _SIZES,
@@ -175,11 +176,39 @@ def test_weights_of_few_bits(family, weights, most):
     assert why_as_before(optimized) == BEGINS
 
 
-def test_weights_stay_where_the_model_reads_one_itself():
-    model = make("T5")
-    optimized = llm.optimize(model, quantization_config=ipex.quantization.get_weight_only_quant_qconfig_mapping())
-    (reason,) = (d.reason for d in ipex.explain(optimized).declined if d.pass_name == "quantization_config")
-    assert "no attribute 'weight'" in reason
-    how = {"max_new_tokens": 12, "do_sample": False, **source("T5")}
-    assert torch.equal(optimized.generate(**how), model.generate(**how))
+OF_T5 = {"T5": {}, "gated T5": {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}, "MT5": {}, "UMT5": {}}
+
+
+@pytest.mark.parametrize("weights", ["INT8", "INT4", "NF4", "FP8"])
+@pytest.mark.parametrize("family", OF_T5)
+def test_a_model_that_asks_for_the_dtype_of_a_weight(family, weights):
+    """As T5 does, before its last linear. Tokens are those of the numbers that codes stand for."""
+    model = make(family.split()[-1], **OF_T5[family])
+    mapping = ipex.quantization.get_weight_only_quant_qconfig_mapping(
+        weight_dtype=ipex.quantization.WoqWeightDtype[weights]
+    )
+    optimized = llm.optimize(model, quantization_config=mapping)
+    assert not ipex.explain(optimized).declined
+    codes = {n: m for n, m in optimized.named_modules() if isinstance(m, ipex.quantization.WeightOnlyLinear)}
+    assert codes.keys() == {n for n, m in model.named_modules() if type(m) is torch.nn.Linear}
+    for name, linear in codes.items():
+        model.get_submodule(name).weight = torch.nn.Parameter(linear.weight.clone())
+    model.get_input_embeddings().weight.data.copy_(optimized.get_input_embeddings().weight)
+    how = {"max_new_tokens": 20, "do_sample": False, "no_repeat_ngram_size": 1, **source("T5")}
+    expected = model.generate(**how)
+    assert len(expected.unique()) > 8
+    assert torch.equal(optimized.generate(**how), expected)
     assert why_as_before(optimized) == BEGINS
+
+
+def test_codes_have_the_dtype_of_the_model():
+    """Else T5 would go on in float32 behind the first of them."""
+    model = make("T5")
+    for parameter in model.parameters():
+        parameter.data.div_(4)  # in bfloat16, large ones make noise of the logits
+    mapping = ipex.quantization.get_weight_only_quant_qconfig_mapping()
+    optimized = llm.optimize(model, dtype=torch.bfloat16, quantization_config=mapping)
+    assert not ipex.explain(optimized).declined
+    last = optimized.get_encoder().block[-1].layer[-1]
+    assert isinstance(last.DenseReluDense.wo, ipex.quantization.WeightOnlyLinear)
+    assert last(torch.randn(1, 3, 64, dtype=torch.bfloat16)).dtype == torch.bfloat16

@@ -74,6 +74,43 @@ def test_it_is_packed_and_computes_as_before(make, rows):
     assert optimized[0](half).dtype == torch.bfloat16
 
 
+@pytest.mark.parametrize("is_packed_now", [False, True])
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_its_weight_is_what_an_op_reads_of_it(make, is_packed_now):
+    """It says dtype and shape, and holds no numbers."""
+    layer, x = make(), torch.randn(5, 64)
+    if is_packed_now:
+        layer = ipex.optimize(nn.Sequential(layer).eval())[0]
+        assert is_packed(layer)
+    weight = layer.weight
+    assert (weight.dtype, tuple(weight.shape), weight.device.type) == (torch.float32, (48, 64), "cpu")
+    with pytest.raises(RuntimeError, match="invalid python storage"):
+        weight.untyped_storage().data_ptr()
+    bias = 0 if layer.bias is None else layer.bias
+    torch.testing.assert_close(x @ weight.t() + bias, layer(x), rtol=1e-5, atol=1e-5)
+    for written in (weight, weight.data):
+        with pytest.raises(RuntimeError, match="expected no write to a weight that is kept as codes"):
+            written.mul_(2)
+    other = copy.deepcopy(layer).bfloat16().weight
+    assert other.dtype == torch.bfloat16
+    assert torch.equal(other.float(), weight.bfloat16().float())
+    assert "weight" not in layer.state_dict()
+
+
+def test_a_trace_reads_the_dtype_and_numbers_of_its_weight():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = linear()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(x.to(self.layer.weight.dtype)) @ self.layer.weight
+
+    model, x = Tied().eval(), torch.randn(2, 64)
+    for each in (model, ipex.optimize(model)):
+        assert_same(torch.jit.trace(each, x.double())(x.double()), model(x), tolerance=1e-5)
+
+
 def test_in_place_and_without_the_knob():
     model, x = model_of(linear()), torch.randn(2, 64)
     expected = model(x)

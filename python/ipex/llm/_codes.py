@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..quantization import WeightOnlyLinear
+from ..quantization._weight_only_module import WeightOfCodes
 
 GROUP_SIZE = 32  # of what is rounded here
 _IN_HALF_BYTES = ("int4", "nf4")
@@ -65,6 +66,12 @@ class EmbeddingOfCodes(nn.Module):
         rows: Tensor = (codes * self.scales[words].unsqueeze(-1)).flatten(-2).to(self.dtype)
         return rows
 
+    @property
+    def weight(self) -> Tensor:
+        """The table, whose numbers are made where an op reads them."""
+        shape, words = (self.num_embeddings, self.embedding_dim), torch.arange(self.num_embeddings)
+        return WeightOfCodes(shape, self.dtype, self.codes.device, lambda: self(words))
+
 
 def rounded(weight: Tensor, form: str, group_size: int, symmetric: bool) -> Codes:
     """Round a matrix whose rows are whole numbers of groups to a format of `ipex.quantization.weight_only`."""
@@ -74,8 +81,8 @@ def rounded(weight: Tensor, form: str, group_size: int, symmetric: bool) -> Code
     return Codes(codes.detach(), scales, offsets, bits, size, values)
 
 
-def linear_of(codes: Codes, bias: Tensor | None) -> WeightOnlyLinear:
-    """Return a linear with this weight."""
+def linear_of(codes: Codes, bias: Tensor | None, dtype: torch.dtype = torch.float32) -> WeightOnlyLinear:
+    """Return a linear with this weight, which answers that it is of this dtype."""
     made = WeightOnlyLinear(
         codes.codes,
         codes.scales,
@@ -84,6 +91,7 @@ def linear_of(codes: Codes, bias: Tensor | None) -> WeightOnlyLinear:
         bits=codes.bits,
         group_size=codes.group_size,
         values=codes.values,
+        dtype=dtype,
     )
     return made.eval()
 
@@ -111,8 +119,8 @@ class Rounding:
                 left.append(name)
                 continue
             parent, _, own = name.rpartition(".")
-            codes = rounded(module.weight, form, size, symmetric)
-            self._put(partial(setattr, self._model.get_submodule(parent), own), module, linear_of(codes, module.bias))
+            linear = linear_of(rounded(module.weight, form, size, symmetric), module.bias, module.weight.dtype)
+            self._put(partial(setattr, self._model.get_submodule(parent), own), module, linear)
         return left
 
     def ends(self) -> None:
@@ -125,7 +133,7 @@ class Rounding:
             is_tied = of_table is not None and head.weight is table.weight
             codes = of_table if is_tied else rounded(head.weight, "int8", GROUP_SIZE, True)
             assert codes is not None
-            self._put(model.set_output_embeddings, head, linear_of(codes, head.bias))
+            self._put(model.set_output_embeddings, head, linear_of(codes, head.bias, head.weight.dtype))
         if of_table is not None:
             self._put(model.set_input_embeddings, table, EmbeddingOfCodes(of_table, table.weight.dtype).eval())
 

@@ -164,7 +164,7 @@ class _Loader:
         bias = None if linear.bias is None else self._floats(f"{name}.bias", linear.bias)
         weight = self._tensor(f"{name}.weight", (linear.out_features, linear.in_features))
         if isinstance(weight, Codes):
-            return linear_of(weight, bias)
+            return linear_of(weight, bias, self.dtype)
         linear.weight = nn.Parameter(weight.to(self.dtype), False)
         if bias is not None:
             linear.bias = nn.Parameter(bias, False)

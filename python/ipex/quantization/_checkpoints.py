@@ -259,7 +259,7 @@ def _with_integers(
         parts = parts_of(own, linear.in_features)
         if len(parts["codes"]) != linear.out_features:
             raise own.error(f"{linear.out_features} outputs", str(len(parts["codes"])))
-        made[id(linear)] = WeightOnlyLinear(**parts, bias=_bias(own, linear))
+        made[id(linear)] = WeightOnlyLinear(**parts, bias=_bias(own, linear), dtype=linear.weight.dtype)
         for key in _OF_A_LINEAR:
             rest.pop(_joined(path, key), None)
     return _loaded(copy.deepcopy(model, made), rest, strict, caller)  # its memo: these count as copied

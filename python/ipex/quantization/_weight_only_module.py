@@ -2,10 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from .._torch_internals import tree_map
+
+
+class WeightOfCodes(Tensor):
+    """What a module of codes answers where somebody asks for its weight, as T5 asks for the dtype of one.
+
+    It has shape, dtype and device, and no memory: each op on it makes the numbers anew. It is not written.
+    """
+
+    numbers: Callable[[], Tensor]
+
+    @staticmethod
+    def __new__(
+        cls, shape: tuple[int, int], dtype: torch.dtype, device: torch.device, numbers: Callable[[], Tensor]
+    ) -> WeightOfCodes:
+        made: WeightOfCodes = Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=device)
+        made.numbers = numbers
+        return made
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]
+        return repr(self.clone())
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if function is torch.ops.aten.detach.default:
+            of = args[0]
+            return WeightOfCodes(of.shape, of.dtype, of.device, of.numbers)
+        if function._schema.is_mutable and isinstance(args[0], WeightOfCodes):
+            raise RuntimeError(
+                "ipex: expected no write to a weight that is kept as codes, got one. Write to the module's codes and "
+                "scales, or put another module in its place."
+            )
+
+        def plain(value: Any) -> Any:
+            return value.numbers().to(value.dtype) if isinstance(value, WeightOfCodes) else value
+
+        return function(*tree_map(plain, args), **tree_map(plain, kwargs or {}))
 
 
 class WeightOnlyLinear(nn.Module):
@@ -14,7 +58,8 @@ class WeightOnlyLinear(nn.Module):
     `ipex.quantization.from_gptq` and `from_awq` put these where a model has `nn.Linear`. `ipex.jit_optimize` packs the
     codes and runs kernels on them; as it is, a call computes the weight in floats first. Codes are integers, 8-bit
     floats, or with `values` the places of numbers in those. The weight is `(codes - offsets) * scales`; code k of a row
-    meets input `order[k]`. It is not trained.
+    meets input `order[k]`. It is not trained. `weight` has the numbers, in `dtype`, for whoever asks; a call computes
+    in the dtype of its input.
 
     `row_bits` is 24 where packed kernels take inputs as they are. With 16 or 8 they round the inputs of each group to
     so many bits, which is faster.
@@ -27,6 +72,7 @@ class WeightOnlyLinear(nn.Module):
     bias: Tensor | None
     values: Tensor | None
     row_bits: int = 24
+    dtype: torch.dtype = torch.float32
 
     def __init__(
         self,
@@ -39,6 +85,7 @@ class WeightOnlyLinear(nn.Module):
         bits: int,
         group_size: int,
         values: Tensor | None = None,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         """Take codes [outputs, inputs], and scales and offsets [outputs, groups].
 
@@ -47,7 +94,7 @@ class WeightOnlyLinear(nn.Module):
         """
         super().__init__()
         self.out_features, self.in_features = codes.shape
-        self.bits, self.group_size = bits, group_size
+        self.bits, self.group_size, self.dtype = bits, group_size, dtype
         self.register_buffer("codes", _in_halves(codes) if bits == 4 else codes.contiguous())
         self.register_buffer("scales", scales)
         self.register_buffer("offsets", offsets)
@@ -58,9 +105,22 @@ class WeightOnlyLinear(nn.Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """Compute with the numbers that the codes stand for, in the input's dtype."""
-        own = (self.codes, self.scales, self.offsets, self.order, self.bias, self.in_features, self.group_size)
+        return self._product(input, self.bias)
+
+    def _product(self, input: Tensor, bias: Tensor | None) -> Tensor:
+        own = (self.codes, self.scales, self.offsets, self.order, bias, self.in_features, self.group_size)
         result: Tensor = torch.ops.ipex.weight_only_linear(input, *own, self.row_bits, self.values)
         return result
+
+    @property
+    def weight(self) -> Tensor:
+        """The weight, whose numbers are made where an op reads them."""
+        shape, device = (self.out_features, self.in_features), self.scales.device
+        return WeightOfCodes(shape, self.dtype, device, self._numbers)
+
+    def _numbers(self) -> Tensor:
+        # The op alone knows all formats. Each sum has one number and zeros.
+        return self._product(torch.eye(self.in_features, device=self.scales.device), None).t().contiguous()
 
     def extra_repr(self) -> str:
         """Say what it is made of."""
@@ -77,6 +137,7 @@ class WeightOnlyLinear(nn.Module):
             result: Tensor = fn(tensor)
             return result if result.dtype == tensor.dtype else tensor.to(result.device)
 
+        self.dtype = fn(torch.empty(0, dtype=self.dtype, device=self.scales.device)).dtype
         return super()._apply(moved, recurse)  # type: ignore[no-untyped-call]
 
 
