@@ -8,13 +8,18 @@ from __future__ import annotations
 import json
 import os
 import random
+import resource
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-Tokens = Callable[[list[int], int], Iterator[Any]]  # a prompt and a count; yields as each token is there
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read_rate has threads of its own
+
+# Prompts of one length and a count; yields the time when each of them has another token.
+Tokens = Callable[[list[list[int]], int], Iterator[Any]]
 
 
 def plain(model: Any) -> Any:
@@ -47,43 +52,75 @@ def _of_transformers(model: Any) -> Tokens:
 
     model.generation_config.eos_token_id = None  # goes on after the end of a text
 
-    def tokens(prompt: list[int], count: int) -> Iterator[Any]:
+    def tokens(prompts: list[list[int]], count: int) -> Iterator[Any]:
         times: list[float] = []
 
-        class Streamer:
-            def put(self, _: Any) -> None:
-                times.append(time.perf_counter())
+        def after_each(_: Any, scores: Any) -> Any:  # a streamer takes one text alone
+            times.append(time.perf_counter())
+            return scores
 
-            def end(self) -> None:
-                pass
-
-        words = torch.tensor([prompt])
+        words = torch.tensor(prompts)
         with torch.no_grad():
             model.generate(
                 words,
                 attention_mask=torch.ones_like(words),
                 max_new_tokens=count,
                 do_sample=False,
-                streamer=Streamer(),
+                logits_processor=[after_each],
             )
-        yield from times[1:]  # the first is the prompt's
+        yield from times
 
     return tokens
 
 
-def _ready(backend: str, path: str, threads: int) -> Tokens:
+def _of_llama_cpp(path: str, threads: int, room: int, batch: int) -> Tokens:
+    import ctypes
+
+    import llama_cpp
+    import numpy
+
+    llama_cpp.llama_backend_init()
+    model = llama_cpp.llama_model_load_from_file(path.encode(), llama_cpp.llama_model_default_params())
+    options = llama_cpp.llama_context_default_params()
+    options.n_ctx, options.n_batch, options.n_seq_max = room * batch, room * batch, batch
+    options.n_threads = options.n_threads_batch = threads
+    context = llama_cpp.llama_init_from_model(model, options)
+    vocabulary = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model))
+    given = llama_cpp.llama_batch_init(room * batch, 0, 1)
+
+    def step(words: list[list[int]], past: int) -> list[list[int]]:
+        """The likeliest words behind these, of each text."""
+        place = 0
+        for number, text in enumerate(words):
+            for behind, word in enumerate(text):
+                given.token[place], given.pos[place] = word, past + behind
+                given.n_seq_id[place], given.seq_id[place][0] = 1, number
+                given.logits[place] = behind == len(text) - 1
+                place += 1
+        given.n_tokens = place
+        if llama_cpp.llama_decode(context, given) != 0:
+            raise RuntimeError("llama_decode failed")
+        found = []
+        for number in range(len(words)):
+            logits = llama_cpp.llama_get_logits_ith(context, (number + 1) * len(words[0]) - 1)
+            pointer = ctypes.cast(logits, ctypes.POINTER(ctypes.c_float))
+            found.append([int(numpy.ctypeslib.as_array(pointer, (vocabulary,)).argmax())])
+        return found
+
+    def tokens(prompts: list[list[int]], count: int) -> Iterator[Any]:
+        llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(context), True)
+        words, past = prompts, 0
+        for _ in range(count):
+            length = len(words[0])
+            words, past = step(words, past), past + length
+            yield time.perf_counter()
+
+    return tokens
+
+
+def _ready(backend: str, path: str, threads: int, room: int, batch: int) -> Tokens:
     if backend == "llama.cpp":
-        from llama_cpp import Llama
-
-        model = Llama(path, n_threads=threads, n_threads_batch=threads, n_ctx=2048, verbose=False)
-
-        def tokens(prompt: list[int], count: int) -> Iterator[Any]:
-            for i, _ in enumerate(model.generate(prompt, temp=0.0, reset=True)):
-                yield time.perf_counter()
-                if i + 1 == count:
-                    return
-
-        return tokens
+        return _of_llama_cpp(path, threads, room, batch)
     if backend == "openvino":
         import numpy
         import openvino_genai
@@ -91,16 +128,12 @@ def _ready(backend: str, path: str, threads: int) -> Tokens:
 
         pipeline = openvino_genai.LLMPipeline(path, "CPU", INFERENCE_NUM_THREADS=threads)
 
-        def tokens_of_openvino(prompt: list[int], count: int) -> Iterator[Any]:
-            times: list[float] = []
-
-            def put(_: Any) -> Any:
-                times.append(time.perf_counter())
-                return openvino_genai.StreamingStatus.RUNNING
-
+        def tokens_of_openvino(prompts: list[list[int]], count: int) -> Iterator[Any]:
+            if len(prompts) > 1:
+                raise ValueError("its pipeline takes one text of tokens")
             how = openvino_genai.GenerationConfig(max_new_tokens=count, ignore_eos=True, do_sample=False)
             start = time.perf_counter()
-            result = pipeline.generate(Tensor(numpy.array([prompt])), how)
+            result = pipeline.generate(Tensor(numpy.array(prompts)), how)
             metrics = result.perf_metrics
             first = metrics.get_ttft().mean / 1e3
             each = metrics.get_tpot().mean / 1e3
@@ -131,6 +164,23 @@ def _ready(backend: str, path: str, threads: int) -> Tokens:
     return _of_transformers(llm.optimize(model, inplace=True, dtype=getattr(torch, kind)))
 
 
+def read_rate(threads: int) -> float:
+    """Return how many bytes a second threads read that add up a large array: the best of some tries."""
+    import numpy
+
+    parts = [numpy.ones(1 << 25, dtype=numpy.float32) for _ in range(threads)]
+    best = 0.0
+    for _ in range(5):
+        readers = [threading.Thread(target=numpy.dot, args=(part, part)) for part in parts]
+        start = time.perf_counter()
+        for reader in readers:
+            reader.start()
+        for reader in readers:
+            reader.join()
+        best = max(best, sum(part.nbytes for part in parts) / (time.perf_counter() - start))
+    return best
+
+
 def _resident_mb() -> float:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 1e6
 
@@ -140,16 +190,19 @@ class Worker:
 
     tokens: Tokens
 
-    def prepare(self, backend: str, path: str, threads: int) -> dict[str, Any]:
-        """Make the model ready."""
-        self.tokens = _ready(backend, path, threads)
-        return {}
+    def prepare(self, backend: str, path: str, threads: int, room: int, batch: int) -> dict[str, Any]:
+        """Make the model ready, for so many texts with room for so many tokens each. Say how fast memory is read."""
+        rate, start = read_rate(threads), time.perf_counter()
+        self.tokens = _ready(backend, path, threads, room, batch)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+        return {"rate": rate, "seconds": time.perf_counter() - start, "peak": peak}
 
-    def round(self, length: int, count: int, seed: int) -> dict[str, Any]:
+    def round(self, length: int, count: int, seed: int, batch: int) -> dict[str, Any]:
         """Seconds to the first token and of each next one, and the memory then."""
-        prompt = random.Random(seed).choices(range(100, 20_000), k=length)
+        draw = random.Random(seed)
+        prompts = [draw.choices(range(100, 20_000), k=length) for _ in range(batch)]
         start = time.perf_counter()
-        times = list(self.tokens(prompt, count))
+        times = list(self.tokens(prompts, count))
         each = (times[-1] - times[0]) / (count - 1)
         return {"numbers": [times[0] - start, each, _resident_mb()]}
 

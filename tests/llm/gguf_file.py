@@ -1,26 +1,12 @@
-"""Writes GGUF files, number by number as the format is described, to compare a reader with."""
+"""Blocks of GGUF files, and their numbers one by one as the format is described, to compare a reader with."""
 
 from __future__ import annotations
 
 import random
 import struct
-from pathlib import Path
-from typing import Any
 
-ALIGNMENT = 32
-# ggml's number of a type, numbers of a block, and its bytes.
-TYPES = {
-    "F32": (0, 1, 4),
-    "F16": (1, 1, 2),
-    "Q4_0": (2, 32, 18),
-    "Q4_1": (3, 32, 20),
-    "Q5_0": (6, 32, 22),
-    "Q5_1": (7, 32, 24),
-    "Q8_0": (8, 32, 34),
-    "Q4_K": (12, 256, 144),
-    "Q5_K": (13, 256, 176),
-    "Q6_K": (14, 256, 210),
-}
+from benchmarks.gguf_writer import TYPES
+
 _HALVES = {"Q4_1": (0, 2), "Q5_1": (0, 2), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}
 
 
@@ -77,30 +63,3 @@ def numbers_of(kind: str, block: bytes) -> list[float]:
             scale = struct.unpack_from("b", block, 192 + i // 16)[0]
             found.append(d * scale * ((low | high << 4) - 32))
     return found
-
-
-def _text(text: str) -> bytes:
-    return struct.pack("<Q", len(text.encode())) + text.encode()
-
-
-def _value(value: Any) -> bytes:
-    if isinstance(value, str):
-        return struct.pack("<I", 8) + _text(value)
-    if isinstance(value, float):
-        return struct.pack("<If", 6, value)
-    if isinstance(value, list):
-        return struct.pack("<IIQ", 9, 8, len(value)) + b"".join(map(_text, value))
-    return struct.pack("<II", 4, value)
-
-
-def write(path: Path, fields: dict[str, Any], tensors: dict[str, tuple[str, tuple[int, ...], bytes]]) -> None:
-    """Write fields, and tensors of a type, torch's sizes, and bytes."""
-    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(fields))
-    head += b"".join(_text(key) + _value(value) for key, value in fields.items())
-    data = b""
-    for name, (kind, shape, content) in tensors.items():
-        data += bytes(-len(data) % ALIGNMENT)
-        sizes = struct.pack(f"<I{len(shape)}Q", len(shape), *shape[::-1])
-        head += _text(name) + sizes + struct.pack("<IQ", TYPES[kind][0], len(data))
-        data += content
-    path.write_bytes(head + bytes(-len(head) % ALIGNMENT) + data)

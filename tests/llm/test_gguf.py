@@ -10,10 +10,11 @@ import torch
 
 pytest.importorskip("transformers", reason="transformers is not installed")
 
+from benchmarks.gguf_writer import TYPES, write
 from ipex import llm
 from ipex.llm._gguf import GGUF, Codes
 from ipex.quantization import WeightOnlyLinear
-from llm.gguf_file import TYPES, numbers_of, random_blocks, write
+from llm.gguf_file import numbers_of, random_blocks
 
 BLOCKS = [kind for kind in TYPES if kind.startswith("Q")]
 HIDDEN, WIDE, HEADS, SHARED, LAYERS, VOCABULARY = 256, 512, 4, 2, 2, 160
