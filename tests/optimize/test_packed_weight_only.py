@@ -97,6 +97,27 @@ def test_its_weight_is_what_an_op_reads_of_it(make, is_packed_now):
     assert "weight" not in layer.state_dict()
 
 
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_a_call_makes_few_numbers_at_once(make, monkeypatch):
+    """As it is, a head of 150,000 rows would take gigabytes. A graph has one op."""
+    layer, x = make(), torch.randn(5, 64)
+    expected, op, rows = layer(x), torch.ops.ipex.weight_only_linear, []
+    monkeypatch.setattr("ipex.quantization._weight_only_module._AT_ONCE", 20 * 64)
+    with monkeypatch.context() as watching:
+
+        def watched(x: Tensor, codes: Tensor, *own: object) -> Tensor:
+            rows.append(len(codes))
+            return op(x, codes, *own)
+
+        watching.setattr(torch.ops.ipex, "weight_only_linear", watched)
+        torch.testing.assert_close(layer(x), expected, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(layer(x[0]), expected[0], rtol=1e-5, atol=1e-5)
+    assert rows == [20, 20, 8] * 2
+    kinds = [node.kind() for node in torch.jit.trace(layer, x).inlined_graph.nodes()]
+    assert kinds.count("ipex::weight_only_linear") == 1
+    assert not {"aten::slice", "aten::cat"} & set(kinds)
+
+
 def test_a_trace_reads_the_dtype_and_numbers_of_its_weight():
     class Tied(nn.Module):
         def __init__(self):

@@ -289,8 +289,9 @@ def _compared(model: Any, captured: Captured) -> Captured:
         logits = partial(_logits, model, words[:batch], read)
         expected = logits(position_ids=places)
         if padding:
-            captured.counts_attended = _is_same(model, logits(), expected, captured.dtype) and not _is_same(
-                model, logits(), logits(position_ids=torch.arange(total).expand(batch, total)), captured.dtype
+            of_none = logits()
+            captured.counts_attended = _is_same(model, of_none, expected, captured.dtype) and not _is_same(
+                model, of_none, logits(position_ids=torch.arange(total).expand(batch, total)), captured.dtype
             )
         memory = memory_of(captured.sizes, batch, total + 4, captured.dtype)
         found, past = [], 0
