@@ -8,11 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .._torch_internals import is_tracing, tree_map
-
-_AT_ONCE = (
-    1 << 19
-)  # numbers of a weight that a call makes at once: they stay in the cache, and a head takes no gigabytes
+from .._torch_internals import tree_map
 
 
 class WeightOfCodes(Tensor):
@@ -112,20 +108,7 @@ class WeightOnlyLinear(nn.Module):
         return self._product(input, self.bias)
 
     def _product(self, input: Tensor, bias: Tensor | None) -> Tensor:
-        of_rows = (self.codes, self.scales, self.offsets, bias)
-        rows = max(_AT_ONCE // self.in_features, 1)
-        if rows >= self.out_features or is_tracing() or torch.compiler.is_compiling():  # a graph has one op
-            return self._product_of(input, *of_rows)
-        parts: list[Tensor] = []
-        for begin in range(0, self.out_features, rows):
-            own: list[Any] = [None if each is None else each[begin : begin + rows] for each in of_rows]
-            parts.append(self._product_of(input, *own))
-        return torch.cat(parts, -1)
-
-    def _product_of(
-        self, input: Tensor, codes: Tensor, scales: Tensor, offsets: Tensor | None, bias: Tensor | None
-    ) -> Tensor:
-        own = (codes, scales, offsets, self.order, bias, self.in_features, self.group_size)
+        own = (self.codes, self.scales, self.offsets, self.order, bias, self.in_features, self.group_size)
         result: Tensor = torch.ops.ipex.weight_only_linear(input, *own, self.row_bits, self.values)
         return result
 
