@@ -64,6 +64,6 @@ bool run(Context& context) {
 
 }  // namespace
 
-Pass fuse_elementwise_sum() { return {"fuse_elementwise_sum", run}; }
+Pass fuse_elementwise_sum() { return {"fuse_elementwise_sum", run, breaks(plain_arithmetic)}; }
 
 }  // namespace ipex::passes
