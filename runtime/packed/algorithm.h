@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
 
@@ -19,26 +20,22 @@ struct Algorithm {
   at::Tensor (*run)(Call& call);
 };
 
-// The last one takes every call, and those that another one gives up. Profilers show which it is, and why those before are not.
+// The last one gets what another one gives up. Undefined where that does too. Profilers show which it is, and why those before are not.
 template <typename Call, size_t count>
 at::Tensor run_first(const char* op, const std::array<const Algorithm<Call>*, count>& list, Call& call) {
   std::array<const char*, count> reasons{};
-  size_t i = 0;
-  while (i + 1 < count && (reasons[i] = list[i]->reason_against(call))) ++i;
-  const auto run = [&](size_t chosen) {
+  for (size_t i = 0; i < count; ++i) {
+    if ((reasons[i] = list[i]->reason_against(call))) continue;
     const ProfilerNote note([&] {
-      std::string text = c10::str(op, " by ", list[chosen]->name);
-      for (size_t j = 0; j < chosen; ++j) {
-        if (reasons[j]) text += c10::str("; not ", list[j]->name, ": ", reasons[j]);
-      }
+      std::string text = c10::str(op, " by ", list[i]->name);
+      for (size_t j = 0; j < i; ++j) text += reasons[j] ? c10::str("; not ", list[j]->name, ": ", reasons[j]) : "";
       return text;
     });
-    return list[chosen]->run(call);
-  };
-  at::Tensor result = run(i);
-  if (result.defined() || i + 1 == count) return result;
-  reasons[i] = "it gave up";
-  return run(count - 1);
+    if (at::Tensor result = list[i]->run(call); result.defined()) return result;
+    reasons[i] = "it gave up";
+    i = std::max(i, count - 2);  // on to the last
+  }
+  return {};
 }
 
 }  // namespace ipex::runtime

@@ -213,31 +213,11 @@ c10::intrusive_ptr<ConvolutionContext> convolution_prepack(
     bool transposed, Ints output_padding, std::vector<std::string> post_ops, const std::optional<Tensor>& folded_scale,
     const std::optional<Tensor>& folded_shift, std::optional<int64_t> math_mode, const std::optional<Tensor>& vanished,
     bool widens, bool needs_batch, bool is_sum, bool adds_input) {
-  constexpr const char* where = "ipex::convolution_prepack";
-  TORCH_CHECK(weight.defined() && weight.dim() >= 3 && weight.dim() <= 5, where,
-              ": expected a weight of 3 to 5 dimensions, got ", weight.defined() ? c10::str(weight.sizes()) : "none",
-              ". Pass it as torch.nn holds it.");
-  const auto rank = static_cast<size_t>(weight.dim() - 2);
-  for (const auto& [name, list] : {std::pair{"stride", &stride},
-                                   {"padding", &padding},
-                                   {"dilation", &dilation},
-                                   {"output_padding", &output_padding}}) {
-    if (list->size() == 1) list->resize(rank, list->front());
-    const bool may_have_two_ends = list == &padding && list->size() == 2 * rank;
-    TORCH_CHECK(list->size() == rank || may_have_two_ends, where, ": expected 1 or ", rank, " integers in ", name,
-                " for a weight of ", weight.sizes(), ", got ", at::IntArrayRef(*list),
-                ". Pass one for each dimension of the image.");
-  }
-  const bool pads_image = padding.size() == 2 * rank;
-  Ints begin(padding.begin(), padding.begin() + static_cast<std::ptrdiff_t>(rank));
-  Ints end(padding.end() - static_cast<std::ptrdiff_t>(rank), padding.end());
-  if (rank == 1) {
-    stride.insert(stride.begin(), 1);
-    dilation.insert(dilation.begin(), 1);
-    for (auto* list : {&begin, &end, &output_padding}) list->insert(list->begin(), 0);
-  }
+  ConvolutionGeometry geometry =
+      ConvolutionGeometry::of("ipex::convolution_prepack", weight, std::move(stride), std::move(padding),
+                              std::move(dilation), groups, transposed, std::move(output_padding));
   const Spec spec{op_name,
-                  rank == 1 ? weight.unsqueeze(2) : weight,
+                  weight.dim() == 3 ? weight.unsqueeze(2) : weight,
                   bias.value_or(Tensor()),
                   std::move(post_ops),
                   folded_scale.value_or(Tensor()),
@@ -248,9 +228,7 @@ c10::intrusive_ptr<ConvolutionContext> convolution_prepack(
                   needs_batch,
                   is_sum,
                   adds_input};
-  auto context = c10::make_intrusive<ConvolutionContext>(
-      spec, ConvolutionGeometry{static_cast<int64_t>(rank), std::move(stride), std::move(begin), std::move(end),
-                                std::move(dilation), std::move(output_padding), groups, transposed, pads_image});
+  auto context = c10::make_intrusive<ConvolutionContext>(spec, std::move(geometry));
   context->ensure_packed();
   return context;
 }

@@ -11,6 +11,32 @@ namespace ipex::runtime {
 
 using Ints = std::vector<int64_t>;
 
+ConvolutionGeometry ConvolutionGeometry::of(const char* where, const at::Tensor& weight, Ints stride, Ints padding,
+                                            Ints dilation, int64_t groups, bool transposed, Ints output_padding) {
+  TORCH_CHECK(weight.defined() && weight.dim() >= 3 && weight.dim() <= 5, where,
+              ": expected a weight of 3 to 5 dimensions, got ", weight.defined() ? c10::str(weight.sizes()) : "none",
+              ". Pass it as torch.nn holds it.");
+  const auto rank = static_cast<size_t>(weight.dim() - 2);
+  for (const auto& [name, list] : {std::pair{"stride", &stride},
+                                   {"padding", &padding},
+                                   {"dilation", &dilation},
+                                   {"output_padding", &output_padding}}) {
+    if (list->size() == 1) list->resize(rank, list->front());
+    const bool may_have_two_ends = list == &padding && list->size() == 2 * rank;
+    TORCH_CHECK(list->size() == rank || may_have_two_ends, where, ": expected 1 or ", rank, " integers in ", name,
+                " for a weight of ", weight.sizes(), ", got ", at::IntArrayRef(*list),
+                ". Pass one for each dimension of the image.");
+  }
+  const bool pads_image = padding.size() == 2 * rank;
+  Ints begin(padding.begin(), padding.begin() + static_cast<std::ptrdiff_t>(rank));
+  Ints end(padding.end() - static_cast<std::ptrdiff_t>(rank), padding.end());
+  if (rank == 1) {
+    for (auto* list : {&stride, &dilation}) list->insert(list->begin(), 1);
+    for (auto* list : {&begin, &end, &output_padding}) list->insert(list->begin(), 0);
+  }
+  return {static_cast<int64_t>(rank), stride, begin, end, dilation, output_padding, groups, transposed, pads_image};
+}
+
 ConvolutionGeometry ConvolutionGeometry::load(const char* where, const StateReader& reader, bool names_rank) {
   const int64_t spatial_rank = names_rank ? reader.integers("spatial_rank", 1, 1)[0] : 2;
   TORCH_CHECK(spatial_rank <= 3, where, ": expected at most 3 dimensions, got ", spatial_rank, damaged);

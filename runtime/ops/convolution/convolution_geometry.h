@@ -28,6 +28,11 @@ struct ConvolutionGeometry {
   // Whether some of the padding is that of an image: aten takes an image without pixels where it is padded before.
   bool pads_image = false;
 
+  // As the arguments of a prepack op have it: one integer or one per dimension of the image, of `padding` also two. Throws,
+  // naming `where`, where there are others. A 1-d one is 2-d here, of images one pixel high.
+  static ConvolutionGeometry of(const char* where, const at::Tensor& weight, std::vector<int64_t> stride,
+                                std::vector<int64_t> padding, std::vector<int64_t> dilation, int64_t groups,
+                                bool transposed, std::vector<int64_t> output_padding);
   // As a saved context has it, or where it names no rank, as some of 2-d convolutions that are not transposed.
   static ConvolutionGeometry load(const char* where, const StateReader& reader, bool names_rank = true);
   Integers integers() const;

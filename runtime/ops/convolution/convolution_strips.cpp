@@ -92,27 +92,13 @@ class Strips {
         std::min(work_.height, (last - 1) * work_.stride_down - work_.padding_top + reach_down(work_));
     if (work_.expand) expand(top, bottom);
     const int64_t between = floats_between(work_), result_row = first_result_row_ + first;
-    const DepthwiseWork depthwise{
-        .image = work_.expand
-                     ? rows_of<const float>(expanded_, work_.width, between)
-                     : rows_of(image_ + top * work_.width * work_.pixel_stride, work_.width, work_.pixel_stride),
-        .top = top,
-        .bottom = bottom,
-        .weights = work_.weights,
-        .window_height = work_.window_height,
-        .window_width = work_.window_width,
-        .stride_down = work_.stride_down,
-        .stride = work_.stride,
-        .dilation_down = work_.dilation_down,
-        .dilation = work_.dilation,
-        .padding_top = work_.padding_top,
-        .padding_left = work_.padding_left,
-        .steps = work_.steps,
-        .result = work_.project ? rows_of(convolved_, work_.result_width, between)
-                                : rows_of(work_.result + result_row * work_.result_width * work_.channels,
-                                          work_.result_width, work_.channels),
-        .result_top = first,
-        .first_pixel = result_row * work_.result_width};
+    const auto image = work_.expand
+                           ? rows_of<const float>(expanded_, work_.width, between)
+                           : rows_of(image_ + top * work_.width * work_.pixel_stride, work_.width, work_.pixel_stride);
+    const auto result = work_.project ? rows_of(convolved_, work_.result_width, between)
+                                      : rows_of(work_.result + result_row * work_.result_width * work_.channels,
+                                                work_.result_width, work_.channels);
+    const DepthwiseWork depthwise{work_, image, top, bottom, result, first, result_row * work_.result_width};
     kernels().depthwise.convolve(depthwise, first, last, channels_.first, channels_.last);
     if (work_.project) project(first, last);
   }
@@ -195,28 +181,29 @@ StripParts parts_of(const ConvolutionStrips& work, int64_t vectors, int64_t thre
 ConvolutionStrips depthwise_strips(const at::Tensor& image, const at::Tensor& weight, at::IntArrayRef stride,
                                    at::IntArrayRef dilation, at::IntArrayRef padding, const ElementwiseSteps& steps,
                                    const at::Tensor& result) {
-  return {.image = image.const_data_ptr<float>(),
-          .images = image.size(0),
-          .height = image.size(2),
-          .width = image.size(3),
-          .image_channels = image.size(1),
-          .pixel_stride = pixel_stride(image),
-          .expand = std::nullopt,
-          .channels = weight.size(2),
-          .weights = weight.const_data_ptr<float>(),
-          .window_height = weight.size(0),
-          .window_width = weight.size(1),
-          .stride_down = stride[0],
-          .stride = stride[1],
-          .dilation_down = dilation[0],
-          .dilation = dilation[1],
-          .padding_top = padding[0],
-          .padding_left = padding[1],
-          .steps = steps,
-          .project = std::nullopt,
-          .result = result.mutable_data_ptr<float>(),
-          .result_height = result.size(2),
-          .result_width = result.size(3)};
+  const DepthwiseLayer layer{.weights = weight.const_data_ptr<float>(),
+                             .window_height = weight.size(0),
+                             .window_width = weight.size(1),
+                             .stride_down = stride[0],
+                             .stride = stride[1],
+                             .dilation_down = dilation[0],
+                             .dilation = dilation[1],
+                             .padding_top = padding[0],
+                             .padding_left = padding[1],
+                             .steps = steps};
+  return {layer,
+          image.const_data_ptr<float>(),
+          image.size(0),
+          image.size(2),
+          image.size(3),
+          image.size(1),
+          pixel_stride(image),
+          /*expand=*/std::nullopt,
+          weight.size(2),
+          /*project=*/std::nullopt,
+          result.mutable_data_ptr<float>(),
+          result.size(2),
+          result.size(3)};
 }
 
 void convolve(const ConvolutionStrips& work) {

@@ -17,15 +17,12 @@ struct PixelLayer {
 };
 
 // Between them is an image of `channels`, the depthwise one's.
-struct ConvolutionStrips {
+struct ConvolutionStrips : DepthwiseLayer {
   const float* image;  // channels-last
   int64_t images, height, width, image_channels;
   int64_t pixel_stride;              // as many channels, or more: of those that it is a piece of
   std::optional<PixelLayer> expand;  // else the image has these channels
   int64_t channels;
-  const float* weights;  // [window_height][window_width][channels]
-  int64_t window_height, window_width, stride_down, stride, dilation_down, dilation, padding_top, padding_left;
-  ElementwiseSteps steps;
   std::optional<PixelLayer> project;  // else the result has them; its steps may have operands
   float* result;                      // dense, channels-last
   int64_t result_height, result_width;

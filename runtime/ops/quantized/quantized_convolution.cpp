@@ -215,29 +215,14 @@ c10::intrusive_ptr<QuantizedConvolutionContext> prepack(
     const std::vector<double>& input, const std::vector<double>& result, const std::vector<double>& operands,
     bool transposed, Ints output_padding) {
   constexpr const char* where = "ipex::quantized_convolution_prepack";
-  TORCH_CHECK(weight.defined() && weight.dim() >= 3 && weight.dim() <= 5, where,
-              ": expected a weight of 3 to 5 dimensions, got ", weight.defined() ? c10::str(weight.sizes()) : "none",
-              ". Pass it as torch.nn holds it.");
-  const auto rank = weight.dim() - 2;
-  TORCH_CHECK(static_cast<int64_t>(padding.size()) == 2 * rank, where, ": expected ", 2 * rank,
-              " integers in padding, got ", at::IntArrayRef(padding), ".");
-  if (output_padding.empty()) output_padding.resize(static_cast<size_t>(rank), 0);
-  Ints begin(padding.begin(), padding.begin() + rank), end(padding.begin() + rank, padding.end());
-  if (rank == 1) {
-    for (auto* list : {&stride, &dilation}) list->insert(list->begin(), 1);
-    for (auto* list : {&begin, &end, &output_padding}) list->insert(list->begin(), 0);
-  }
+  if (output_padding.empty()) output_padding = {0};
+  ConvolutionGeometry geometry = ConvolutionGeometry::of(where, weight, std::move(stride), padding, std::move(dilation),
+                                                         groups, transposed, std::move(output_padding));
+  geometry.pads_image = false;
   return c10::make_intrusive<QuantizedConvolutionContext>(
-      spec_of({where, op_name}, rank == 1 ? weight.unsqueeze(2) : weight, weight_scales, bias, std::move(post_ops),
-              input, result, operands),
-      ConvolutionGeometry{.spatial_rank = rank,
-                          .stride = std::move(stride),
-                          .begin = std::move(begin),
-                          .end = std::move(end),
-                          .dilation = std::move(dilation),
-                          .output_padding = std::move(output_padding),
-                          .groups = groups,
-                          .transposed = transposed});
+      spec_of({where, op_name}, weight.dim() == 3 ? weight.unsqueeze(2) : weight, weight_scales, bias,
+              std::move(post_ops), input, result, operands),
+      std::move(geometry));
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
