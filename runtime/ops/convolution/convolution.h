@@ -138,7 +138,7 @@ class ConvolutionContext final : public PackedOp {
   // channel or pixel is.
   at::MemoryFormat format_of_result(const at::Tensor& result, const at::Tensor& input) const;
 
-  // A call, and what all ways to compute it ask.
+  // A call, and what all algorithms ask of it.
   struct Call {
     const ConvolutionContext& layer;
     const at::Tensor& input;
@@ -164,7 +164,7 @@ class ConvolutionContext final : public PackedOp {
   at::Tensor compute(Call& call, c10::function_ref<bool(const ElementwiseSteps&, const at::Tensor&)> kernel,
                      bool may_accumulate = false) const;
 
-  // What they ask of the layer. Null where kernels of our own take it, as far as they take the same.
+  // What they ask of the layer. The reasons are null where there are none.
   const char* reason_against_own_kernels() const;
   const char* reason_against_pixels() const;  // windows of a single pixel
   const Panels* panels() const;               // the weight, where such a kernel reads its layout
