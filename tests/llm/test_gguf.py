@@ -10,7 +10,9 @@ import torch
 
 pytest.importorskip("transformers", reason="transformers is not installed")
 
+import ipex
 from benchmarks.gguf_writer import TYPES, write
+from benchmarks.random_gguf import Shape, fields_of, tensors_of
 from ipex import llm
 from ipex.llm._gguf import GGUF, Codes
 from ipex.quantization import WeightOnlyLinear
@@ -125,6 +127,33 @@ def test_a_model_generates_what_its_numbers_generate(kind, tmp_path):
         assert optimized.__dict__["_compiled_call_impl"].reasons == set()
 
 
+def test_a_file_whose_linears_are_joined(tmp_path):
+    """As of phi3: queries, keys and values in one, gate and up in one; a part of a head turns; with a window."""
+    shape = Shape("phi3", 2, 64, 96, 4, 2, 32, 300, 10000.0, turned=24)
+    path = tmp_path / "model.gguf"
+    write(path, {**fields_of(shape, "Q8_0"), "phi3.attention.sliding_window": 6}, tensors_of(shape, "Q8_0"))
+    model, file = llm.from_gguf(path), GGUF(path)
+    assert type(model).__name__ == "Phi3ForCausalLM"
+    assert model.config.sliding_window == 6
+    assert model.model.rotary_emb.inv_freq.numel() == 12
+    reference = type(model)(model.config).eval()
+    names = {"self_attn.qkv_proj": "attn_qkv", "self_attn.o_proj": "attn_output"}
+    names |= {"mlp.gate_up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+    own = reference.state_dict()
+    for layer in range(2):
+        for ours, stored in names.items():
+            own[f"model.layers.{layer}.{ours}.weight"].copy_(file.tensor(f"blk.{layer}.{stored}.weight").numbers())
+    for ours in ("model.embed_tokens", "lm_head"):
+        own[f"{ours}.weight"].copy_(file.tensor("token_embd.weight").numbers())
+    x = torch.randint(0, 300, (1, 20), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        expected = reference(x).logits
+        torch.testing.assert_close(model(x).logits, expected, rtol=0, atol=1e-3 * expected.abs().max().item())
+        optimized = llm.optimize(model)
+        assert not ipex.explain(optimized).declined
+        torch.testing.assert_close(optimized(x).logits, expected, rtol=0, atol=1e-3 * expected.abs().max().item())
+
+
 def test_a_truncated_file_is_refused(file, tmp_path):
     content = file.read_bytes()
     cut = tmp_path / "cut.gguf"
@@ -152,7 +181,7 @@ def test_numbers_of_the_tables_are_not_believed(file, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"general.architecture": "bert"}, "expected one of llama, qwen2, qwen3 in .*, got 'bert'"),
+        ({"general.architecture": "bert"}, "expected one of llama, phi3, qwen2, qwen3 in .*, got 'bert'"),
         ({"llama.rope.scaling.type": "yarn"}, "expected rope.scaling none or linear, got yarn"),
         ({"llama.embedding_length": None}, "expected llama.embedding_length in .*, got no such field"),
         ({"llama.block_count": 3}, r"expected blk.2.* in .*, got no such tensor"),

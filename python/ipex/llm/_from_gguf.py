@@ -13,7 +13,12 @@ from ._codes import Codes, EmbeddingOfCodes, linear_of
 from ._gguf import GGUF
 
 # What llama.cpp calls an architecture: the class of transformers, and whether rows of queries and keys lie in pairs.
-_ARCHITECTURES = {"llama": ("Llama", True), "qwen2": ("Qwen2", False), "qwen3": ("Qwen3", False)}
+_ARCHITECTURES = {
+    "llama": ("Llama", True),
+    "phi3": ("Phi3", False),
+    "qwen2": ("Qwen2", False),
+    "qwen3": ("Qwen3", False),
+}
 _NAMES = {
     "model.embed_tokens": "token_embd",
     "model.norm": "output_norm",
@@ -23,11 +28,13 @@ _NAMES = {
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v",
+    "self_attn.qkv_proj": "attn_qkv",
     "self_attn.o_proj": "attn_output",
     "self_attn.q_norm": "attn_q_norm",
     "self_attn.k_norm": "attn_k_norm",
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
+    "mlp.gate_up_proj": "ffn_up",  # where it is one, the gate's rows before the others
     "mlp.down_proj": "ffn_down",
 }
 _LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)")
@@ -70,6 +77,8 @@ def _model_of(file: GGUF, architecture: str, family: str) -> Any:
     elif scaling != "none":
         raise ValueError(f"ipex.llm.from_gguf: expected rope.scaling none or linear, got {scaling}.")
     hidden, heads = field("embedding_length"), field("attention.head_count")
+    numbers = field("attention.key_length", hidden // heads)
+    rotary["partial_rotary_factor"] = field("rope.dimension_count", numbers) / numbers
     tokens = {
         f"{name}_token_id": file.fields.get(f"tokenizer.ggml.{stored}_token_id")
         for name, stored in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"))
@@ -81,12 +90,13 @@ def _model_of(file: GGUF, architecture: str, family: str) -> Any:
         num_hidden_layers=field("block_count"),
         num_attention_heads=heads,
         num_key_value_heads=field("attention.head_count_kv", heads),
-        head_dim=field("attention.key_length", hidden // heads),
+        head_dim=numbers,
         max_position_embeddings=field("context_length"),
         rms_norm_eps=field("attention.layer_norm_rms_epsilon"),
         rope_parameters=rotary,
         tie_word_embeddings=False,  # a head of its own kind reads the same codes
         attention_bias=architecture == "llama" and "blk.0.attn_q.bias" in file.names(),
+        sliding_window=file.fields.get(f"{architecture}.attention.sliding_window") if architecture == "phi3" else None,
         **tokens,
     )
     return getattr(transformers, f"{family}ForCausalLM")(config)
