@@ -1,4 +1,4 @@
-"""Writes GGUF files, as the format is described: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md."""
+"""Writes GGUF files, number by number as ggml's page on the format describes them."""
 
 from __future__ import annotations
 
