@@ -141,6 +141,9 @@ _FORMATS = {
 }
 
 
+_NUMBERS_AT_ONCE = 1 << 22  # become codes: what is needed on the way is many times as large
+
+
 @dataclass(frozen=True)
 class _Place:
     format: _Format
@@ -181,21 +184,27 @@ class GGUF:
 
     def tensor(self, name: str) -> Tensor | Codes:
         """Return a tensor: floats as they are, integers as codes."""
-        place = self._places[name]
-        # A copy of this tensor alone: what torch is given may be written.
-        data = torch.frombuffer(bytearray(self._map[place.offset : place.offset + place.size]), dtype=torch.uint8)
-        form = place.format
+        place, form = self._places[name], self._places[name].format
         if form.dtype is not None:
-            return data.view(form.dtype).view(place.shape).detach()
+            return self._bytes(place.offset, place.size).view(form.dtype).view(place.shape).detach()
         assert form.parts is not None
+        step = max(_NUMBERS_AT_ONCE // form.numbers, 1) * form.size
+        pieces = [
+            form.parts(self._bytes(place.offset + begin, min(step, place.size - begin)).view(-1, form.size))
+            for begin in range(0, place.size, step)
+        ]
         rows = (prod(place.shape[:-1]), -1)
         # detach: a view would keep what it is a view of when it lets go of its own memory.
         codes, scales, offsets = (
-            None if part is None else part.reshape(rows).detach() for part in form.parts(data.view(-1, form.size))
+            None if piece[0] is None else torch.cat(piece).reshape(rows).detach() for piece in zip(*pieces)
         )
         assert codes is not None
         assert scales is not None
         return Codes(codes, scales, offsets, form.bits, form.group_size)
+
+    def _bytes(self, begin: int, size: int) -> Tensor:
+        """Return a copy of these alone: what torch is given may be written."""
+        return torch.frombuffer(bytearray(memoryview(self._map)[begin : begin + size]), dtype=torch.uint8)
 
     def _refuse(self, what: str) -> Any:
         raise ValueError(

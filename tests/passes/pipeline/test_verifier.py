@@ -105,3 +105,10 @@ def test_a_graph_runs_after_every_phase(name, phase, monkeypatch, capfd, tmp_pat
 def test_an_unknown_phase_is_an_error():
     with pytest.raises(RuntimeError, match="expected the name of a phase in stop_after, got 'fuse'"):
         ipex.jit_optimize(traced("images")[0], stop_after="fuse")
+
+
+def test_sums_of_chains_come_after_what_reads_plain_arithmetic():
+    """In bfloat16 the sum of what a layer gives becomes an op of ours, also where no chain was there before."""
+    order = [name for name in PASSES if name != "fuse_elementwise_sum"]
+    order.insert(order.index("fuse_gate"), "fuse_elementwise_sum")
+    assert "plain_arithmetic" in _C.reason_against_order(order)
