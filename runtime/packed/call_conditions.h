@@ -48,11 +48,14 @@ class ProfilerNote {
  public:
   template <typename Text>
   explicit ProfilerNote(Text&& text) {
-    if (record_.isActive()) record_.before(text());
+    if (auto callbacks = at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION)) {
+      record_.emplace(std::move(*callbacks));
+      record_->before(text());
+    }
   }
 
  private:
-  at::RecordFunction record_{at::RecordScope::FUNCTION};
+  std::optional<at::RecordFunction> record_;  // to make one takes as long as a small op
 };
 
 // Stands around what aten computes of a call that an op of ours declines: profilers show the op and the reason.

@@ -154,14 +154,6 @@ RowsProduct LinearContext::product(const InputRows& rows, float* result) const {
   return product_of(rows, input_width(), *blocked_weight()->panels(), steps, result, tiles_for(rows.count));
 }
 
-void LinearContext::multiply(const InputRows& rows, const FusedPostOps& fused, const Bf16Weight* rounded,
-                             float* result) const {
-  KernelSteps::Room room;
-  const ElementwiseSteps steps = steps_.of_call(fused, bias(), output_width(), room);
-  if (rounded) return rounded->multiply(rows, steps, result);
-  runtime::multiply(product_of(rows, input_width(), *blocked_weight()->panels(), steps, result, tiles_for(rows.count)));
-}
-
 at::Tensor LinearContext::run_in_float(const at::Tensor& input, const std::vector<at::Tensor>& operands,
                                        bool eager_layout, size_t& done) const {
   if (dtype() != at::kBFloat16) return PackedOp::run_in_float(input, operands, eager_layout, done);
@@ -222,30 +214,73 @@ Facts::Values LinearContext::copies() const {
   return found;
 }
 
+template <typename Multiply>
+at::Tensor LinearContext::compute(Call& call, const Multiply& multiply) {
+  const LinearContext& layer = call.layer;
+  const std::optional<InputRows> strided = rows_of(call.input);
+  const at::Tensor dense = strided ? at::Tensor() : contiguous_result(call.input);
+  FusedPostOps fused;
+  if (layer.steps_.applies_all()) {
+    fused.count = layer.post_ops().size();
+  } else {
+    fused = layer.fuse_into_result(call.input, call.operands, call.eager_layout, KernelSteps::applies);
+  }
+  const at::DimVector sizes = layer.result_sizes(call.input);
+  const bool accumulates = call.may_accumulate && adds_in_place(fused, call.operands.front());
+  at::Tensor result =
+      accumulates ? in_memory_of(call.operands.front(), sizes, layer.kernel_format()) : empty_result(sizes, at::kFloat);
+  KernelSteps::Room room;
+  multiply(strided ? *strided : *rows_of(dense), layer.steps_.of_call(fused, layer.bias(), layer.output_width(), room),
+           result.data_ptr<float>());
+  call.done = fused.count;
+  return result;
+}
+
+const LinearContext::Algorithm LinearContext::pairs{
+    "pairs of bfloat16",
+    [](const Call& call) -> const char* {
+      if (call.layer.dtype() == at::kFloat) return "its weight is float32";
+      return call.layer.pairs_for(call.rows) ? nullptr : "it has many rows, or a small weight";
+    },
+    [](Call& call) { return call.layer.run_in_float(call.input, call.operands, call.eager_layout, call.done); }};
+
+const LinearContext::Algorithm LinearContext::rounded{
+    "factors rounded to bfloat16",
+    [](const Call& call) -> const char* {
+      const LinearContext& layer = call.layer;
+      if (layer.dtype() != at::kFloat) return "its weight is of 16 bits";
+      if (math_mode_now(layer.math_mode()) != FP32MathMode::BF32) return "its math mode is FP32";
+      const size_t left_to_aten = layer.steps_.has_all() ? 0 : layer.post_ops().size();
+      const int64_t elements = layer.input_width() * layer.output_width();
+      return Bf16Weight::is_worth_it(call.rows, elements, left_to_aten) ? nullptr : "it has few products";
+    },
+    [](Call& call) {
+      return compute(call, [&](auto... product) { call.layer.rounded_weight().multiply(product...); });
+    }};
+
+const LinearContext::Algorithm LinearContext::panels{
+    "panels",
+    [](const Call& call) -> const char* {
+      if (call.layer.dtype() != at::kFloat) return "its weight is of 16 bits";
+      return call.layer.has_own_kernels() ? nullptr : "its weight lies, or its post-ops are, as oneDNN has them";
+    },
+    [](Call& call) {
+      const LinearContext& layer = call.layer;
+      return compute(call, [&](const InputRows& rows, const ElementwiseSteps& steps, float* result) {
+        runtime::multiply(product_of(rows, layer.input_width(), *layer.blocked_weight()->panels(), steps, result,
+                                     layer.tiles_for(rows.count)));
+      });
+    }};
+
+const LinearContext::Algorithm LinearContext::onednn{"oneDNN", [](const Call&) -> const char* { return nullptr; },
+                                                     [](Call&) { return at::Tensor(); }};
+
 at::Tensor LinearContext::run_own_kernel(const at::Tensor& input, const std::vector<at::Tensor>& operands,
                                          bool may_accumulate, bool eager_layout, size_t& done) const {
-  const int64_t rows = row_count(input), elements = input_width() * output_width();
-  if (dtype() != at::kFloat) {
-    return pairs_for(rows) ? run_in_float(input, operands, eager_layout, done) : at::Tensor();
-  }
-  const bool may_round = math_mode_now(math_mode()) == FP32MathMode::BF32;
-  const size_t left_to_aten = steps_.has_all() ? 0 : post_ops().size();
-  const bool rounds = may_round && Bf16Weight::is_worth_it(rows, elements, left_to_aten);
-  if (!rounds && !has_own_kernels()) return {};
-
-  const std::optional<InputRows> strided = rows_of(input);
-  const at::Tensor dense = strided ? at::Tensor() : contiguous_result(input);
-  FusedPostOps fused;
-  if (steps_.applies_all()) {
-    fused.count = post_ops().size();
-  } else {
-    fused = fuse_into_result(input, operands, eager_layout, KernelSteps::applies);
-  }
-  const bool accumulates = may_accumulate && adds_in_place(fused, operands.front());
-  at::Tensor result = accumulates ? in_memory_of(operands.front(), result_sizes(input), kernel_format())
-                                  : empty_result(result_sizes(input), at::kFloat);
-  multiply(strided ? *strided : *rows_of(dense), fused, rounds ? &rounded_weight() : nullptr, result.data_ptr<float>());
-  done = fused.count;
+  static constexpr std::array list{&pairs, &rounded, &panels, &onednn};
+  Call call{*this, input, operands, may_accumulate, eager_layout};
+  const at::Tensor result = run_first(op_name, list, call);
+  done = call.done;
   return result;
 }
 

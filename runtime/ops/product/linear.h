@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "ops/product/bf16_weight.h"
+#include "packed/algorithm.h"
 #include "packed/kernel_steps.h"
 #include "packed/memory_format.h"
 #include "packed/packed_op.h"
@@ -78,13 +79,27 @@ class LinearContext final : public PackedOp {
   bool has_own_kernels() const;
   // Whether so many rows are multiplied on tiles (ops/product/tile_product.h).
   WeightTiles tiles_for(int64_t rows) const;
-  void multiply(const InputRows& rows, const FusedPostOps& fused, const Bf16Weight* rounded, float* result) const;
   const Bf16Weight& rounded_weight() const;
   // The packed weight of bfloat16, where a kernel of our own reads it faster than oneDNN's for so many rows.
   const PairPanels* pairs_for(int64_t rows) const;
   Facts::Values copies() const override;
+
+  // A call, and what its algorithms ask of it.
+  struct Call {
+    const LinearContext& layer;
+    const at::Tensor& input;
+    const std::vector<at::Tensor>& operands;
+    bool may_accumulate, eager_layout;
+    int64_t rows = layer.row_count(input);
+    size_t done = 0;  // how many post-ops were applied
+  };
+  using Algorithm = runtime::Algorithm<Call>;
+  static const Algorithm pairs, rounded, panels, onednn;
   at::Tensor run_own_kernel(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool may_accumulate,
                             bool eager_layout, size_t& done) const override;
+  // The rows of a call by `multiply(rows, steps, result)`.
+  template <typename Multiply>
+  static at::Tensor compute(Call& call, const Multiply& multiply);
 
   dnnl::memory::desc plain_weight_desc() const;
   dnnl::memory::desc any_weight_desc() const override;

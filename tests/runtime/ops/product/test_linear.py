@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import ipex
-from support import assert_round_trip, check_against_eager, fallback_reasons, kinds
+from support import assert_round_trip, check_against_eager, fallback_reasons, kernel_of, kinds
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -75,3 +75,17 @@ def test_nan_stays_in_its_row(dtype, width_in, rows):
             optimized = ipex.jit_optimize(torch.jit.trace(layer, x, check_trace=False))
             exact = copy.deepcopy(layer).float()(x.float())  # aten's kernels spread it, too
             torch.testing.assert_close(optimized(x).float(), exact, equal_nan=True, rtol=2e-2, atol=2e-2)
+
+
+def test_a_profile_names_the_kernel_and_why_those_before_do_not_compute():
+    layer, x = nn.Linear(64, 64).eval(), torch.randn(5, 64)
+    with torch.no_grad():
+        optimized = ipex.jit_optimize(torch.jit.trace(layer, x))
+        may_round = ipex.jit_optimize(torch.jit.trace(layer, x), fp32_math_mode=ipex.FP32MathMode.BF32)
+        wide = x.repeat(200, 1)
+        of_floats = {"pairs of bfloat16": "its weight is float32"}
+        exact = {**of_floats, "factors rounded to bfloat16": "its math mode is FP32"}
+        assert kernel_of(lambda: optimized(x)) == ("panels", exact)
+        assert kernel_of(lambda: optimized(wide)) == ("panels", exact)
+        few = {**of_floats, "factors rounded to bfloat16": "it has few products"}
+        assert kernel_of(lambda: may_round(x)) == ("panels", few)
