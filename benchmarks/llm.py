@@ -27,7 +27,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.gguf_writer import bytes_of
 from ipex.bench.process import Process, WorkerFailed
 from ipex.llm._gguf import GGUF
 
@@ -57,7 +56,7 @@ def weights_read(path: str, batch: int) -> int:
         if name == "token_embd.weight" and "output.weight" in file.names():
             continue
         share = min(used * batch, experts) / experts if "_exps." in name else 1
-        total += share * bytes_of(file.format_of(name), file.shape(name))
+        total += share * file.size(name)
     return round(total)
 
 

@@ -5,6 +5,7 @@
 #include <torch/csrc/jit/passes/freeze_module.h>
 #include <torch/csrc/jit/passes/inliner.h>
 
+#include <algorithm>
 #include <exception>
 #include <map>
 #include <string>

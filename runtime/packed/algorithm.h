@@ -20,6 +20,11 @@ struct Algorithm {
   at::Tensor (*run)(Call& call);
 };
 
+// What ends the list of an op with a primitive: it takes all, and leaves it to PackedOp.
+template <typename Call>
+constexpr Algorithm<Call> by_onednn{"oneDNN", [](const Call&) -> const char* { return nullptr; },
+                                    [](Call&) { return at::Tensor(); }};
+
 // The last one gets what another one gives up. Undefined where that does too. Profilers show which it is, and why those before are not.
 template <typename Call, size_t count>
 at::Tensor run_first(const char* op, const std::array<const Algorithm<Call>*, count>& list, Call& call) {

@@ -174,17 +174,18 @@ class GGUF:
         """Return the names of the tensors."""
         return list(self._places)
 
-    def format_of(self, name: str) -> str:
-        """Return how a tensor is stored, as "Q4_0"."""
-        return self._places[name].format.name
-
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the sizes of a tensor, as torch has them."""
         return self._places[name].shape
 
+    def size(self, name: str) -> int:
+        """Return how many bytes of the file a tensor takes."""
+        return self._places[name].size
+
     def tensor(self, name: str) -> Tensor | Codes:
         """Return a tensor: floats as they are, integers as codes."""
-        place, form = self._places[name], self._places[name].format
+        place = self._places[name]
+        form = place.format
         if form.dtype is not None:
             return self._bytes(place.offset, place.size).view(form.dtype).view(place.shape).detach()
         assert form.parts is not None

@@ -144,7 +144,7 @@ class Kept {
       part.view(first, count).copy_(given);
       return;
     }
-    const Tensor dense = given.stride(3) == 1 ? given : given.contiguous();
+    const Tensor dense = with_dense_rows(given);
     const HeadRows from = HeadRows::to_read(dense);
     has_codes_ ? write_coded_rows(from, to, scales.rows(first, count)) : copy_rows(from, to);
   }
@@ -175,19 +175,18 @@ Tensor attend_rows(const Tensor& query, const Kept& memory, int64_t first, int64
                     query.size(1) % keys.size(1) == 0 && !at::autocast::is_autocast_enabled(at::kCPU) &&
                     std::abs(scale.value_or(1)) < 1e6 && !(has_mask && reason_against_mask(mask, query, count));
   if (!fits) return {};
-  const Tensor dense = query.stride(3) == 1 ? query : query.contiguous();
+  const Tensor dense = with_dense_rows(query);
   const int64_t batch = query.size(0), heads = query.size(1), words = query.size(2), width = values.size(3);
   const Tensor result = words == 1 ? empty_result({batch, heads, 1, width}, query.scalar_type())
                                    : empty_result({batch, words, heads, width}, query.scalar_type()).transpose(1, 2);
-  AttentionHeads attention{
-      .query = HeadRows::to_read(dense),
-      .key = keys,
-      .value = values,
-      .masks = has_mask ? added(mask, query) : std::vector<HeadMask>(),
-      .scale = static_cast<float>(scale.value_or(1 / std::sqrt(static_cast<double>(query.size(3))))),
-      .is_causal = is_causal,
-      .rounds = rounds_in("ipex::attend_cached", std::nullopt),
-      .row_scales = memory.scales(first, count)};
+  AttentionHeads attention{.query = HeadRows::to_read(dense),
+                           .key = keys,
+                           .value = values,
+                           .masks = has_mask ? added(mask, query) : std::vector<HeadMask>(),
+                           .scale = static_cast<float>(scale_of_scores(scale, query)),
+                           .is_causal = is_causal,
+                           .rounds = rounds_in("ipex::attend_cached", std::nullopt),
+                           .row_scales = memory.scales(first, count)};
   HeadRows to = HeadRows::to_write(result);
   // The heads of one word that share keys are as many words of one head: keys are read once for all of them.
   const int64_t shared = heads / keys.size(1);

@@ -42,6 +42,12 @@ const char* reason_against_mask(const Tensor& mask, const Tensor& query, int64_t
   return query.dim() > 4 && mask.dim() > 3 ? "its mask has more dimensions than heads of a batch" : nullptr;
 }
 
+double scale_of_scores(std::optional<double> scale, const Tensor& query) {
+  return scale.value_or(1 / std::sqrt(static_cast<double>(query.size(-1))));
+}
+
+Tensor with_dense_rows(const Tensor& heads) { return heads.stride(3) == 1 ? heads : heads.contiguous(); }
+
 std::vector<HeadMask> added(const Tensor& mask, const Tensor& query) {
   const std::vector<int64_t> split{query.size(0), query.size(1)};
   if (mask.scalar_type() == at::kFloat) return {{mask, split}};
@@ -99,8 +105,6 @@ Tensor result_for(const Tensor& query, const Tensor& value, bool is_fused, at::S
   return empty_result({query.numel()}, dtype).as_strided(like.sizes(), like.strides());
 }
 
-Tensor dense(const Tensor& rows) { return rows.stride(3) == 1 ? rows : rows.contiguous(); }
-
 // By our kernels, or undefined and a reason.
 Tensor compute_fused(const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask, double dropout_p,
                      bool is_causal, std::optional<double> scale, bool enable_gqa, bool rounds,
@@ -108,7 +112,7 @@ Tensor compute_fused(const Tensor& query, const Tensor& key, const Tensor& value
                      const std::optional<GridMask>& grid = std::nullopt) {
   reason = reason_for_aten(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa, affines.has_value());
   if (reason) return {};
-  const double factor = scale.value_or(1 / std::sqrt(static_cast<double>(query.size(-1))));
+  const double factor = scale_of_scores(scale, query);
   constexpr int64_t fused = 1;
   const bool is_batch = query.dim() == 4;         // aten's fused kernel takes nothing else
   const auto asked = [&](const Tensor& tensor) {  // aten is asked about floats
@@ -116,8 +120,8 @@ Tensor compute_fused(const Tensor& query, const Tensor& key, const Tensor& value
   };
   const bool is_fused = is_batch && at::_fused_sdp_choice(asked(query), asked(key), asked(value), mask, dropout_p,
                                                           is_causal, scale, enable_gqa) == fused;
-  const Tensor heads = as_batch(query), own_query = dense(heads), own_key = dense(as_batch(key)),
-               own_value = dense(as_batch(value));
+  const Tensor heads = as_batch(query), own_query = with_dense_rows(heads), own_key = with_dense_rows(as_batch(key)),
+               own_value = with_dense_rows(as_batch(value));
   const Tensor result = result_for(heads, as_batch(value), is_fused,
                                    !affines          ? query.scalar_type()
                                    : affines->result ? at::kByte

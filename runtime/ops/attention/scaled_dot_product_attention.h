@@ -16,6 +16,12 @@ at::Tensor attention_in_mode(const at::Tensor& query, const at::Tensor& key, con
                              std::optional<double> scale, bool enable_gqa, std::optional<int64_t> math_mode,
                              const JoinedHeads* joined);
 
+// The scale that is given, or aten's.
+double scale_of_scores(std::optional<double> scale, const at::Tensor& query);
+
+// [batch, heads, length, width] with the last dimension dense: itself, or a copy.
+at::Tensor with_dense_rows(const at::Tensor& heads);
+
 // Why our kernels don't take this mask of so many keys. Null where they do.
 const char* reason_against_mask(const at::Tensor& mask, const at::Tensor& query, int64_t keys);
 

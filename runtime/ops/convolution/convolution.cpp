@@ -81,7 +81,7 @@ Tensor ConvolutionContext::run_own_kernel(const Tensor& input, const std::vector
 
 std::array<const ConvolutionContext::Algorithm*, 8> ConvolutionContext::algorithms() {
   return {&trimmed_taps, &pixel_product, &sequence_product, &depthwise,
-          &few_channels, &winograd,      &rounded_windows,  &onednn};
+          &few_channels, &winograd,      &rounded_windows,  &by_onednn<Call>};
 }
 
 Tensor ConvolutionContext::compute(Call& call, c10::function_ref<bool(const ElementwiseSteps&, const Tensor&)> kernel,

@@ -156,7 +156,7 @@ class ConvolutionContext final : public PackedOp {
   // Each in the file of its name.
   using Algorithm = runtime::Algorithm<Call>;
   static const Algorithm trimmed_taps, pixel_product, sequence_product, depthwise, few_channels, winograd,
-      rounded_windows, onednn;
+      rounded_windows;
   static std::array<const Algorithm*, 8> algorithms();  // in the order in which they are asked
   at::Tensor run_own_kernel(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool may_accumulate,
                             bool eager_layout, size_t& done) const override;

@@ -10,9 +10,6 @@ namespace ipex::runtime {
 using at::Tensor;
 using dnnl::memory;
 
-const ConvolutionContext::Algorithm ConvolutionContext::onednn{
-    "oneDNN", [](const Call&) -> const char* { return nullptr; }, [](Call&) { return Tensor(); }};
-
 Tensor ConvolutionContext::kernel_source(const Tensor& input) const {
   const Tensor image = kernel_view(input);
   if (extra_channels() == 0) return image;

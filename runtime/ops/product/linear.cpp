@@ -262,7 +262,7 @@ const LinearContext::Algorithm LinearContext::panels{
     "panels",
     [](const Call& call) -> const char* {
       if (call.layer.dtype() != at::kFloat) return "its weight is of 16 bits";
-      return call.layer.has_own_kernels() ? nullptr : "its weight lies, or its post-ops are, as oneDNN has them";
+      return call.layer.has_own_kernels() ? nullptr : "no kernel of ours has its post-ops, or reads its packed weight";
     },
     [](Call& call) {
       const LinearContext& layer = call.layer;
@@ -272,12 +272,9 @@ const LinearContext::Algorithm LinearContext::panels{
       });
     }};
 
-const LinearContext::Algorithm LinearContext::onednn{"oneDNN", [](const Call&) -> const char* { return nullptr; },
-                                                     [](Call&) { return at::Tensor(); }};
-
 at::Tensor LinearContext::run_own_kernel(const at::Tensor& input, const std::vector<at::Tensor>& operands,
                                          bool may_accumulate, bool eager_layout, size_t& done) const {
-  static constexpr std::array list{&pairs, &rounded, &panels, &onednn};
+  static constexpr std::array list{&pairs, &rounded, &panels, &by_onednn<Call>};
   Call call{*this, input, operands, may_accumulate, eager_layout};
   const at::Tensor result = run_first(op_name, list, call);
   done = call.done;

@@ -94,7 +94,7 @@ class LinearContext final : public PackedOp {
     size_t done = 0;  // how many post-ops were applied
   };
   using Algorithm = runtime::Algorithm<Call>;
-  static const Algorithm pairs, rounded, panels, onednn;
+  static const Algorithm pairs, rounded, panels;
   at::Tensor run_own_kernel(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool may_accumulate,
                             bool eager_layout, size_t& done) const override;
   // The rows of a call by `multiply(rows, steps, result)`.

@@ -122,11 +122,12 @@ LowBitSpec LowBitLinear::whole_spec() const {
 
 State LowBitLinear::state() const {
   c10::Dict<std::string, at::Tensor> tensors;
-  for (const auto& [name, tensor] : {std::pair{"codes", packed().codes()},
-                                     {"scales", packed().scales()},
-                                     {"offsets", packed().offsets()},
-                                     {"bias", spec_.bias},
-                                     {"order", spec_.order},
+  const LowBitSpec whole = whole_spec();
+  for (const auto& [name, tensor] : {std::pair{"codes", whole.codes},
+                                     {"scales", whole.scales},
+                                     {"offsets", whole.offsets},
+                                     {"bias", whole.bias},
+                                     {"order", whole.order},
                                      {"values", format_.table()}}) {
     if (tensor.defined()) tensors.insert(name, tensor);
   }
@@ -142,9 +143,10 @@ State LowBitLinear::state() const {
 }
 
 at::Tensor linear_of_numbers(const at::Tensor& input, const LowBitSpec& weight) {
-  constexpr int64_t most_numbers =
-      1 << 19;  // at once, several times over: they stay in the cache, and a head takes no gigabytes
+  // At once, several times over: they stay in the cache, and a head takes no gigabytes.
+  constexpr int64_t most_numbers = 1 << 19;
   const int64_t outputs = weight.outputs(), at_once = std::max<int64_t>(1, most_numbers / weight.inputs);
+  const at::Tensor places = weight.order.defined() ? weight.order.argsort() : at::Tensor();
   std::vector<at::Tensor> results;
   for (int64_t first = 0; first == 0 || first < outputs; first += at_once) {
     const auto some = [&](const at::Tensor& x) {
@@ -156,7 +158,7 @@ at::Tensor linear_of_numbers(const at::Tensor& input, const LowBitSpec& weight) 
     const at::Tensor codes = plain_codes(some(weight.codes), weight.inputs, weight.values);
     at::Tensor numbers =
         (weight.offsets.defined() ? codes - of_inputs(weight.offsets) : codes) * of_inputs(weight.scales);
-    if (weight.order.defined()) numbers = numbers.index_select(1, weight.order.argsort());
+    if (places.defined()) numbers = numbers.index_select(1, places);
     const at::Tensor bias = some(weight.bias);
     results.push_back(at::linear(input, numbers.to(input.scalar_type()),
                                  bias.defined() ? std::optional(bias.to(input.scalar_type())) : std::nullopt));
