@@ -84,8 +84,9 @@ struct CodesProductKernels {
   // its scales is 0 then. Writes the sums of its groups too, unless they are null. Null without VNNI.
   void (*to_digits)(const float* row, const CodesMatrix&, int64_t number, int64_t row_count, const DigitRows& to,
                     float* group_sums);
-  // What is computed for a row does not depend on the others.
-  void (*multiply)(const CodesProduct&, int64_t first_panel, int64_t last_panel);
+  // What is computed for a row does not depend on the others. `room` is null, or where the codes of a panel can lie as bytes,
+  // depth() * panel_columns: blocks of digits read these, and only the first has to make them.
+  void (*multiply)(const CodesProduct&, int64_t first_panel, int64_t last_panel, char* room);
   // Groups of a panel as floats, [depth][panel_columns].
   void (*expand)(const CodesMatrix&, int64_t panel, int64_t first_group, int64_t last_group, float* to);
   // The codes in blocks of a panel's depth, as tiles (tile_product.h). Null where there is no AVX-512.

@@ -163,11 +163,13 @@ class PanelsOfCodes final : public PackedCodes {
     const int64_t grain = grain_of(panels, rows.count * panels * depth * first.panel_columns_, elements_worth_waking);
     const auto multiply = kernels().codes_product.multiply;
     parallel_for(panels, grain, [&](int64_t begin, int64_t end) {
+      const at::Tensor room = first.spreads_codes(rows.count) ? scratch(depth * first.panel_columns_) : at::Tensor();
+      auto* const bytes = room.defined() ? static_cast<char*>(room.data_ptr()) : nullptr;
       for (size_t i = 0; i < products.size(); ++i) {
         // One that comes after another has the same panels, which the same thread has just multiplied.
         const size_t of = layers[i].after < 0 ? i : static_cast<size_t>(layers[i].after);
         const int64_t own_begin = std::max(begin, starts[of]), own_end = std::min(end, starts[of + 1]);
-        if (own_begin < own_end) multiply(products[i], own_begin - starts[of], own_end - starts[of]);
+        if (own_begin < own_end) multiply(products[i], own_begin - starts[of], own_end - starts[of], bytes);
       }
     });
   }
@@ -267,6 +269,13 @@ class PanelsOfCodes final : public PackedCodes {
            (digits_ < most_digits || rows <= most_rows_of_three_digits);
   }
 
+  // Whether so many blocks of digits meet a panel that it is worth to make bytes of its codes once. With more digits of a number
+  // it never is: each code is met as often.
+  bool spreads_codes(int64_t rows) const {
+    constexpr int64_t least_rows = 24;
+    return have_digits(rows) && digits_ == 1 && rows >= least_rows;
+  }
+
   // What is made of the rows before they are multiplied. Null for what isn't needed.
   struct PreparedRows {
     float *padded, *group_sums;
@@ -281,7 +290,8 @@ class PanelsOfCodes final : public PackedCodes {
                   bytes = static_cast<int64_t>(sizeof(float)) * (copied + summed + scales + starts) +
                           rows * depth() * digits;
     if (bytes == 0) return {};
-    memory = scratch(bytes);
+    // A thread has one piece of scratch memory.
+    memory = spreads_codes(rows) ? empty_result({bytes}, at::kByte) : scratch(bytes);
     auto* const room = static_cast<float*>(memory.data_ptr());
     auto* const first_start = reinterpret_cast<int32_t*>(room + copied + summed + scales);
     return {copies ? room : nullptr,
