@@ -4,11 +4,8 @@
 
 #include "isa/isa.h"
 #include "kernels/bytes_product.h"
-#include "kernels/kernels.h"
 #include "packed/dead_operand.h"
 #include "packed/expect_tensor.h"
-#include "threads/parallel.h"
-#include "threads/thread_count.h"
 
 namespace ipex::runtime {
 namespace {
@@ -94,7 +91,7 @@ at::Tensor QuantizedOp::run(const at::Tensor& input, const std::vector<at::Tenso
   }
   if (const char* reason = reason_for_floats(input, operands, eager_layout)) {
     remember(reason);
-  } else if (at::Tensor result = run_primitive(input, operands, eager_layout); result.defined()) {
+  } else if (at::Tensor result = run_kernel(input, operands, eager_layout); result.defined()) {
     return result;
   }
   return run_in_floats(input, operands, eager_layout);
@@ -109,145 +106,26 @@ const char* QuantizedOp::reason_for_floats(const at::Tensor& input, const std::v
   return own_reason_for_floats(input, eager_layout);
 }
 
-at::Tensor QuantizedOp::run_primitive(const at::Tensor& input, const std::vector<at::Tensor>& operands,
-                                      bool eager_layout) const {
+at::Tensor QuantizedOp::run_kernel(const at::Tensor& input, const std::vector<at::Tensor>& operands,
+                                   bool eager_layout) const {
+  static constexpr std::array list{&tiles, &over_operand, &activation_apart, &onednn};
   // Asked before fuse(), which holds the operand too.
   const bool may_accumulate = begins_with_addition() && is_dead(operands.front());
   const at::Tensor source = kernel_view(input);
-  FusedPostOps fused = fuse(input, operands, eager_layout);
-  if (at::Tensor result = multiply_by_tiles(source, fused, may_accumulate ? &operands.front() : nullptr);
-      result.defined()) {
-    return user_view(result, input, eager_layout);
-  }
-  if (may_accumulate && fused.count > 0) {
-    if (at::Tensor result = accumulate(source, operands.front(), fused); result.defined()) {
-      return user_view(result, input, eager_layout);
-    }
-  }
-  if (at::Tensor result = activate_apart(source, fused); result.defined()) {
-    return user_view(result, input, eager_layout);
-  }
-  const auto quantizes = [&] { return spec_.result && fused.count == post_ops().size(); };
-  std::shared_ptr<const Prepared> prepared = prepare(source, fused, quantizes());
-  if (!prepared && fused.count > 0) {
-    fused = {};
-    prepared = prepare(source, fused, quantizes());
-    if (prepared) remember("oneDNN can't apply these post-ops on this CPU");
-  }
-  if (!prepared) {
-    remember(c10::str("oneDNN has no int8 implementation for an input of ", input.sizes(), " on this CPU"));
-    return {};
-  }
-  const at::Tensor result = allocate(source, quantizes() ? at::kByte : at::kFloat);
-  if (const Failure failure = prepared->run(source, weight_for(*prepared), bias(), result, fused.operands)) {
-    remember(c10::str("oneDNN failed: ", *failure));
-    return {};
-  }
-  return finish(user_view(result, input, eager_layout), operands, fused.count, quantizes());
+  Call call{*this, source, operands, may_accumulate, fuse(input, operands, eager_layout)};
+  const at::Tensor result = run_first(name(), list, call);
+  return result.defined() ? finish(user_view(result, input, eager_layout), operands, call.fused.count) : result;
 }
 
-namespace {
-
-// Which of them oneDNN takes so long for that floats between are worth it.
-bool is_slow_of_onednn(SlowActivation activation) {
-  return activation == SlowActivation::silu || activation == SlowActivation::sigmoid;
-}
-
-// Some rows of what kernel_view gives, as the same kind of tensor.
-at::Tensor rows_of(const at::Tensor& source, int64_t width, int64_t first, int64_t count) {
-  if (source.dim() != 4) return at::as_strided(source, {count, width}, {width, 1}, first * width);
-  return at::as_strided(source, {1, width, 1, count}, {count * width, 1, count * width, width}, first * width);
-}
-
-}  // namespace
-
-bool QuantizedOp::is_tiled() const {
-  const int64_t inputs = windows() ? windows()->depth() : multiplies_rows() ? plain_weight().size(1) : 0;
-  return inputs > 0 && (tiled_rows_->peek() || TiledRows::take(inputs, spec_.result, post_ops(), spec_.operands));
-}
-
-const TiledRows& QuantizedOp::tiled_rows() const {
-  return *tiled_rows_->get([this] {
-    const at::Tensor codes = windows() ? windows()->codes(plain_weight()) : plain_weight().flatten(1).contiguous();
-    const std::string layout = windows() ? windows()->layout() : std::string();
-    const TiledRows::Layer layer{codes,       layout,       scales_,    spec_.bias,
-                                 spec_.input, spec_.result, post_ops(), spec_.operands};
-    return std::make_unique<const TiledRows>(layer, weight_->stored());
-  });
-}
-
-at::Tensor QuantizedOp::multiply_by_tiles(const at::Tensor& source, const FusedPostOps& fused,
-                                          const at::Tensor* dead) const {
-  if (fused.count != post_ops().size() || !is_tiled()) return {};
-  const bool overwrites = dead && spec_.result && adds_all_of(*dead, fused);
-  const at::Tensor result = overwrites ? in_memory_of(*dead, fused.operands.front().sizes(), kernel_format())
-                                       : allocate(source, spec_.result ? at::kByte : at::kFloat);
-  if (windows()) {
-    windows()->multiply(tiled_rows(), source, static_cast<uint8_t>(input_zero_point()), fused, result);
-  } else {
-    tiled_rows().multiply(source, fused, result);
-  }
-  return result;
-}
-
-at::Tensor QuantizedOp::activate_apart(const at::Tensor& source, FusedPostOps fused) const {
-  const auto kernel = kernels().quantize.activate;
-  if (!kernel || !spec_.result || fused.count == 0 || fused.count != post_ops().size()) return {};
-  const auto activation = last_slow_activation(post_ops(), /*is_rounded=*/true);
-  if (!activation || !is_slow_of_onednn(*activation)) return {};
-  constexpr int64_t least_elements = 4096, elements_of_a_piece = 1 << 16, elements_worth_a_thread = 16384;
-  if (c10::multiply_integers(kernel_result_sizes(kernel_sizes(source))) < least_elements) return {};
-  const at::Tensor result = allocate(source, at::kByte);
-  --fused.count;
-  // So many rows that their floats fit the second cache.
-  const int64_t columns = output_channels(), rows = result.numel() / columns;
-  const bool cuts = multiplies_rows() && fused.operands.empty();
-  const int64_t most = elements_of_a_piece * thread_count() / columns,
-                pieces = cuts && most > 0 ? at::divup(rows, most) : 1;
-  const int64_t rows_of_a_piece = at::divup(rows, pieces);
-  const AffineRounding rounding(*spec_.result);
-  for (int64_t first = 0; first < rows; first += rows_of_a_piece) {
-    const int64_t count = std::min(rows_of_a_piece, rows - first);
-    const at::Tensor piece = pieces == 1 ? source : rows_of(source, source.numel() / rows, first, count);
-    const std::shared_ptr<const Prepared> prepared = prepare(piece, fused, /*quantizes=*/false);
-    if (!prepared) return {};
-    const at::Tensor floats = allocate(piece, at::kFloat);
-    if (prepared->run(piece, weight_for(*prepared), bias(), floats, fused.operands)) return {};
-    const float* x = floats.const_data_ptr<float>();
-    uint8_t* numbers = result.mutable_data_ptr<uint8_t>() + first * columns;
-    parallel_for(count * columns, elements_worth_a_thread, [&](int64_t begin, int64_t end) {
-      kernel(*activation, x + begin, end - begin, rounding.inverse_scale, rounding.zero_point, numbers + begin);
-    });
-  }
-  return result;
-}
-
-at::Tensor QuantizedOp::accumulate(const at::Tensor& source, const at::Tensor& dead, FusedPostOps fused) const {
-  if (!spec_.result || fused.count != post_ops().size() || !adds_all_of(dead, fused)) return {};
-  const at::Tensor seen = fused.operands.front();
-  fused.accumulates = true;
-  fused.spreads.erase(fused.spreads.begin());
-  fused.operands.erase(fused.operands.begin());
-  const std::shared_ptr<const Prepared> prepared = prepare(source, fused, /*quantizes=*/true);
-  if (!prepared) return {};
-  at::Tensor result = in_memory_of(dead, seen.sizes(), kernel_format());
-  const Failure failure = prepared->run(source, weight_for(*prepared), bias(), result, fused.operands);
-  TORCH_CHECK(!failure, name(), ": oneDNN failed, and may have overwritten an operand by then: ", *failure);
-  return result;
-}
-
-bool QuantizedOp::adds_all_of(const at::Tensor& dead, const FusedPostOps& fused) const {
-  return spec_.operands.front() && fused.operands.front().const_data_ptr() == dead.const_data_ptr();
+bool QuantizedOp::Call::overwrites_operand() const {
+  return may_accumulate && layer.spec_.result && layer.spec_.operands.front() && fused.count > 0 &&
+         fused.operands.front().const_data_ptr() == operands.front().const_data_ptr();
 }
 
 at::Tensor QuantizedOp::spread_over_weight(const at::Tensor& per_channel) const {
   std::vector<int64_t> shape(plain_weight().dim(), 1);
   shape[0] = -1;
   return per_channel.view(shape);
-}
-
-at::Tensor QuantizedOp::weight_for(const Prepared& prepared) const {
-  return weight_->in_layout(prepared.weights_desc(), [this] { return weight_desc(plain_weight()); });
 }
 
 at::Tensor QuantizedOp::run_in_floats(const at::Tensor& input, const std::vector<at::Tensor>& operands,
@@ -277,9 +155,8 @@ std::vector<at::Tensor> QuantizedOp::as_floats(const std::vector<at::Tensor>& op
   return floats;
 }
 
-at::Tensor QuantizedOp::finish(at::Tensor y, const std::vector<at::Tensor>& operands, size_t done,
-                               bool is_quantized) const {
-  if (is_quantized) return y;
+at::Tensor QuantizedOp::finish(at::Tensor y, const std::vector<at::Tensor>& operands, size_t done) const {
+  if (spec_.result && y.scalar_type() == at::kByte) return y;
   if (done < post_ops().size()) y = apply_rest(y, as_floats(operands), done);
   return spec_.result ? quantize(y.to(at::kFloat), *spec_.result) : y;
 }
@@ -312,33 +189,6 @@ FusedPostOps QuantizedOp::fuse(const at::Tensor& input, const std::vector<at::Te
   return fused;
 }
 
-std::shared_ptr<const Prepared> QuantizedOp::prepare(const at::Tensor& source, const FusedPostOps& fused,
-                                                     bool quantizes) const {
-  const memory::dims sizes = kernel_sizes(source);
-  const auto make = [&](FP32MathMode) -> std::optional<Prepared> {
-    std::vector<memory::desc> layouts = weight_->layouts();
-    const memory::desc plain = weight_desc(plain_weight());
-    layouts.emplace_back(plain.get_dims(), memory::data_type::s8, memory::format_tag::any);
-    for (const memory::desc& layout : layouts) {
-      if (const auto desc = any_primitive_desc(sizes, fused, quantizes, layout)) {
-        return Prepared(desc, bias().defined(), constants(quantizes));
-      }
-    }
-    return std::nullopt;
-  };
-  PrimitiveKey key(sizes.begin(), sizes.end());
-  key.push_back(quantizes);
-  return prepared(at::kByte, key, fused, make);
-}
-
-dnnl::primitive_desc QuantizedOp::any_primitive_desc(const memory::dims& source, const FusedPostOps& fused,
-                                                     bool quantizes, const memory::desc& weight) const {
-  const auto type = quantizes ? memory::data_type::u8 : memory::data_type::f32;
-  const memory::desc result = result_desc(kernel_result_sizes(source), type);
-  dnnl::primitive_desc desc = primitive_desc(source, weight, type, attributes(fused, result, quantizes));
-  return desc && skip_reference_implementations(desc) ? desc : dnnl::primitive_desc();
-}
-
 void QuantizedOp::pack() const {
   if (!isa::has_int8()) {
     TORCH_WARN_ONCE(
@@ -361,63 +211,6 @@ void QuantizedOp::pack() const {
   } catch (const dnnl::error&) {
     // Calls will find out, and say why.
   }
-}
-
-dnnl::primitive_attr QuantizedOp::attributes(const FusedPostOps& fused, const memory::desc& result,
-                                             bool quantizes) const {
-  dnnl::primitive_attr attr = runtime::attributes(FP32MathMode::FP32);
-  attr.set_scales_mask(DNNL_ARG_WEIGHTS, weight_scales_mask());
-  if (spec_.input.zero_point != 0) attr.set_zero_points_mask(DNNL_ARG_SRC, 0);
-  if (quantizes) {
-    attr.set_scales_mask(DNNL_ARG_DST, 0);
-    if (spec_.result->zero_point != 0) attr.set_zero_points_mask(DNNL_ARG_DST, 0);
-  }
-  const auto channel = static_cast<int>(kernel_channel_dimension(result.get_ndims()));
-  dnnl::post_ops list;
-  size_t next = 0;
-  for (size_t i = 0; i < fused.count; ++i) {
-    for (const Step& step : post_ops()[i].steps) {
-      if (!step.takes_operand()) {
-        list.append_eltwise(step.algorithm, static_cast<float>(step.alpha), static_cast<float>(step.beta));
-        continue;
-      }
-      const std::optional<Affine>& affine = spec_.operands[next];
-      if (fused.accumulates && i == 0) {
-        list.append_sum(static_cast<float>(affine->scale), static_cast<int32_t>(affine->zero_point),
-                        memory::data_type::u8);
-        ++next;
-        continue;
-      }
-      const auto type = affine ? memory::data_type::u8 : memory::data_type::f32;
-      const Spread spread = fused.spreads[next - size_t{fused.accumulates}];
-      const memory::desc operand = operand_desc(spread, result, channel, type);
-      ++next;
-      if (affine) {  // the sum in units of the operand, and back
-        const auto scale = static_cast<float>(affine->scale);
-        list.append_eltwise(dnnl::algorithm::eltwise_linear, 1 / scale, static_cast<float>(-affine->zero_point));
-        list.append_binary(step.algorithm, operand);
-        list.append_eltwise(dnnl::algorithm::eltwise_linear, scale, 0);
-      } else {
-        list.append_binary(step.algorithm, operand);
-      }
-    }
-  }
-  attr.set_post_ops(list);
-  return attr;
-}
-
-Prepared::Constants QuantizedOp::constants(bool quantizes) const {
-  Prepared::Constants constants{{DNNL_ARG_ATTR_SCALES | DNNL_ARG_WEIGHTS, scales_}};
-  if (spec_.input.zero_point != 0) {
-    constants.emplace_back(DNNL_ARG_ATTR_ZERO_POINTS | DNNL_ARG_SRC, input_zero_point_);
-  }
-  if (quantizes) {
-    constants.emplace_back(DNNL_ARG_ATTR_SCALES | DNNL_ARG_DST, result_scale_);
-    if (spec_.result->zero_point != 0) {
-      constants.emplace_back(DNNL_ARG_ATTR_ZERO_POINTS | DNNL_ARG_DST, result_zero_point_);
-    }
-  }
-  return constants;
 }
 
 State QuantizedOp::save(const Integers& integers) const {

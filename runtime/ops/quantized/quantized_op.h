@@ -17,6 +17,7 @@
 #include "ops/quantized/quantized_weight.h"
 #include "ops/quantized/tiled_rows.h"
 #include "ops/quantized/window_rows.h"
+#include "packed/algorithm.h"
 #include "packed/fused_op.h"
 #include "packed/packed_op.h"
 
@@ -108,19 +109,27 @@ class QuantizedOp : public FusedOp {
   State save(const Integers& integers) const;
   const char* reason_for_floats(const at::Tensor& input, const std::vector<at::Tensor>& operands,
                                 bool eager_layout) const;
-  at::Tensor run_primitive(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const;
+
+  // A call, and what all algorithms ask of it.
+  struct Call {
+    const QuantizedOp& layer;
+    const at::Tensor& source;  // as kernel_view gives it
+    const std::vector<at::Tensor>& operands;
+    bool may_accumulate;  // the first operand is added, and dead
+    FusedPostOps fused;   // those that were applied, once it is done
+    bool has_all() const { return fused.count == layer.post_ops().size(); }
+    // Whether the result may lie where the first operand does: numbers of its shape.
+    bool overwrites_operand() const;
+  };
+  // What they give is a result as the kernel has it, of floats or of numbers. Each in the file of its name.
+  using Algorithm = runtime::Algorithm<Call>;
+  static const Algorithm tiles, over_operand, activation_apart, onednn;
+  at::Tensor run_kernel(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const;
+
+  at::ScalarType result_dtype() const { return spec_.result ? at::kByte : at::kFloat; }
   // Where AMX's tiles compute the layer.
   bool is_tiled() const;
   const TiledRows& tiled_rows() const;
-  // By them. `dead` may be null. Undefined where that can't be done.
-  at::Tensor multiply_by_tiles(const at::Tensor& source, const FusedPostOps& fused, const at::Tensor* dead) const;
-  // The result of a layer that ends in an activation which takes longer here than on a kernel of our own: that one makes numbers
-  // of floats which are still near. Undefined where that can't be done.
-  at::Tensor activate_apart(const at::Tensor& source, FusedPostOps fused) const;
-  // The result written over a dead operand, the first that is added. Undefined where that can't be done.
-  at::Tensor accumulate(const at::Tensor& source, const at::Tensor& dead, FusedPostOps fused) const;
-  // Whether the first operand is numbers of the result's shape that lie where `dead` does.
-  bool adds_all_of(const at::Tensor& dead, const FusedPostOps& fused) const;
   at::Tensor weight_for(const Prepared& prepared) const;
   at::Tensor run_in_floats(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const;
   std::vector<at::Tensor> as_floats(const std::vector<at::Tensor>& operands) const;
@@ -131,7 +140,7 @@ class QuantizedOp : public FusedOp {
   dnnl::primitive_attr attributes(const FusedPostOps& fused, const dnnl::memory::desc& result, bool quantizes) const;
   Prepared::Constants constants(bool quantizes) const;
   // Post-ops that are left, and the numbers that the caller wants.
-  at::Tensor finish(at::Tensor y, const std::vector<at::Tensor>& operands, size_t done, bool is_quantized) const;
+  at::Tensor finish(at::Tensor y, const std::vector<at::Tensor>& operands, size_t done) const;
 
   QuantizedSpec spec_;  // without the weight
   std::shared_ptr<const QuantizedWeight> weight_;
