@@ -66,6 +66,15 @@ std::vector<OlderName> older_names() {
            one,
        {"ipex::rms_norm", ""}});
 
+  const std::string context = "__torch__.torch.classes.ipex.ConvolutionContext context",
+                    quantized_context = "__torch__.torch.classes.ipex.QuantizedConvolutionContext context";
+  const std::string to_the_layer = ", Tensor[] operands, bool eager_layout", padded = to_the_layer + ", int[] widths";
+  const c10::OperatorName convolution("ipex::convolution_run", "");
+  rows.push_back({"padded_convolution_run(Tensor input, " + context + padded + one, convolution});
+  rows.push_back({"gated_convolution_run(Tensor input, Tensor gate, " + context + to_the_layer + one, convolution});
+  rows.push_back({"padded_quantized_convolution_run(Tensor input, " + quantized_context + padded + one,
+                  {"ipex::quantized_convolution_run", ""}});
+
   const std::string numbers = "float scale, int zero_point) -> Tensor";
   rows.push_back({"mean.of_bytes(Tensor x, int[] dim, bool keepdim, " + numbers, {"ipex::mean", ""}, {}, "affines"});
   rows.push_back({"adaptive_avg_pool2d.of_bytes(Tensor x, int[] output_size, " + numbers,

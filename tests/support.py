@@ -55,14 +55,14 @@ def with_defaults(line: str, mark: str) -> list[str]:
     left_out = [s.arguments[count:] for s in schemas if s.overload_name == overload]
     if not left_out or not left_out[0] or not left_out[0][0].has_default_value():
         return [line]
-    constants, names = [], []
+    constants, names, indent = [], [], re.match(" *", line)[0]
     for argument in left_out[0]:
         value, kind = argument.default_value, argument.type.annotation_str
         names.append(f"%{argument.name}_by_default_{mark}")
         text = f"annotate({kind}, [])" if value == [] else str(int(value)) if value is not None else ""
         of_type = {"bool": "bool", "List[bool]": "bool[]", "List[float]": "float[]", "List[int]": "int[]"}
         type_ = of_type[kind] if value is not None else "NoneType"
-        constants.append(f"{names[-1]} : {type_} = prim::Constant{f'[value={text}]' if text else ''}()")
+        constants.append(f"{indent}{names[-1]} : {type_} = prim::Constant{f'[value={text}]' if text else ''}()")
     return [*constants, f"{result}{op}({', '.join([given, *names])})"]
 
 
@@ -90,17 +90,32 @@ def assert_unchanged(pass_name: str, ir: str, reason: str | None) -> None:
 def kinds(module: torch.jit.ScriptModule) -> Counter[str]:
     """How many nodes of each kind the module has, and of each overload of ours, blocks inside if and loop included."""
     found: Counter[str] = Counter()
+    for node in nodes_of(module.inlined_graph):
+        found[node.kind()] += 1
+        overload = node.schema().split("(")[0].partition(".")[2] if node.kind().startswith("ipex::") else ""
+        if overload:
+            found[f"{node.kind()}.{overload}"] += 1
+    return found
 
-    def visit(block: Any) -> None:
-        for node in block.nodes():
-            found[node.kind()] += 1
-            overload = node.schema().split("(")[0].partition(".")[2] if node.kind().startswith("ipex::") else ""
-            if overload:
-                found[f"{node.kind()}.{overload}"] += 1
-            for inner in node.blocks():
-                visit(inner)
 
-    visit(module.inlined_graph)
+def nodes_of(block: Any) -> Iterator[Any]:
+    """The nodes of a graph or a block, blocks inside if and loop included."""
+    for node in block.nodes():
+        yield node
+        for inner in node.blocks():
+            yield from nodes_of(inner)
+
+
+def ports(module: torch.jit.ScriptModule) -> Counter[str]:
+    """How often an op of ours is given an argument with another value than its default: "convolution_run widths"."""
+    found: Counter[str] = Counter()
+    for node in nodes_of(module.inlined_graph):
+        name = node.kind().removeprefix("ipex::")
+        if name != node.kind():
+            for argument, value in zip(torch._C.parse_schema(node.schema()).arguments, node.inputs()):
+                is_constant = value.node().kind() == "prim::Constant"
+                is_default = is_constant and value.toIValue() == argument.default_value
+                found[f"{name} {argument.name}"] += argument.has_default_value() and not is_default
     return found
 
 

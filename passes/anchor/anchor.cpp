@@ -20,7 +20,7 @@ std::optional<Anchor> Anchor::producing(const Value* value) {
   if (!op || !op->packed || !op->packed->takes_post_ops()) return std::nullopt;
   Node* prepack = run->input(static_cast<size_t>(op->packed->context))->node();
   // A model that was optimised before holds its contexts as attributes: nothing can be added to them.
-  if (!is_prepack(prepack)) return std::nullopt;
+  if (!is_prepack(prepack) || has_ports(run)) return std::nullopt;
   return Anchor(prepack, run);
 }
 
@@ -45,10 +45,20 @@ Anchor Anchor::insert_before(Node* node, const std::string& op, at::ArrayRef<Val
   Value* context = graph->insert(Symbol::fromQualString("ipex::" + op + "_prepack"), arguments);
   Value* operands = graph->insertNode(graph->createList(c10::TensorType::get(), {}))->output();
   Value* eager_layout = shared_constant(*graph, true);
-  // Not checked against the schema: matmul's second factor is still to come.
-  Node* run = graph->insertNode(
-      graph->create(Symbol::fromQualString("ipex::" + op + "_run"), {x, context, operands, eager_layout}));
+  const Symbol kind = Symbol::fromQualString("ipex::" + op + "_run");
+  // A matmul has no inputs: its second factor is still to come, so nothing is checked against the schema.
+  Node* run = inputs.empty() ? graph->insertNode(graph->create(kind, {x, context, operands, eager_layout}))
+                             : graph->insert(kind, {x, context, operands, eager_layout})->node();
   return Anchor(context->node(), run);
+}
+
+bool has_ports(const Node* run) {
+  const auto& arguments = run->schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const auto& default_value = arguments[i].default_value();
+    if (default_value && toIValue(run->input(i)) != default_value) return true;
+  }
+  return false;
 }
 
 void set_argument(Node* prepack, const char* name, const IValue& value) {

@@ -4,7 +4,8 @@
 //                                        %math_mode, %vanished, %widens)
 //   %y = ipex::convolution_run(%x, %context, %operands, %eager_layout)
 //
-// and every edit below goes to both, so that a pass need not know which anchor it has before it.
+// and every edit below goes to both, so that a pass need not know which anchor it has before it. What may stand behind
+// %eager_layout are ports: what a call does beside its layer, as padding. A layer with one is no anchor any more.
 #pragma once
 
 #include <optional>
@@ -20,6 +21,9 @@ void set_argument(Node* node, const char* name, Value* value);
 
 // Of a prepack node that reads constants only, and so may stand anywhere.
 void move_prepack_before(Node* prepack, Node* place);
+
+// Whether a run node gives one of its ports another value than the default.
+bool has_ports(const Node* run);
 
 class Anchor {
  public:

@@ -2,7 +2,7 @@
 //
 //   before   %m = aten::mul(%x, %gate)            the gate is a single pixel
 //            %y = ipex::convolution_run(%m, %packed, %operands, False)
-//   after    %y = ipex::gated_convolution_run(%x, %gate, %packed, %operands, False)
+//   after    %y = ipex::convolution_run(%x, %packed, %operands, False, [], %gate)
 //
 // So the product is not written to memory.
 // Declines when somebody else reads the product, somebody sees the strides, or the image or the gate is overwritten in between.
@@ -42,10 +42,8 @@ bool fuse(Node* product, Context& context) {
   if (!layer || written_between(product, layer->run())) return false;
   Node* run = layer->run();
   context.applied(run, "multiplies by the gate as it reads the image");
-  static const Symbol gated = Symbol::fromQualString("ipex::gated_convolution_run");
-  const torch::jit::WithInsertPoint guard(run);
-  Value* result = context.graph->insert(gated, {image, gate, run->input(1), run->input(2), run->input(3)});
-  replace(run, result->node());
+  run->replaceInput(0, image);
+  set_argument(run, "gate", gate);
   return true;
 }
 

@@ -66,8 +66,7 @@ bool is_floating(const Value* value, Known& known, int distance = 0) {
 }  // namespace
 
 bool is_quantized_layer_of_floats(const Node* node) {
-  static const OpName layers[] = {OpName("ipex::quantized_linear_run"), OpName("ipex::quantized_convolution_run"),
-                                  OpName("ipex::padded_quantized_convolution_run")};
+  static const OpName layers[] = {OpName("ipex::quantized_linear_run"), OpName("ipex::quantized_convolution_run")};
   if (!is_of_any(layers, node)) return false;
   const Node* prepack = node->input(1)->node();
   return is_prepack(prepack) && toIValue(prepack->namedInput("result"))->toDoubleList().empty();

@@ -3,7 +3,7 @@
 //   before   %p = aten::pad(%x, %widths, "constant", 0)    %q = ipex::quantize(%p, %scale, %zero_point)
 //            %y = ipex::quantized_convolution_run(%q, %packed, %operands, %layout)
 //   after    %q = ipex::quantize(%x, %scale, %zero_point)
-//            %y = ipex::padded_quantized_convolution_run(%q, %packed, %operands, %layout, %widths)
+//            %y = ipex::quantized_convolution_run(%q, %packed, %operands, %layout, %widths)
 //
 // Zero is a number without error, so numbers are the same before and after padding. Whoever makes %x can
 // then give its numbers. The padded image may become channels-last before it is rounded, as the first one of a network does.
@@ -24,6 +24,7 @@ using torch::jit::toIValue;
 std::optional<std::string> reason_against_reader(const Node* reader, const Value* numbers) {
   static const OpName run("ipex::quantized_convolution_run");
   if (!run.is_of(reader) || reader->input(0) != numbers) return "another op needs the padded numbers";
+  if (has_ports(reader)) return "the convolution pads already";
   const Node* prepack = reader->input(1)->node();
   if (!is_prepack(prepack)) return "the convolution is packed already";
   if (is_true(prepack->namedInput("transposed"))) return "the convolution is transposed";
@@ -63,19 +64,11 @@ std::optional<std::string> reason_against(const Node* pad) {
   return std::nullopt;
 }
 
-void pad_at_the_call(Node* run, Value* widths) {
-  static const Symbol padded = Symbol::fromQualString("ipex::padded_quantized_convolution_run");
-  const torch::jit::WithInsertPoint guard(run);
-  std::vector<Value*> inputs = run->inputs().vec();
-  inputs.push_back(widths);
-  replace(run, run->owningGraph()->insertNode(run->owningGraph()->create(padded, inputs)));
-}
-
 void rewrite(Node* pad) {
   const auto quantizes = readers_of(pad);  // as they are now: the readers are replaced
   for (const Use& use : quantizes) {
     const auto readers = use.user->output()->uses();
-    for (const Use& reader : readers) pad_at_the_call(reader.user, pad->namedInput("pad"));
+    for (const Use& reader : readers) set_argument(reader.user, "widths", pad->namedInput("pad"));
     // In the place of %p: something may overwrite %x between there and here.
     const torch::jit::WithInsertPoint guard(pad);
     Graph& graph = *pad->owningGraph();

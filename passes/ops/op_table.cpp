@@ -315,7 +315,6 @@ std::vector<Op> rows() {
 
   // Ops of ours.
   table.packed("convolution", with_operands);
-  table.ops("ipex::padded_convolution_run ipex::gated_convolution_run", fresh, floating);
   table.ops("ipex::unpacked_convolution", fresh);
   table.ops("ipex::image_weights_convolution", fresh, any_layout | one_image);
   table.packed("linear", with_operands).also(hides_strides);
@@ -360,7 +359,8 @@ std::vector<Op> rows() {
       "ipex::add_layer_norm_to_rows.lowered ipex::add_layer_norm_of_rows ipex::add_layer_norm_of_rows.bytes "
       "ipex::add_layer_norm_of_rows.lowered ipex::layer_norm_sum ipex::layer_norm_of_rows_sum ipex::rms_norm_sum "
       "ipex::cat_batch_norm.bytes ipex::attention_of_bytes.bytes ipex::scaled_dot_product_attention_of_bytes.bytes "
-      "ipex::adaptive_avg_pool2d.of_bytes ipex::mean.of_bytes",
+      "ipex::adaptive_avg_pool2d.of_bytes ipex::mean.of_bytes ipex::padded_convolution_run "
+      "ipex::gated_convolution_run ipex::padded_quantized_convolution_run",
       fresh);
   table.ops("ipex::addmm", fresh).weight(2).left(no_prepacked_form);
   table.ops("ipex::cat", fresh, chooses | joins | any_layout);
@@ -407,10 +407,7 @@ std::vector<Op> rows() {
   table.ops("ipex::has_trained_convolution ipex::trained_convolution_pays", no_tensor);
   table.ops("ipex::quantized_linear_prepack ipex::quantized_convolution_prepack ipex::observer_prepack", no_tensor,
             makes_context);
-  table.ops(
-      "ipex::quantized_linear_run ipex::quantized_convolution_run ipex::padded_quantized_convolution_run "
-      "ipex::quantize",
-      fresh);
+  table.ops("ipex::quantized_linear_run ipex::quantized_convolution_run ipex::quantize", fresh);
   table.ops("ipex::requantize", fresh);
   table.ops("ipex::dequantize", fresh, floating);
   table.ops("ipex::observe", itself);

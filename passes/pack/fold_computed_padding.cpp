@@ -2,7 +2,7 @@
 // padding that the convolution is told at each call. So is TensorFlow's "same".
 //
 //   before   %p = aten::pad(%x, %widths, "constant", 0)    %y = ipex::convolution_run(%p, %packed, %operands, %layout)
-//   after    %y = ipex::padded_convolution_run(%x, %packed, %operands, %layout, %widths)
+//   after    %y = ipex::convolution_run(%x, %packed, %operands, %layout, %widths)
 //
 // Declines when the padding is not zeros; when %p has another reader; when something may write to %x in between, or does
 // later; and before transposed convolutions, whose padding cuts off.
@@ -24,11 +24,7 @@ bool run(Context& context) {
     }
     context.merged(pad, "computed by ", anchor->run());
     pad->output()->replaceAllUsesWith(pad->input(0));
-    std::vector<Value*> inputs = anchor->run()->inputs().vec();
-    inputs.push_back(pad->namedInput("pad"));
-    const torch::jit::WithInsertPoint guard(anchor->run());
-    static const Symbol padded = Symbol::fromQualString("ipex::padded_convolution_run");
-    replace(anchor->run(), context.graph->insertNode(context.graph->create(padded, inputs)));
+    set_argument(anchor->run(), "widths", pad->namedInput("pad"));
     pad->destroy();
     changed = true;
   }

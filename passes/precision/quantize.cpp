@@ -209,7 +209,7 @@ class Quantizing {
     Value* context =
         graph.insert(Symbol::fromQualString(op + "_prepack"), prepack_arguments(site, weight, operand_scales));
     Node* quantized_run =
-        graph.insertNode(graph.create(Symbol::fromQualString(op + "_run"), {input, context, list, run->input(3)}));
+        graph.insert(Symbol::fromQualString(op + "_run"), {input, context, list, run->input(3)})->node();
     quantized_run->setSourceRange(run->sourceRange());
     quantized_run->setScope(run->scope());
     quantized_run->output()->copyMetadata(run->output());

@@ -235,16 +235,6 @@ void run_boxed(const c10::OperatorHandle&, torch::jit::Stack* stack) {
   torch::jit::push(*stack, context->run(torch::jit::pop(*stack).toTensor(), operands, eager_layout));
 }
 
-// The same of an image that is padded at the call, as F.pad has it.
-template <typename Context>
-void run_padded_boxed(const c10::OperatorHandle&, torch::jit::Stack* stack) {
-  const std::vector<int64_t> widths = torch::jit::pop(*stack).toIntVector();
-  const bool eager_layout = torch::jit::pop(*stack).toBool();
-  const std::vector<at::Tensor> operands = take_tensors(torch::jit::pop(*stack));
-  const auto context = torch::jit::pop(*stack).toCustomClass<Context>();
-  torch::jit::push(*stack, context->run_padded(torch::jit::pop(*stack).toTensor(), operands, eager_layout, widths));
-}
-
 // Makes a context known to TorchScript, with what a saved model and a curious user need of it.
 template <typename Context>
 void define_context(torch::Library& library, const char* name) {

@@ -78,8 +78,7 @@ def examples() -> dict[str, list[Any]]:
         "quantized_convolution_prepack.default": [
             *(whole, rand(8).abs(), None, *OF_BYTES, ["relu"], [0.1, 3.0], [0.1, 3.0], NO_NUMBERS, False, []),
         ],
-        "quantized_convolution_run.default": [bytes_, quantized, [], True],
-        "padded_quantized_convolution_run.default": [bytes_, quantized, [], True, [1, 1, 1, 1]],
+        "quantized_convolution_run.default": [bytes_, quantized, [], True, [1, 1, 1, 1]],
         "quantized_linear_run.default": [codes[:, :4].contiguous(), quantized_linear, [], True],
         "dynamic_linear_run.default": [rand(3, 16), dynamic, [], True],
         "matmul_prepack.default": [["relu"], None],
@@ -89,8 +88,6 @@ def examples() -> dict[str, list[Any]]:
         "packed_convolution.default": [image, convolution, [8, 4, 3, 3], *GEOMETRY, False, [0, 0], False],
         "packed_lstm.default": [rand(5, 2, 6), rand(1, 2, 8), rand(1, 2, 8), lstm, 8],
         "packed_gru.default": [rand(5, 2, 6), rand(1, 2, 8), gru, 8],
-        "padded_convolution_run.default": [image, convolution, [], True, [1, 1, 1, 1]],
-        "gated_convolution_run.default": [image, rand(2, 4, 1, 1), pixels, [], True],
         "excitation_run.default": [rand(2, 8, 5, 5), ops.excitation_prepack([squeeze, spread]), [2, 3]],
         "excitation_prepack.default": [[squeeze, spread]],
         "convolution_chain_prepack.default": [[pixels, depthwise]],

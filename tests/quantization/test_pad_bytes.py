@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import ipex
-from support import assert_round_trip, assert_unchanged, contexts, converted, graph_ir, kinds, same_padding
+from support import assert_round_trip, assert_unchanged, contexts, converted, graph_ir, kinds, ports, same_padding
 
 OPS = torch.ops.ipex
 
@@ -43,7 +43,7 @@ def test_convolutions_pad(tmp_path, conv, shapes):
     model, (first, *others) = Same(conv).eval(), [torch.randn(shape) for shape in shapes]
     module = converted(model, first, *others)
     found = kinds(module)
-    assert found["ipex::padded_quantized_convolution_run"] == 1
+    assert ports(module)["quantized_convolution_run widths"] == 1
     # The image alone is rounded by an op of its own: the first gives numbers, though somebody asks for its sizes.
     assert found["ipex::quantize"] == 1
     assert not [kind for kind in found if kind in ("aten::pad", "aten::constant_pad_nd")]
@@ -62,7 +62,7 @@ def test_convolutions_pad(tmp_path, conv, shapes):
 def test_declines(options, reason):
     model, x = Same(nn.Conv2d(8, 8, 3, stride=2), **options).eval(), torch.randn(2, 8, 9, 8)
     module = converted(model, x)
-    assert kinds(module)["ipex::padded_quantized_convolution_run"] == 0
+    assert ports(module)["quantized_convolution_run widths"] == 0
     assert [d for d in ipex.explain(module) if d.pass_name == "pad_bytes" and reason in d.reason]
     with torch.no_grad():
         expected = model(x)
@@ -92,9 +92,9 @@ def test_numbers_are_those_of_a_padded_image(zero_point, result):
         for widths in ([0, 0, 0, 0], [1, 2, 0, 3], [0, 1], [-1, 2, 1, 1], [1, 0, 0, 2, 0, 0, 1, 1], [4, 4, 4, 4]):
             padded = F.pad(x, widths, value=zero_point)
             for eager_layout in (True, False):
-                y = OPS.padded_quantized_convolution_run(x, context, [], eager_layout, widths)
+                y = OPS.quantized_convolution_run(x, context, [], eager_layout, widths)
                 expected = OPS.quantized_convolution_run(padded, context, [], eager_layout)
                 assert torch.equal(y, expected)
                 assert not eager_layout or y.stride() == expected.stride()
     with pytest.raises(RuntimeError):
-        OPS.padded_quantized_convolution_run(x, context, [], True, [1])
+        OPS.quantized_convolution_run(x, context, [], True, [1])

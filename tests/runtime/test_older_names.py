@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 import ipex  # noqa: F401
@@ -71,6 +72,24 @@ def test_norms():
     assert torch.equal(OPS.layer_norm_of_rows_sum(r, x, *given, context, numbers), expected)
     expected = OPS.rms_norm(x, W, EPS, None, None, residual=b, like=b)
     assert torch.equal(OPS.rms_norm_sum(b, x, W, EPS, None, None, b), expected)
+
+
+def test_convolutions():
+    x, gate, weight = torch.randn(2, 4, 6, 5), torch.rand(2, 4, 1, 1), torch.randn(8, 4, 3, 3)
+    geometry, widths = ([1, 1], [0, 0], [1, 1], 1), [1, 2, 0, 3]
+    context = OPS.convolution_prepack(weight, None, *geometry, False, [0, 0], [], None, None, None)
+    same(OPS.padded_convolution_run(x, context, [], True, widths), OPS.convolution_run(x, context, [], True, widths))
+    expected = OPS.convolution_run(x, context, [], True, gate=gate)
+    same(OPS.gated_convolution_run(x, gate, context, [], True), expected)
+    both = OPS.convolution_run(x, context, [], True, widths, gate)
+    assert_same(both, torch.conv2d(F.pad(x * gate, widths), weight))
+    codes, scales = torch.randint(-9, 9, weight.shape, dtype=torch.int8), torch.ones(8)
+    numbers, ends = torch.randint(0, 256, x.shape, dtype=torch.uint8), [0, 0, 0, 0]
+    context = OPS.quantized_convolution_prepack(
+        codes, scales, None, [1, 1], ends, [1, 1], 1, [], [SCALE, float(ZERO)], [], []
+    )
+    expected = OPS.quantized_convolution_run(numbers, context, [], True, widths)
+    same(OPS.padded_quantized_convolution_run(numbers, context, [], True, widths), expected)
 
 
 def test_others_that_read_or_give_8_bit_numbers():

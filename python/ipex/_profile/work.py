@@ -10,12 +10,7 @@ from .._explain.packed import PackedOp
 
 Shape = Sequence[int]
 LINEARS = ("ipex::linear_run", "ipex::quantized_linear_run", "ipex::dynamic_linear_run", "ipex::weight_only_linear_run")
-CONVOLUTIONS = (
-    "ipex::convolution_run",
-    "ipex::padded_convolution_run",
-    "ipex::quantized_convolution_run",
-    "ipex::padded_quantized_convolution_run",
-)
+CONVOLUTIONS = ("ipex::convolution_run", "ipex::quantized_convolution_run")
 RECURRENT = ("ipex::lstm_run", "ipex::gru_run", "ipex::dynamic_lstm_run", "ipex::dynamic_gru_run")
 ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
 

@@ -18,11 +18,7 @@ from .._inputs import arguments, copied, in_order
 from .._load_extension import _C
 from .compare import compare
 
-LAYERS = (
-    "ipex::quantized_linear_run",
-    "ipex::quantized_convolution_run",
-    "ipex::padded_quantized_convolution_run",
-)
+LAYERS = ("ipex::quantized_linear_run", "ipex::quantized_convolution_run")
 SATURATED = 0.01  # a scale that is made of other data, and not an outlier
 
 

@@ -3,11 +3,9 @@
 //   ipex::convolution_prepack(weight, bias, stride, padding, dilation, groups, transposed, output_padding, post_ops,
 //                             folded_scale, folded_shift, math_mode, vanished, widens, needs_batch,
 //                             is_sum, adds_input) -> ConvolutionContext
-//   ipex::convolution_run(input, context, operands, eager_layout) -> Tensor
-//   ipex::padded_convolution_run(input, context, operands, eager_layout, widths) -> Tensor
-//     of the image after constant_pad_nd: padding that the call computes, as TensorFlow's "same" follows from the image
-//   ipex::gated_convolution_run(image, gate, context, operands, eager_layout) -> Tensor
-//     of image * gate, as squeeze and excitation multiplies the channels of an image
+//   ipex::convolution_run(input, context, operands, eager_layout, widths=[], gate=None) -> Tensor
+//     `gate`: of input * gate, as squeeze and excitation multiplies the channels of an image
+//     `widths`: of that after constant_pad_nd, where padding follows from the size of the image, as TensorFlow's "same"
 //
 // `padding` has a number per dimension or, where the two ends differ, the beginnings followed by the ends. A 1-d
 // convolution is computed as the 2-d one that aten makes of it, on an image one pixel high.
@@ -233,12 +231,15 @@ c10::intrusive_ptr<ConvolutionContext> convolution_prepack(
   return context;
 }
 
-void gated_convolution_run(const c10::OperatorHandle&, torch::jit::Stack* stack) {
+void convolution_run(const c10::OperatorHandle&, torch::jit::Stack* stack) {
+  const auto gate = torch::jit::pop(*stack).toOptional<Tensor>();
+  const Ints widths = torch::jit::pop(*stack).toIntVector();
   const bool eager_layout = torch::jit::pop(*stack).toBool();
   const std::vector<Tensor> operands = take_tensors(torch::jit::pop(*stack));
   const auto context = torch::jit::pop(*stack).toCustomClass<ConvolutionContext>();
-  const Tensor gate = torch::jit::pop(*stack).toTensor(), image = torch::jit::pop(*stack).toTensor();
-  torch::jit::push(*stack, context->run_gated(image, gate, operands, eager_layout));
+  const Tensor image = torch::jit::pop(*stack).toTensor();
+  torch::jit::push(*stack, gate ? context->run_gated(image, *gate, operands, eager_layout, widths)
+                                : context->run_padded(image, operands, eager_layout, widths));
 }
 
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
@@ -251,16 +252,8 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
          convolution_prepack);
   define(m,
          "convolution_run(Tensor input, __torch__.torch.classes.ipex.ConvolutionContext context, Tensor[] operands, "
-         "bool eager_layout) -> Tensor",
-         OnStack{run_boxed<ConvolutionContext>});
-  define(m,
-         "padded_convolution_run(Tensor input, __torch__.torch.classes.ipex.ConvolutionContext context, "
-         "Tensor[] operands, bool eager_layout, int[] widths) -> Tensor",
-         OnStack{run_padded_boxed<ConvolutionContext>});
-  define(m,
-         "gated_convolution_run(Tensor image, Tensor gate, __torch__.torch.classes.ipex.ConvolutionContext context, "
-         "Tensor[] operands, bool eager_layout) -> Tensor",
-         OnStack{gated_convolution_run});
+         "bool eager_layout, int[] widths=[], Tensor? gate=None) -> Tensor",
+         OnStack{convolution_run});
 }
 
 }  // namespace

@@ -50,9 +50,9 @@ class ConvolutionContext final : public PackedOp {
   at::Tensor run_padded(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout,
                         at::IntArrayRef widths) const;
 
-  // run() of image * gate, a number for each channel of each image.
+  // The same of image * gate, a number for each channel of each image.
   at::Tensor run_gated(const at::Tensor& image, const at::Tensor& gate, const std::vector<at::Tensor>& operands,
-                       bool eager_layout) const;
+                       bool eager_layout, at::IntArrayRef widths) const;
 
   // Whether run() takes such an input, and finds no reason to leave it to aten.
   bool accepts(const at::Tensor& input, bool eager_layout) const;

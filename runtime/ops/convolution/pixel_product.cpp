@@ -110,8 +110,8 @@ bool ConvolutionContext::rounds_pixels(const Call& call) const {
 }
 
 Tensor ConvolutionContext::run_gated(const Tensor& image, const Tensor& gate, const std::vector<Tensor>& operands,
-                                     bool eager_layout) const {
-  if (!eager_layout && is_gate_of(image, gate) && accepts(image, eager_layout)) {
+                                     bool eager_layout, at::IntArrayRef widths) const {
+  if (widths.empty() && !eager_layout && is_gate_of(image, gate) && accepts(image, eager_layout)) {
     check_operands(operands);
     Call call{*this, image, operands, may_write_over(operands), eager_layout, gate};
     if (!pixel_product.reason_against(call) && call.pixels > most_few_rows && !rounds_pixels(call)) {
@@ -119,7 +119,7 @@ Tensor ConvolutionContext::run_gated(const Tensor& image, const Tensor& gate, co
       return apply_rest(result, operands, call.done);
     }
   }
-  return run(gated(image, gate), operands, eager_layout);
+  return run_padded(gated(image, gate), operands, eager_layout, widths);
 }
 
 void ConvolutionContext::multiply_pixels(const InputRows& pixels, float* result) const {

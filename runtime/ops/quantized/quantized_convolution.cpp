@@ -2,8 +2,7 @@
 //
 //   ipex::quantized_convolution_prepack(weight, weight_scales, bias, stride, padding, dilation, groups, post_ops, input,
 //                                       result, operands, transposed, output_padding) -> QuantizedConvolutionContext
-//   ipex::quantized_convolution_run(input, context, operands, eager_layout) -> Tensor
-//   ipex::padded_quantized_convolution_run(input, context, operands, eager_layout, widths) -> Tensor
+//   ipex::quantized_convolution_run(input, context, operands, eager_layout, widths=[]) -> Tensor
 //
 // `padding` is the beginnings followed by the ends. `input`, `result` and `operands` are scales and zero points, as
 // affine.h has them. Computes on channels-last images; an input in another layout is converted first. A 1-d convolution is
@@ -225,6 +224,14 @@ c10::intrusive_ptr<QuantizedConvolutionContext> prepack(
       std::move(geometry));
 }
 
+void quantized_convolution_run(const c10::OperatorHandle&, torch::jit::Stack* stack) {
+  const Ints widths = torch::jit::pop(*stack).toIntVector();
+  const bool eager_layout = torch::jit::pop(*stack).toBool();
+  const std::vector<Tensor> operands = take_tensors(torch::jit::pop(*stack));
+  const auto context = torch::jit::pop(*stack).toCustomClass<QuantizedConvolutionContext>();
+  torch::jit::push(*stack, context->run_padded(torch::jit::pop(*stack).toTensor(), operands, eager_layout, widths));
+}
+
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define_context<QuantizedConvolutionContext>(m, "QuantizedConvolutionContext");
   define(
@@ -236,13 +243,8 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
       prepack);
   define(m,
          "quantized_convolution_run(Tensor input, __torch__.torch.classes.ipex.QuantizedConvolutionContext context, "
-         "Tensor[] operands, bool eager_layout) -> Tensor",
-         OnStack{run_boxed<QuantizedConvolutionContext>});
-  define(m,
-         "padded_quantized_convolution_run(Tensor input, "
-         "__torch__.torch.classes.ipex.QuantizedConvolutionContext context, Tensor[] operands, bool eager_layout, "
-         "int[] widths) -> Tensor",
-         OnStack{run_padded_boxed<QuantizedConvolutionContext>});
+         "Tensor[] operands, bool eager_layout, int[] widths=[]) -> Tensor",
+         OnStack{quantized_convolution_run});
 }
 
 }  // namespace

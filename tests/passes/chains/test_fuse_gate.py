@@ -1,10 +1,12 @@
+import re
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 import ipex
 from ir import CONTEXT, convolution, convolution_graph
-from support import assert_rewrites, assert_round_trip, assert_same, assert_unchanged, check_against_eager, kinds
+from support import assert_rewrites, assert_round_trip, assert_same, assert_unchanged, check_against_eager, kinds, ports
 
 NAME = "fuse_gate"
 GATE = (
@@ -27,8 +29,9 @@ def project(shape: tuple[int, ...] = (4, 8, 1, 1), layout: str = "%no", **option
 @pytest.mark.parametrize("operand", ["", "%other"])
 def test_fires(product, operand):
     result = assert_rewrites(NAME, graph(product, *project(operand=operand)))
-    assert (result.count("ipex::gated_convolution_run"), result.count("aten::mul")) == (1, 0)
-    assert "ipex::gated_convolution_run(%x, " in result.graph
+    assert (result.count("ipex::convolution_run"), result.count("aten::mul")) == (1, 0)
+    (gate,) = re.findall(r"(%\w+) : Tensor = aten::sigmoid", result.graph)
+    assert re.search(rf"ipex::convolution_run\(%x, .*, {gate}\)", result.graph)
     assert [d.reason for d in result.report] == ["multiplies by the gate as it reads the image"]
 
 
@@ -85,7 +88,7 @@ def test_matches_eager(tmp_path, over_channels, stride, script):
     x = torch.randn(2, 3, 20, 21)
     also = (x.to(memory_format=torch.channels_last), torch.randn(1, 3, 7, 8), torch.randn(1, 3, 90, 9), x * torch.inf)
     optimized = check_against_eager(Block(over_channels, stride=stride), x, script=script, also=also)
-    assert kinds(optimized)["ipex::gated_convolution_run"] == 1
+    assert ports(optimized)["convolution_run gate"] == 1
     assert_round_trip(optimized, tmp_path, x)
 
 
@@ -100,5 +103,6 @@ def test_in_the_executor():
         module = torch.jit.freeze(torch.jit.trace(model, x))
         for _ in range(3):
             assert_same(module(x), model(x))
-        executed = [node.kind() for node in torch.jit.last_executed_optimized_graph().nodes()]
-    assert executed.count("ipex::gated_convolution_run") == 1
+        executed = str(torch.jit.last_executed_optimized_graph())
+    (gate,) = re.findall(r"(%\w+) : Tensor = ipex::excitation_run", executed)
+    assert re.search(rf"ipex::convolution_run\(.*, {gate}\)", executed)

@@ -29,7 +29,7 @@ CALLS = {
     "dilation of a pool": lambda: ops.max_pool2d(rand(1, 16, 8, 8), [2, 2], [1, 1], [0, 0], [2**62] * 2, False),
     "padding of a convolution": lambda: convolution([1, 1], [2**62, 2**62], [1, 1], 1),
     "groups": lambda: convolution([1, 1], [1, 1], [1, 1], 2**62),
-    "widths": lambda: ops.padded_convolution_run(
+    "widths": lambda: ops.convolution_run(
         rand(1, 4, 6, 6), convolution([1, 1], [1, 1], [1, 1], 1), [], True, [2**62] * 4
     ),
     "layers": lambda: ops.lstm_prepack([rand(32, 6), rand(32, 8)], True, 2**40, False, False, None),

@@ -34,7 +34,7 @@ class Gated:
         expected = torch.conv2d(x * gate, self.weight, self.bias, self.stride)
         residual = torch.randn_like(expected).to(memory_format=torch.channels_last) if self.adds else None
         operands = [] if residual is None else [residual]
-        actual = torch.ops.ipex.gated_convolution_run(x, gate, self.context, operands, False)
+        actual = torch.ops.ipex.convolution_run(x, self.context, operands, False, gate=gate)
         wanted = self.eager(x, gate, residual)
         assert actual.shape == wanted.shape
         assert_same(actual.flatten(), wanted.flatten(), **options)
@@ -112,7 +112,7 @@ def test_bf32():
 def test_layout_of_the_result():
     x = image(2, 64, 14, 14)
     gated = Gated(64, 48)
-    actual = torch.ops.ipex.gated_convolution_run(x, gate_of(x), gated.context, [], True)
+    actual = torch.ops.ipex.convolution_run(x, gated.context, [], True, gate=gate_of(x))
     assert actual.is_contiguous(memory_format=torch.channels_last)
 
 
@@ -120,7 +120,7 @@ def test_gradients():
     x, gated = image(2, 64, 14, 14).requires_grad_(), Gated(64, 48)
     gate = gate_of(x).requires_grad_()
     with torch.enable_grad():
-        actual = torch.ops.ipex.gated_convolution_run(x, gate, gated.context, [], False)
+        actual = torch.ops.ipex.convolution_run(x, gated.context, [], False, gate=gate)
         found = torch.autograd.grad(actual.sum(), (x, gate))
         expected = torch.autograd.grad(gated.eager(x, gate).sum(), (x, gate))
     for one, other in zip(found, expected):
@@ -131,7 +131,7 @@ def test_autocast():
     x, gated = image(2, 64, 14, 14), Gated(64, 48)
     gate = gate_of(x)
     with torch.autocast("cpu", torch.bfloat16):
-        actual = torch.ops.ipex.gated_convolution_run(x, gate, gated.context, [], False)
+        actual = torch.ops.ipex.convolution_run(x, gated.context, [], False, gate=gate)
         expected = gated.eager(x, gate)
     assert actual.dtype == expected.dtype
     assert_same(actual.float().contiguous(), expected.float().contiguous(), tolerance=2e-2)
@@ -140,4 +140,4 @@ def test_autocast():
 def test_refuses_other_channels():
     x = image(2, 63, 14, 14)
     with pytest.raises(RuntimeError, match="with 64 channels"):
-        torch.ops.ipex.gated_convolution_run(x, gate_of(x), Gated(64, 48).context, [], False)
+        torch.ops.ipex.convolution_run(x, Gated(64, 48).context, [], False, gate=gate_of(x))

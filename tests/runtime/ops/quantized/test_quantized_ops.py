@@ -245,7 +245,7 @@ def test_windows_that_tiles_compute(name, batch, threads):
     with own_thread_count():
         torch.set_num_threads(threads)
         for _ in range(2):
-            y = OPS.padded_quantized_convolution_run(x, context, [other], True, widths)
+            y = OPS.quantized_convolution_run(x, context, [other], True, widths)
             assert torch.equal(y, expected)
             assert y.is_contiguous(memory_format=torch.channels_last)
     assert context.cached_primitives() == (1 if name in LEFT_TO_ONEDNN else 0)
