@@ -116,7 +116,7 @@ class PanelsOfCodes final : public PackedCodes {
 
   // Whether few rows meet the codes as they are, or digits do. Else panels of the weight become floats, or tiles, for many rows.
   bool multiplies_codes(int64_t rows) const {
-    return !gains_by_tiles(rows) && (rows <= most_rows_of_codes(format_.codes) || have_digits(rows));
+    return !gains_by_tiles(rows) && (rows <= most_rows_of_codes(format_.codes) || have_digits());
   }
 
   // Whether what is made of rows for one matrix is what another one wants.
@@ -261,19 +261,17 @@ class PanelsOfCodes final : public PackedCodes {
     for (int64_t k = 0; k < inputs_; ++k) to[k] = from[order[k]];
   }
 
-  // Whether the kernels multiply these rows as digits. With many rows floats are as fast as three digits.
-  bool have_digits(int64_t rows) const {
-    constexpr int64_t most_rows_of_three_digits = 64;
+  // Whether the kernels multiply rows as digits. Three of them are faster than floats are, too.
+  bool have_digits() const {
     const bool is_integer = format_.codes == CodeFormat::int8 || format_.codes == CodeFormat::int4;
-    return is_integer && kernels().codes_product.to_digits &&
-           (digits_ < most_digits || rows <= most_rows_of_three_digits);
+    return is_integer && kernels().codes_product.to_digits;
   }
 
   // Whether so many blocks of digits meet a panel that it is worth to make bytes of its codes once. With more digits of a number
   // it never is: each code is met as often.
   bool spreads_codes(int64_t rows) const {
     constexpr int64_t least_rows = 24;
-    return have_digits(rows) && digits_ == 1 && rows >= least_rows;
+    return have_digits() && digits_ == 1 && rows >= least_rows;
   }
 
   // What is made of the rows before they are multiplied. Null for what isn't needed.
@@ -283,7 +281,7 @@ class PanelsOfCodes final : public PackedCodes {
   };
 
   PreparedRows room_for(int64_t rows, at::Tensor& memory) const {
-    const int digits = have_digits(rows) ? digits_ : 0;
+    const int digits = have_digits() ? digits_ : 0;
     const bool copies = depth() != inputs_ || order_.defined();
     const int64_t copied = copies ? rows * depth() : 0, summed = offsets_.defined() ? rows * groups_ : 0,
                   scales = digits > 0 ? rows * groups_ : 0, starts = rows * groups_ * digits,
