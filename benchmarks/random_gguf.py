@@ -8,6 +8,7 @@ llama.cpp, OpenVINO GenAI and ipex read it: it has the sizes and the speed of th
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from dataclasses import dataclass
 from functools import partial
@@ -39,6 +40,7 @@ class Shape:
     epsilon: float = 1e-6
     context: int = 8192
     turned: int = 0  # numbers of a head that the rotary embedding turns; 0 for all
+    trained: int = 0  # the longest text that it was trained with, where longer ones have frequencies of their own
     experts: int = 0
     used: int = 0
 
@@ -47,7 +49,7 @@ SHAPES = {
     "llama-3.2-1b": Shape("llama", 16, 2048, 8192, 32, 8, 64, 128256, 500000.0, 1e-5),
     "qwen3-0.6b": Shape("qwen3", 28, 1024, 3072, 16, 8, 128, 151936, 1000000.0),
     "qwen3-4b": Shape("qwen3", 36, 2560, 9728, 32, 8, 128, 151936, 1000000.0),
-    "phi-4-mini": Shape("phi3", 32, 3072, 8192, 24, 8, 128, 200064, 10000.0, 1e-5, turned=96),
+    "phi-4-mini": Shape("phi3", 32, 3072, 8192, 24, 8, 128, 200064, 10000.0, 1e-5, 131072, turned=96, trained=4096),
     # As Qwen3-30B-A3B, an eighth of it: 0.9 of 1.1 milliards of weights lie in experts.
     "qwen3-moe-1b": Shape("qwen3moe", 12, 1024, 768, 16, 4, 128, 151936, 1000000.0, experts=32, used=4),
 }
@@ -69,6 +71,9 @@ def fields_of(shape: Shape, kind: str) -> dict[str, Any]:
         "rope.freq_base": shape.base,
         "vocab_size": shape.vocabulary,
     }
+    if shape.trained:
+        stretched = 1 + math.log(shape.context / shape.trained) / math.log(shape.trained)
+        own |= {"rope.scaling.original_context_length": shape.trained, "rope.scaling.attn_factor": math.sqrt(stretched)}
     if shape.experts:
         own |= {"expert_count": shape.experts, "expert_used_count": shape.used}
         own |= {"expert_feed_forward_length": shape.between}
@@ -120,6 +125,10 @@ def tensors_of(shape: Shape, kind: str) -> dict[str, Content]:
     queries, keys = shape.heads * shape.numbers, shape.shared * shape.numbers
     codes("token_embd", shape.vocabulary, shape.hidden)  # of the head, too
     ones("output_norm", shape.hidden)
+    if shape.trained:
+        for name, most in (("short", 2.0), ("long", 40.0)):
+            factors = torch.linspace(1, most, (shape.turned or shape.numbers) // 2)
+            found[f"rope_factors_{name}.weight"] = "F32", tuple(factors.shape), factors.numpy().tobytes()
     for layer in range(shape.layers):
         block = f"blk.{layer}"
         ones(f"{block}.attn_norm", shape.hidden)

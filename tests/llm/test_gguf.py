@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import struct
 import warnings
 
@@ -9,6 +11,8 @@ import pytest
 import torch
 
 pytest.importorskip("transformers", reason="transformers is not installed")
+
+import transformers
 
 import ipex
 from benchmarks.gguf_writer import TYPES, write
@@ -127,31 +131,92 @@ def test_a_model_generates_what_its_numbers_generate(kind, tmp_path):
         assert optimized.__dict__["_compiled_call_impl"].reasons == set()
 
 
-def test_a_file_whose_linears_are_joined(tmp_path):
-    """As of phi3: queries, keys and values in one, gate and up in one; a part of a head turns; with a window."""
-    shape = Shape("phi3", 2, 64, 96, 4, 2, 32, 300, 10000.0, turned=24)
-    path = tmp_path / "model.gguf"
-    write(path, {**fields_of(shape, "Q8_0"), "phi3.attention.sliding_window": 6}, tensors_of(shape, "Q8_0"))
-    model, file = llm.from_gguf(path), GGUF(path)
-    assert type(model).__name__ == "Phi3ForCausalLM"
-    assert model.config.sliding_window == 6
-    assert model.model.rotary_emb.inv_freq.numel() == 12
-    reference = type(model)(model.config).eval()
+JOINED = Shape("phi3", 2, 96, 160, 3, 1, 32, 300, 10000.0, 1e-5, turned=24)
+PHI4 = dataclasses.replace(JOINED, context=160, trained=20)
+
+
+def by_hand(shape: Shape, file: GGUF, window: int) -> torch.nn.Module:
+    """The model of transformers that such a file stands for, in floats."""
+
+    def numbers(name: str) -> torch.Tensor:
+        tensor = file.tensor(name)
+        return tensor.numbers() if isinstance(tensor, Codes) else tensor
+
+    rotary = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.75}
+    if shape.trained:
+        rotary |= {
+            name: numbers(f"rope_factors_{name[:-7]}.weight").tolist() for name in ("short_factor", "long_factor")
+        }
+        rotary |= {"rope_type": "longrope", "original_max_position_embeddings": 20}
+        rotary["attention_factor"] = math.sqrt(1 + math.log(8) / math.log(20))
+    config = transformers.Phi3Config(
+        vocab_size=300,
+        hidden_size=96,
+        intermediate_size=160,
+        num_hidden_layers=2,
+        num_attention_heads=3,
+        num_key_value_heads=1,
+        max_position_embeddings=shape.context,
+        original_max_position_embeddings=shape.trained or shape.context,
+        rope_parameters=rotary,
+        sliding_window=window,
+        pad_token_id=0,
+    )
+    model = transformers.Phi3ForCausalLM(config).eval()
     names = {"self_attn.qkv_proj": "attn_qkv", "self_attn.o_proj": "attn_output"}
     names |= {"mlp.gate_up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
-    own = reference.state_dict()
+    own = model.state_dict()
     for layer in range(2):
         for ours, stored in names.items():
-            own[f"model.layers.{layer}.{ours}.weight"].copy_(file.tensor(f"blk.{layer}.{stored}.weight").numbers())
+            own[f"model.layers.{layer}.{ours}.weight"].copy_(numbers(f"blk.{layer}.{stored}.weight"))
     for ours in ("model.embed_tokens", "lm_head"):
-        own[f"{ours}.weight"].copy_(file.tensor("token_embd.weight").numbers())
-    x = torch.randint(0, 300, (1, 20), generator=torch.Generator().manual_seed(1))
-    with torch.no_grad():
-        expected = reference(x).logits
-        torch.testing.assert_close(model(x).logits, expected, rtol=0, atol=1e-3 * expected.abs().max().item())
+        own[f"{ours}.weight"].copy_(numbers("token_embd.weight"))
+    return model
+
+
+@pytest.mark.parametrize(("shape", "window"), [(JOINED, 6), (PHI4, 1000)], ids=["window", "longrope"])
+def test_a_file_whose_linears_are_joined(shape, window, tmp_path):
+    """As of phi3: queries, keys and values in one, gate and up in one; a part of a head turns; a head that is tied.
+
+    With a window, or as of Phi-4 mini: texts longer than those that it was trained with have frequencies of their own.
+    """
+    path = tmp_path / "model.gguf"
+    write(path, {**fields_of(shape, "Q8_0"), "phi3.attention.sliding_window": window}, tensors_of(shape, "Q8_0"))
+    model = llm.from_gguf(path)
+    assert type(model).__name__ == "Phi3ForCausalLM"
+    assert model.config.sliding_window == window
+    reference = by_hand(shape, GGUF(path), window)
+    draw = torch.Generator().manual_seed(1)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         optimized = llm.optimize(model)
         assert not ipex.explain(optimized).declined
-        torch.testing.assert_close(optimized(x).logits, expected, rtol=0, atol=1e-3 * expected.abs().max().item())
+        for count in (5, 20, 21, 40):  # 20 is the longest that has the frequencies of short texts
+            x = torch.randint(0, 300, (2, count), generator=draw)
+            expected = reference(x).logits
+            for found in (model(x).logits, optimized(x).logits):
+                torch.testing.assert_close(found, expected, rtol=0, atol=1e-3 * expected.abs().max().item())
+        how = {"max_new_tokens": 12, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
+        x = torch.randint(0, 300, (1, 16), generator=draw)
+        assert torch.equal(optimized.generate(x, **how), reference.generate(x, **how))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rope_factors_long.weight": None}, r"expected rope_factors_long.weight in .*, got no such tensor"),
+        (
+            {"rope_factors_short.weight": ("F32", (11,), bytes(44))},
+            r"expected rope_factors_short.weight of \(12,\) .*, got \(11,\)",
+        ),
+    ],
+)
+def test_factors_of_frequencies_that_do_not_fit(change, message, tmp_path):
+    path = tmp_path / "model.gguf"
+    content = {name: one for name, one in {**tensors_of(PHI4, "Q8_0"), **change}.items() if one is not None}
+    write(path, fields_of(PHI4, "Q8_0"), content)
+    with pytest.raises(ValueError, match=message):
+        llm.from_gguf(path)
 
 
 def test_a_truncated_file_is_refused(file, tmp_path):
@@ -182,7 +247,7 @@ def test_numbers_of_the_tables_are_not_believed(file, tmp_path):
     ("change", "message"),
     [
         ({"general.architecture": "bert"}, "expected one of llama, phi3, qwen2, qwen3 in .*, got 'bert'"),
-        ({"llama.rope.scaling.type": "yarn"}, "expected rope.scaling none or linear, got yarn"),
+        ({"llama.rope.scaling.type": "yarn"}, "expected rope.scaling none, linear or longrope, got yarn"),
         ({"llama.embedding_length": None}, "expected llama.embedding_length in .*, got no such field"),
         ({"llama.block_count": 3}, r"expected blk.2.* in .*, got no such tensor"),
         ({"llama.block_count": 1}, r"expected tensors that LlamaForCausalLM has a place for, got blk.1"),

@@ -18,6 +18,7 @@ from .._script_module import cpp_module, wrapped
 from .._tolerance import tolerance_for
 from .._torch_internals import trace
 from ..quantization._weight_only_module import precision_of_rows
+from . import _rotary
 from ._attention import NAME, CannotCapture, Step, register, running
 from ._cache import RoomyLayer
 
@@ -188,7 +189,7 @@ def _check_rotary(config: Any) -> None:
     nested = [value for value in parameters.values() if isinstance(value, dict)]
     for one in nested or [parameters]:
         kind = one.get("rope_type", one.get("type", "default"))
-        if kind not in _STEADY_ROTARY:
+        if kind not in _STEADY_ROTARY and not (kind == _rotary.KIND and not nested):
             raise CannotCapture(f"its rotary embedding ({kind}) depends on the length of the text")
 
 
@@ -271,7 +272,8 @@ def _trace(
 
 def traced(model: Any, step: TracedStep, example: tuple[Any, ...], made: _Make = optimized) -> torch.jit.ScriptModule:
     """Return what is made of the graph of a step."""
-    graph = trace(step, example, strict=False)
+    with _rotary.chosen_by_length(model):
+        graph = trace(step, example, strict=False)
     step.check(model)
     return made(graph.eval())
 

@@ -39,6 +39,8 @@ _NAMES = {
 }
 _LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)")
 _FREQUENCIES = "rope_freqs.weight"  # what the frequencies of the rotary embedding are divided by
+# The same of texts as long as those that the model was trained with, and of longer ones.
+_FACTORS = {"short_factor": "rope_factors_short.weight", "long_factor": "rope_factors_long.weight"}
 
 
 def from_gguf(path: str | PathLike[str], *, dtype: torch.dtype = torch.float32) -> Any:
@@ -72,13 +74,20 @@ def _model_of(file: GGUF, architecture: str, family: str) -> Any:
 
     scaling = file.fields.get(f"{architecture}.rope.scaling.type", "none")
     rotary: dict[str, Any] = {"rope_type": "default", "rope_theta": field("rope.freq_base", 10000.0)}
-    if scaling == "linear":
-        rotary.update(rope_type="linear", factor=field("rope.scaling.factor"))
-    elif scaling != "none":
-        raise ValueError(f"ipex.llm.from_gguf: expected rope.scaling none or linear, got {scaling}.")
     hidden, heads = field("embedding_length"), field("attention.head_count")
     numbers = field("attention.key_length", hidden // heads)
-    rotary["partial_rotary_factor"] = field("rope.dimension_count", numbers) / numbers
+    turned = field("rope.dimension_count", numbers)
+    rotary["partial_rotary_factor"] = turned / numbers
+    original = field("rope.scaling.original_context_length", field("context_length"))
+    if scaling == "linear":
+        rotary.update(rope_type="linear", factor=field("rope.scaling.factor"))
+    elif scaling == "longrope" or (scaling == "none" and any(name in file.names() for name in _FACTORS.values())):
+        rotary.update({name: _plain(file, stored, (turned // 2,)).tolist() for name, stored in _FACTORS.items()})
+        rotary["rope_type"] = "longrope"
+        rotary["attention_factor"] = field("rope.scaling.attn_factor", 1.0)
+        rotary["original_max_position_embeddings"] = original
+    elif scaling != "none":
+        raise ValueError(f"ipex.llm.from_gguf: expected rope.scaling none, linear or longrope, got {scaling}.")
     tokens = {
         f"{name}_token_id": file.fields.get(f"tokenizer.ggml.{stored}_token_id")
         for name, stored in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"))
@@ -97,16 +106,32 @@ def _model_of(file: GGUF, architecture: str, family: str) -> Any:
         tie_word_embeddings=False,  # a head of its own kind reads the same codes
         attention_bias=architecture == "llama" and "blk.0.attn_q.bias" in file.names(),
         sliding_window=file.fields.get(f"{architecture}.attention.sliding_window") if architecture == "phi3" else None,
+        **({"original_max_position_embeddings": original} if architecture == "phi3" else {}),
         **tokens,
     )
     return getattr(transformers, f"{family}ForCausalLM")(config)
+
+
+def _check_shape(file: GGUF, name: str, shape: tuple[int, ...]) -> None:
+    if name not in file.names():
+        raise ValueError(f"ipex.llm.from_gguf: expected {name} in '{file.path}', got no such tensor.")
+    if (found := file.shape(name)) != shape:
+        raise ValueError(f"ipex.llm.from_gguf: expected {name} of {shape} in '{file.path}', got {found}.")
+
+
+def _plain(file: GGUF, name: str, shape: tuple[int, ...]) -> Tensor:
+    """A tensor in float32."""
+    _check_shape(file, name, shape)
+    tensor = file.tensor(name)
+    return tensor.numbers() if isinstance(tensor, Codes) else tensor.float()
 
 
 class _Loader:
     def __init__(self, file: GGUF, model: Any, in_pairs: bool, dtype: torch.dtype) -> None:
         self.file, self.model, self.dtype = file, model, dtype
         self.in_pairs = in_pairs
-        self.left = set(file.names())
+        of_configuration = {_FACTORS.get(name) for name in model.config.rope_parameters}
+        self.left = set(file.names()) - of_configuration
         self.read: dict[str, Tensor | Codes] = {}  # what a head may share
 
     def load(self) -> None:
@@ -144,10 +169,7 @@ class _Loader:
 
     def _tensor(self, name: str, shape: tuple[int, ...]) -> Tensor | Codes:
         stored = self._stored(name)
-        if stored not in self.file.names():
-            raise ValueError(f"ipex.llm.from_gguf: expected {stored} in '{self.file.path}', got no such tensor.")
-        if (found := self.file.shape(stored)) != shape:
-            raise ValueError(f"ipex.llm.from_gguf: expected {stored} of {shape} in '{self.file.path}', got {found}.")
+        _check_shape(self.file, stored, shape)
         self.left.discard(stored)
         if stored in self.read:
             return self.read[stored]
@@ -196,6 +218,5 @@ class _Loader:
             module._buffers[own] = buffer
         if _FREQUENCIES in self.file.names():
             self.left.discard(_FREQUENCIES)
-            divisors: Any = self.file.tensor(_FREQUENCIES)
             for own, buffer in module.named_buffers(recurse=False):
-                module._buffers[own] = buffer / divisors
+                module._buffers[own] = buffer / _plain(self.file, _FREQUENCIES, tuple(buffer.shape))
