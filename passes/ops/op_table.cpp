@@ -333,6 +333,8 @@ std::vector<Op> rows() {
   table.packed("joined_linears", of_a_chain).without(floating);
   table.packed("joined_linears", of_a_chain, ".codes").without(floating);
   table.packed("grouped_linear", of_a_group).also(float32_only);
+  table.packed("grouped_linear", of_a_group, ".codes").also(float32_only);
+  table.ops("ipex::grouped_weight_only_linear", fresh, float32_only);
   table.ops("ipex::attention", fresh, float32_only | reads_any_layout);
   table.ops("ipex::attention_in_a_grid ipex::shape_of_sum", fresh);
   table.ops("ipex::rms_norm ipex::rms_norm.of_sum", fresh, float32_only);

@@ -9,6 +9,14 @@
 // The layers take no post-ops, have no run op of their own, and stay float32.
 // Declines when the matrices are no constant of float32 with three dimensions, when there are no offsets, and with a bias
 // or another dtype for the result.
+//
+// Matrices of codes are packed as they are:
+//
+//   before   %y = ipex::grouped_weight_only_linear(%x, %ends, %codes, %scales, %offsets, %inputs, %group_size, ..)
+//   after    %context = ipex::grouped_linear_prepack(%codes, %scales, %offsets, %inputs, %group_size, ..)
+//            %y = ipex::grouped_linear_run(%x, %ends, %context)
+//
+// Declines when one of the arguments but the first two is no constant.
 #include <torch/csrc/jit/ir/constants.h>
 
 #include "ir/graph_walk.h"
@@ -54,8 +62,27 @@ void rewrite(Node* node, const Options& options) {
   replace(node, result->node());
 }
 
+void rewrite_codes(Node* node) {
+  Graph* graph = node->owningGraph();
+  const torch::jit::WithInsertPoint guard(node);
+  const auto arguments = node->inputs().slice(2);
+  Value* packed = graph->insert(Symbol::fromQualString("ipex::grouped_linear_prepack"),
+                                std::vector<torch::jit::NamedValue>(arguments.begin(), arguments.end()));
+  Value* result =
+      graph->insert(Symbol::fromQualString("ipex::grouped_linear_run"), {node->input(0), node->input(1), packed});
+  replace(node, result->node());
+}
+
 bool run(Context& context) {
   bool changed = false;
+  for_each(context.graph, "ipex::grouped_weight_only_linear", [&](Node* node) {
+    for (const Value* value : node->inputs().slice(2)) {
+      if (!toIValue(value)) return context.declined(node, "its weight is not a constant");
+    }
+    context.applied(node, "prepacked");
+    rewrite_codes(node);
+    changed = true;
+  });
   for_each(context.graph, "aten::_grouped_mm", [&](Node* node) {
     if (const auto reason = reason_against(node)) return context.declined(node, *reason);
     context.applied(node, "prepacked");

@@ -28,6 +28,7 @@ def examples() -> dict[str, list[Any]]:
     scales = [0.1, 3.0, 0.1, 3.0, 0.1, 3.0]
     moves = ops.row_moves_prepack(["roll"], [2])
     of_codes = ops.weight_only_linear_prepack.default(rand(8, 32), rand(8), [], "int4", 32, True)
+    matrices = [torch.stack([codes, codes]), rand(2, 8, 1), None, 16, 16]
     linear = ops.linear_prepack(rand(8, 4), rand(8), [], None, None, None)
     convolution = ops.convolution_prepack(weight, rand(8), *GEOMETRY, False, [0, 0], [], None, None, None)
     pixels = ops.convolution_prepack(
@@ -99,6 +100,11 @@ def examples() -> dict[str, list[Any]]:
         "grouped_linear_run.default": [
             *(rand(6, 4), torch.tensor([2, 6], dtype=torch.int32), ops.grouped_linear_prepack([linear, linear])),
         ],
+        "grouped_linear_prepack.codes": matrices,
+        "grouped_linear_run.codes": [
+            *(rand(6, 16), torch.tensor([2, 6], dtype=torch.int32), ops.grouped_linear_prepack.codes(*matrices)),
+        ],
+        "grouped_weight_only_linear.default": [rand(6, 16), torch.tensor([2, 6], dtype=torch.int32), *matrices],
         "row_moves_prepack.default": [["roll"], [2]],
         "move_rows.default": [image, moves, [1, 2]],
         "round_rows.default": [rand(30, 8)],

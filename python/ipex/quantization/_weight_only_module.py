@@ -21,7 +21,7 @@ class WeightOfCodes(Tensor):
 
     @staticmethod
     def __new__(
-        cls, shape: tuple[int, int], dtype: torch.dtype, device: torch.device, numbers: Callable[[], Tensor]
+        cls, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, numbers: Callable[[], Tensor]
     ) -> WeightOfCodes:
         made: WeightOfCodes = Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=device)
         made.numbers = numbers
@@ -115,8 +115,8 @@ class WeightOnlyLinear(nn.Module):
     @property
     def weight(self) -> Tensor:
         """The weight, whose numbers are made where an op reads them."""
-        shape, device = (self.out_features, self.in_features), self.scales.device
-        return WeightOfCodes(shape, self.dtype, device, self._numbers)
+        shape = (*self.scales.shape[:-1], self.in_features)
+        return WeightOfCodes(shape, self.dtype, self.scales.device, self._numbers)
 
     def _numbers(self) -> Tensor:
         # The op alone knows all formats. Each sum has one number and zeros.
@@ -139,6 +139,37 @@ class WeightOnlyLinear(nn.Module):
 
         self.dtype = fn(torch.empty(0, dtype=self.dtype, device=self.scales.device)).dtype
         return super()._apply(moved, recurse)  # type: ignore[no-untyped-call]
+
+
+class GroupedWeightOnlyLinear(WeightOnlyLinear):
+    """The same with a matrix for each group of rows, the experts of a mixture. A group without rows is not read.
+
+    It takes the matrices one below the other, and keeps codes, scales and offsets with a dimension more in front.
+    """
+
+    def __init__(self, groups: int, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.groups, self.out_features = groups, self.out_features // groups
+        for name in ("codes", "scales", "offsets"):
+            tensor = getattr(self, name)
+            if tensor is not None:
+                # detach: a view would keep what it is a view of when it lets go of its own memory.
+                setattr(self, name, tensor.view(groups, self.out_features, -1).detach())
+
+    def forward(self, input: Tensor, ends: Tensor) -> Tensor:  # type: ignore[override]
+        """Multiply rows that lie group by group; `ends` says where each group ends, as int32."""
+        own = (self.codes, self.scales, self.offsets, self.in_features, self.group_size)
+        result: Tensor = torch.ops.ipex.grouped_weight_only_linear(input, ends, *own, self.row_bits, self.values)
+        return result
+
+    def _numbers(self) -> Tensor:
+        rows = torch.eye(self.in_features, device=self.scales.device).repeat(self.groups, 1)
+        ends = torch.arange(1, self.groups + 1, dtype=torch.int32) * self.in_features
+        return self(rows, ends).view(self.groups, self.in_features, -1).transpose(1, 2).contiguous()  # type: ignore[no-any-return]
+
+    def extra_repr(self) -> str:
+        """Say what it is made of."""
+        return f"groups={self.groups}, {super().extra_repr()}"
 
 
 def precision_of_rows(model: nn.Module) -> str:

@@ -6,6 +6,15 @@
 // Rows offsets[i - 1] to offsets[i] of the input go through layer i, a linear without bias. It is aten::_grouped_mm with
 // packed weights, and each group is multiplied as ipex::linear_run would. Rows behind the last offset are zeros; aten leaves
 // whatever was in memory there. Where the call is no ordinary one, aten computes it from the plain weights.
+//
+// Of weights that are codes (weight_only_linear.cpp), with a dimension more in front, the groups:
+//
+//   ipex::grouped_linear_prepack.codes(codes, scales, offsets, inputs, group_size, row_bits, values) -> GroupedCodesContext
+//   ipex::grouped_linear_run.codes(input, ends, context) -> Tensor
+//   ipex::grouped_weight_only_linear(input, ends, codes, scales, offsets, inputs, group_size, row_bits, values) -> Tensor
+//
+// where `ends` are what `offsets` are above. The last is what a model says before it is optimised. All read the codes of
+// those groups alone that have rows.
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/_grouped_mm.h>
@@ -16,6 +25,7 @@
 
 #include "memory/result_memory.h"
 #include "ops/product/linear.h"
+#include "ops/product/weight_only_linear.h"
 #include "packed/call_conditions.h"
 #include "packed/chain.h"
 #include "packed/door.h"
@@ -23,9 +33,32 @@
 namespace ipex::runtime {
 namespace {
 
-class GroupedLinearContext final : public Chain<LinearContext> {
+// Whether each group ends where the one before it does or later, and the last within the rows.
+bool do_rise(const int32_t* ends, int64_t groups, int64_t rows) {
+  return ends[0] >= 0 && std::is_sorted(ends, ends + groups) && ends[groups - 1] <= rows;
+}
+
+// `multiply(i, rows, result)` for each group that has rows.
+template <typename Multiply>
+at::Tensor in_groups(const at::Tensor& input, const int32_t* ends, int64_t groups, int64_t columns,
+                     Multiply&& multiply) {
+  at::Tensor result = empty_result({input.size(0), columns}, input.options());
+  int64_t first = 0;
+  for (int64_t i = 0; i < groups; ++i) {
+    const int64_t last = ends[i];
+    if (last > first) multiply(i, input.narrow(0, first, last - first), result.narrow(0, first, last - first));
+    first = last;
+  }
+  if (first < input.size(0)) result.narrow(0, first, input.size(0) - first).zero_();
+  return result;
+}
+
+template <typename LayerContext>
+class Grouped : public Chain<LayerContext> {
  public:
-  explicit GroupedLinearContext(std::vector<Layer> layers) : Chain("ipex::grouped_linear_run", std::move(layers)) {
+  using Layer = typename Chain<LayerContext>::Layer;
+
+  explicit Grouped(std::vector<Layer> layers) : Chain<LayerContext>("ipex::grouped_linear_run", std::move(layers)) {
     for (const Layer& layer : this->layers()) {
       TORCH_CHECK(layer->input_width() == depth() && layer->output_width() == columns(),
                   "ipex::grouped_linear_prepack: expected layers of one shape, got [", columns(), ", ", depth(),
@@ -34,28 +67,27 @@ class GroupedLinearContext final : public Chain<LinearContext> {
     }
   }
 
+ protected:
+  int64_t depth() const { return this->layers().front()->input_width(); }
+  int64_t columns() const { return this->layers().front()->output_width(); }
+};
+
+class GroupedLinearContext final : public Grouped<LinearContext> {
+ public:
+  using Grouped::Grouped;
+
   at::Tensor run(const at::Tensor& input, const at::Tensor& offsets) const {
     if (const char* reason = reason_for_aten(input, offsets)) {
       const LeftToAten left(reason, "ipex::grouped_linear_run");
       return at::_grouped_mm(input, plain_weights(), offsets);
     }
-    at::Tensor result = empty_result({input.size(0), columns()}, input.options());
-    const auto* ends = offsets.const_data_ptr<int32_t>();
-    int64_t first = 0;
-    for (size_t i = 0; i < layers().size(); ++i) {
-      const int64_t last = ends[i];
-      if (last > first)
-        multiply(*layers()[i], input.narrow(0, first, last - first), result.narrow(0, first, last - first));
-      first = last;
-    }
-    if (first < input.size(0)) result.narrow(0, first, input.size(0) - first).zero_();
-    return result;
+    return in_groups(input, offsets.const_data_ptr<int32_t>(), std::ssize(layers()), columns(),
+                     [&](int64_t i, const at::Tensor& rows, const at::Tensor& result) {
+                       multiply(*layers()[static_cast<size_t>(i)], rows, result);
+                     });
   }
 
  private:
-  int64_t depth() const { return layers().front()->input_width(); }
-  int64_t columns() const { return layers().front()->output_width(); }
-
   const char* reason_for_aten(const at::Tensor& input, const at::Tensor& offsets) const {
     if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
     if (!is_plain_cpu_float(input)) return "its input is not a float32 CPU tensor";
@@ -65,8 +97,7 @@ class GroupedLinearContext final : public Chain<LinearContext> {
         offsets.size(0) != std::ssize(layers())) {
       return "its offsets are not an int32 for each group";
     }
-    const auto* ends = offsets.const_data_ptr<int32_t>();
-    if (ends[0] < 0 || !std::is_sorted(ends, ends + offsets.size(0)) || ends[offsets.size(0) - 1] > input.size(0)) {
+    if (!do_rise(offsets.const_data_ptr<int32_t>(), offsets.size(0), input.size(0))) {
       return "its offsets do not rise, or lead out of its input";
     }
     return nullptr;
@@ -84,6 +115,79 @@ class GroupedLinearContext final : public Chain<LinearContext> {
     std::vector<at::Tensor> weights;
     for (const Layer& layer : layers()) weights.push_back(layer->plain());
     return at::stack(weights).transpose(1, 2);
+  }
+};
+
+// Returns where groups end. Throws where these are no ends of so many groups of the input's rows.
+const int32_t* checked_ends(const at::Tensor& input, const at::Tensor& ends, int64_t groups) {
+  TORCH_CHECK(input.dim() == 2, "ipex::grouped_linear_run: expected rows [rows, inputs], got ", input.sizes(),
+              ". Flatten all dimensions but the last.");
+  const bool is_one_for_each = is_plain_cpu(ends) && ends.scalar_type() == at::kInt && ends.is_contiguous() &&
+                               ends.dim() == 1 && ends.size(0) == groups;
+  TORCH_CHECK(is_one_for_each && do_rise(ends.const_data_ptr<int32_t>(), groups, input.size(0)),
+              "ipex::grouped_linear_run: expected ends that rise, an int32 for each of ", groups, " groups of ",
+              input.size(0), " rows, got ", ends.scalar_type(), " ", ends.sizes(), ". Give the running count of rows.");
+  return ends.const_data_ptr<int32_t>();
+}
+
+class GroupedCodesContext final : public Grouped<WeightOnlyLinearContext> {
+ public:
+  using Grouped::Grouped;
+
+  at::Tensor run(const at::Tensor& input, const at::Tensor& ends) const {
+    const int64_t groups = std::ssize(layers());
+    return in_groups(input, checked_ends(input, ends, groups), groups, columns(),
+                     [&](int64_t i, const at::Tensor& rows, const at::Tensor& result) {
+                       const Layer& layer = layers()[static_cast<size_t>(i)];
+                       RECORD_FUNCTION(layer->name(), {});
+                       result.copy_(layer->run(rows, {}, /*eager_layout=*/true));
+                     });
+  }
+};
+
+// Matrices of codes, as a model has them.
+struct GroupsOfCodes {
+  at::Tensor codes, scales;
+  std::optional<at::Tensor> offsets;
+  int64_t inputs, group_size, row_bits;
+  std::optional<at::Tensor> values;
+
+  // Throws where they are no matrices of so many groups.
+  void check() const {
+    const auto is_one_for_each = [&](const at::Tensor& tensor) {
+      return tensor.dim() == 3 && tensor.size(0) == codes.size(0);
+    };
+    TORCH_CHECK(
+        codes.dim() == 3 && codes.size(0) > 0 && is_one_for_each(scales) && (!offsets || is_one_for_each(*offsets)),
+        "ipex::grouped_linear_prepack: expected codes, scales and offsets of three dimensions, the first that "
+        "of the groups, got ",
+        codes.sizes(), " and ", scales.sizes(), ". Stack those of the groups.");
+  }
+
+  std::optional<at::Tensor> offsets_of(int64_t group) const {
+    return offsets ? std::optional(offsets->select(0, group)) : std::nullopt;
+  }
+
+  c10::intrusive_ptr<GroupedCodesContext> packed() const {
+    check();
+    std::vector<GroupedCodesContext::Layer> layers;
+    for (int64_t i = 0; i < codes.size(0); ++i) {
+      layers.push_back(weight_only_linear_prepack(codes.select(0, i), scales.select(0, i), offsets_of(i), std::nullopt,
+                                                  std::nullopt, {}, inputs, group_size, row_bits, values));
+    }
+    return c10::make_intrusive<GroupedCodesContext>(std::move(layers));
+  }
+
+  // In aten, with the numbers that codes stand for.
+  at::Tensor times(const at::Tensor& input, const at::Tensor& ends) const {
+    check();
+    const int64_t groups = codes.size(0);
+    return in_groups(
+        input, checked_ends(input, ends, groups), groups, codes.size(1),
+        [&](int64_t i, const at::Tensor& rows, const at::Tensor& result) {
+          result.copy_(weight_only_linear(rows, codes.select(0, i), scales.select(0, i), offsets_of(i), std::nullopt,
+                                          std::nullopt, inputs, group_size, row_bits, values));
+        });
   }
 };
 
@@ -108,6 +212,28 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
       "grouped_linear_run(Tensor input, Tensor offsets, __torch__.torch.classes.ipex.GroupedLinearContext context) -> "
       "Tensor",
       grouped_linear_run);
+  define_chain<GroupedCodesContext>(m, "GroupedCodesContext");
+  define(m,
+         "grouped_linear_prepack.codes(Tensor codes, Tensor scales, Tensor? offsets, int inputs, int group_size, "
+         "int row_bits=24, Tensor? values=None) -> __torch__.torch.classes.ipex.GroupedCodesContext",
+         [](const at::Tensor& codes, const at::Tensor& scales, const std::optional<at::Tensor>& offsets, int64_t inputs,
+            int64_t group_size, int64_t row_bits, const std::optional<at::Tensor>& values) {
+           return GroupsOfCodes{codes, scales, offsets, inputs, group_size, row_bits, values}.packed();
+         });
+  define(m,
+         "grouped_linear_run.codes(Tensor input, Tensor ends, __torch__.torch.classes.ipex.GroupedCodesContext "
+         "context) -> Tensor",
+         [](const at::Tensor& input, const at::Tensor& ends, const c10::intrusive_ptr<GroupedCodesContext>& context) {
+           return context->run(input, ends);
+         });
+  define(m,
+         "grouped_weight_only_linear(Tensor input, Tensor ends, Tensor codes, Tensor scales, Tensor? offsets, "
+         "int inputs, int group_size, int row_bits=24, Tensor? values=None) -> Tensor",
+         [](const at::Tensor& input, const at::Tensor& ends, const at::Tensor& codes, const at::Tensor& scales,
+            const std::optional<at::Tensor>& offsets, int64_t inputs, int64_t group_size, int64_t row_bits,
+            const std::optional<at::Tensor>& values) {
+           return GroupsOfCodes{codes, scales, offsets, inputs, group_size, row_bits, values}.times(input, ends);
+         });
 }
 
 }  // namespace

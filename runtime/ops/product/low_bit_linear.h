@@ -79,6 +79,7 @@ class LowBitLinear : public FusedOp {
 
   using FusedOp::name;
   int64_t input_width() const { return spec_.inputs; }
+  int64_t output_width() const { return outputs_; }
 
  protected:
   virtual std::unique_ptr<const PackedCodes> pack(const LowBitSpec& spec) const = 0;

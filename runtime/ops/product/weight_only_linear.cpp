@@ -448,11 +448,11 @@ std::vector<at::Tensor> WeightOnlyLinearContext::run_at_once(Layers layers, cons
 
 namespace {
 
-c10::intrusive_ptr<WeightOnlyLinearContext> weight_only_linear_prepack(const at::Tensor& weight,
-                                                                       const std::optional<at::Tensor>& bias,
-                                                                       std::vector<std::string> post_ops,
-                                                                       const std::string& format_name,
-                                                                       int64_t group_size, bool symmetric) {
+c10::intrusive_ptr<WeightOnlyLinearContext> prepack_rounded(const at::Tensor& weight,
+                                                            const std::optional<at::Tensor>& bias,
+                                                            std::vector<std::string> post_ops,
+                                                            const std::string& format_name, int64_t group_size,
+                                                            bool symmetric) {
   const LowBitFormat* format = low_bit_format(format_name);
   TORCH_CHECK(format, op_name, ": expected one of ", low_bit_format_names(), ", got '", format_name, "'.");
   TORCH_CHECK(group_size == 0 || (group_size >= 8 && group_size % 8 == 0), op_name,
@@ -465,7 +465,9 @@ c10::intrusive_ptr<WeightOnlyLinearContext> weight_only_linear_prepack(const at:
 
 at::Tensor or_none(const std::optional<at::Tensor>& tensor) { return tensor.value_or(at::Tensor()); }
 
-c10::intrusive_ptr<WeightOnlyLinearContext> prepack_codes(
+}  // namespace
+
+c10::intrusive_ptr<WeightOnlyLinearContext> weight_only_linear_prepack(
     const at::Tensor& codes, const at::Tensor& scales, const std::optional<at::Tensor>& offsets,
     const std::optional<at::Tensor>& order, const std::optional<at::Tensor>& bias, std::vector<std::string> post_ops,
     int64_t inputs, int64_t group_size, int64_t row_bits, const std::optional<at::Tensor>& values) {
@@ -490,17 +492,19 @@ at::Tensor weight_only_linear(const at::Tensor& input, const at::Tensor& codes, 
               /*post_ops=*/{}, inputs, group_size, /*follows_input=*/true, /*row_bits=*/24, or_none(values)});
 }
 
+namespace {
+
 TORCH_LIBRARY_FRAGMENT(ipex, m) {
   define_context<WeightOnlyLinearContext>(m, "WeightOnlyLinearContext");
   define(m,
          "weight_only_linear_prepack(Tensor weight, Tensor? bias, str[] post_ops, str format, int group_size, "
          "bool symmetric) -> __torch__.torch.classes.ipex.WeightOnlyLinearContext",
-         weight_only_linear_prepack);
+         prepack_rounded);
   define(m,
          "weight_only_linear_prepack.codes(Tensor codes, Tensor scales, Tensor? offsets, Tensor? order, Tensor? bias, "
          "str[] post_ops, int inputs, int group_size, int row_bits=24, Tensor? values=None) -> "
          "__torch__.torch.classes.ipex.WeightOnlyLinearContext",
-         prepack_codes);
+         weight_only_linear_prepack);
   define(m,
          "weight_only_linear(Tensor input, Tensor codes, Tensor scales, Tensor? offsets, Tensor? order, Tensor? bias, "
          "int inputs, int group_size, int row_bits=24, Tensor? values=None) -> Tensor",

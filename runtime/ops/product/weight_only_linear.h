@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "ops/product/low_bit_linear.h"
@@ -26,5 +28,15 @@ class WeightOnlyLinearContext final : public LowBitLinear {
   void multiply(const InputRows& rows, const ElementwiseSteps& steps, float* result) const override;
   const char* rows_are() const override;
 };
+
+// What the ops of these names do with codes.
+c10::intrusive_ptr<WeightOnlyLinearContext> weight_only_linear_prepack(
+    const at::Tensor& codes, const at::Tensor& scales, const std::optional<at::Tensor>& offsets,
+    const std::optional<at::Tensor>& order, const std::optional<at::Tensor>& bias, std::vector<std::string> post_ops,
+    int64_t inputs, int64_t group_size, int64_t row_bits, const std::optional<at::Tensor>& values);
+at::Tensor weight_only_linear(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
+                              const std::optional<at::Tensor>& offsets, const std::optional<at::Tensor>& order,
+                              const std::optional<at::Tensor>& bias, int64_t inputs, int64_t group_size,
+                              int64_t row_bits, const std::optional<at::Tensor>& values);
 
 }  // namespace ipex::runtime

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 import ipex
+from ipex.quantization._weight_only_module import GroupedWeightOnlyLinear
 from support import (
     assert_rewrites,
     assert_round_trip,
@@ -49,6 +50,27 @@ def test_fires():
 )
 def test_declines(text, reason):
     assert_unchanged(NAME, text, reason)
+
+
+CODES = [
+    "%codes : Char(3, 8, 32, strides=[256, 32, 1], requires_grad=0, device=cpu) = prim::Constant[value=<Tensor>]()",
+    "%scales : Float(3, 8, 1, strides=[8, 1, 1], requires_grad=0, device=cpu) = prim::Constant[value=<Tensor>]()",
+    NONE,
+    "%inputs : int = prim::Constant[value=32]()",
+    "%bits : int = prim::Constant[value=24]()",
+    "%y : Tensor = ipex::grouped_weight_only_linear(%x, %ends, %codes, %scales, %none, %inputs, %inputs, %bits, %none)",
+]
+
+
+def test_fires_on_codes():
+    result = assert_rewrites(NAME, graph_ir("%x : Tensor, %ends : Tensor", *CODES, returns="%y"))
+    assert (result.count("ipex::grouped_linear_run"), result.count("ipex::grouped_weight_only_linear")) == (1, 0)
+    assert result.count("ipex::grouped_linear_prepack") == 1
+
+
+def test_declines_codes_that_are_given():
+    text = graph_ir("%x : Tensor, %ends : Tensor, %codes : Tensor", *CODES[1:], returns="%y")
+    assert_unchanged(NAME, text, "its weight is not a constant")
 
 
 class Experts(nn.Module):
@@ -148,3 +170,79 @@ def test_the_plain_weight_is_gone():
     gc.collect()
     assert storage() is None
     assert optimized(*inputs).shape == (12, 64)
+
+
+def of_codes(form: str, bits: int, group_size: int = 32, row_bits: int = 24) -> GroupedWeightOnlyLinear:
+    """Four matrices [40, 64], one below the other."""
+    codes, scales, offsets, values = torch.ops.ipex.round_weight(torch.randn(160, 64), form, group_size, form != "int4")
+    own = {"bits": bits, "group_size": group_size or 64, "values": values}
+    module = GroupedWeightOnlyLinear(4, codes, scales, offsets, **own).eval()
+    module.row_bits = row_bits
+    return module
+
+
+@pytest.mark.parametrize(
+    ("form", "bits", "group_size"),
+    [("int4", 4, 32), ("nf4", 4, 32), ("int8", 8, 32), ("int8", 8, 0), ("float8_e4m3fn", 8, 32)],
+)
+def test_codes_match_their_numbers(tmp_path, form, bits, group_size):
+    """One row, some, and so many that panels become floats; groups without rows; rows behind the last group."""
+    model = of_codes(form, bits, group_size)
+    x, inputs = torch.randn(100, 64), ends(1, 0, 75, 20)
+    optimized = ipex.jit_optimize(torch.jit.trace(model, (x, inputs), check_trace=False))
+    assert kinds(optimized)["ipex::grouped_linear_run"] == 1
+    assert len(contexts(optimized)) == 4
+    numbers = model.weight.clone()
+    assert numbers.shape == (4, 40, 64)
+    for rows in [(1, 0, 75, 20), (0, 0, 0, 100), (2, 3, 0, 1)]:
+        last = ends(*rows)
+        expected = [part @ matrix.t() for part, matrix in zip(x[: sum(rows)].split(rows), numbers)]
+        expected = torch.cat([*expected, torch.zeros(100 - sum(rows), 40)])
+        assert_same(model(x, last), expected)
+        assert_same(optimized(x, last), expected)
+    assert_round_trip(optimized, tmp_path, x, inputs)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_results_have_the_dtype_of_rows(dtype):
+    model = of_codes("int4", 4).to(dtype)
+    x, last = torch.randn(9, 64, dtype=dtype), ends(4, 0, 2, 3)
+    optimized = ipex.jit_optimize(torch.jit.trace(model, (x, last), check_trace=False))
+    expected = model(x.float(), last)
+    for found in (model(x, last), optimized(x, last)):
+        assert found.dtype == dtype
+        assert_same(found.float(), expected, tolerance=2**-6)
+
+
+def test_codes_of_groups_without_rows_are_not_read():
+    model, x, last = of_codes("int4", 4), torch.randn(9, 64), ends(4, 0, 0, 5)
+    optimized = ipex.jit_optimize(torch.jit.trace(model, (x, last), check_trace=False))
+    with profile(activities=[ProfilerActivity.CPU]) as profiled:
+        optimized(x, last)
+    counts = {event.key: event.count for event in profiled.key_averages()}
+    assert counts["ipex::weight_only_linear_run"] == 2
+
+
+@pytest.mark.parametrize(
+    ("rows", "last", "message"),
+    [
+        (torch.randn(6, 64), ends(4, -2, 0, 0), "expected ends that rise"),
+        (torch.randn(6, 64), ends(4, 40, 0, 0), "expected ends that rise"),
+        (torch.randn(6, 64), ends(2, 4, 0, 0).long(), "expected ends that rise"),
+        (torch.randn(6, 64), ends(2, 2, 2), "expected ends that rise"),
+        (torch.randn(2, 3, 64), ends(2, 0, 0, 0), "expected rows"),
+    ],
+)
+def test_other_calls_of_codes_are_errors(rows, last, message):
+    model = of_codes("int4", 4)
+    optimized = ipex.jit_optimize(torch.jit.trace(model, (torch.randn(6, 64), ends(1, 2, 1, 2)), check_trace=False))
+    for call in (model, optimized):
+        with pytest.raises(RuntimeError, match=message):
+            call(rows, last)
+
+
+def test_codes_that_are_no_matrices_of_groups_are_refused():
+    codes, scales = torch.zeros(3, 8, 32, dtype=torch.int8), torch.ones(3, 8, 1)
+    for wrong in [(codes[0], scales), (codes, scales[:2]), (codes, scales[:, 0]), (codes[:0], scales[:0])]:
+        with pytest.raises(RuntimeError, match="expected codes, scales and offsets of three dimensions"):
+            torch.ops.ipex.grouped_linear_prepack.codes(*wrong, None, 32, 32)
