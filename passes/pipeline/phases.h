@@ -1,4 +1,4 @@
-// The phases of the optimiser, in order. Each is a folder.
+// The phases of the optimiser, in the order of phases.inc. Each is a folder.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 namespace ipex::passes {
 
 // Inside a step, contracts say which pass has to come before which. Any order that they allow gives right values
-// (IPEX_SHUFFLE); the one that is written here fuses most.
+// (IPEX_SHUFFLE); the one that is written there fuses most.
 struct Step {
   std::vector<Pass> passes;
   // Whether the passes take turns until none of them finds anything more to do.

@@ -85,6 +85,16 @@ def test_a_pass_lies_in_the_folder_of_its_phase(name):
     assert folder in [row["phase"] for row in TABLE if row["name"] == name] + [ELSEWHERE.get(name)]
 
 
+def test_every_pass_stands_in_a_phase():
+    """Nothing else misses one that phases.inc doesn't list."""
+    defined = {
+        name
+        for path in (ROOT / "passes").rglob("*.cpp")
+        for name in re.findall(r"^Pass (\w+)\(\) \{", path.read_text(), re.MULTILINE)
+    }
+    assert defined <= {row["name"] for row in TABLE}
+
+
 def test_no_pass_names_another():
     """A contract says what has to come before what. Names without an underscore are words of English, too."""
     names = [name for name in _C.pass_names() if "_" in name]
