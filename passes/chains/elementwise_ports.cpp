@@ -1,5 +1,7 @@
 #include "chains/elementwise_ports.h"
 
+#include "ir/calls.h"
+
 namespace ipex::passes {
 
 std::vector<Value*> results_of(const Node* node) {
@@ -12,6 +14,8 @@ Node* maker_of(const Value* value) {
   Node* node = const_cast<Node*>(value->node());
   return node->kind() == c10::prim::ListUnpack ? node->input()->node() : node;
 }
+
+bool has_port(const Node* node, const char* name) { return has_argument(node, name) && has_argument(node, "rounded"); }
 
 void give_inputs(Node* elementwise, at::ArrayRef<Value*> inputs) {
   const torch::jit::WithInsertPoint guard(elementwise);

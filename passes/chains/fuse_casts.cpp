@@ -65,11 +65,10 @@ bool read_without_cast(Node* norm, bool is_lowered) {
 }
 
 bool fuse(Context& context, Node* node) {
-  static const OpName elementwise("ipex::elementwise");
   if (!node->namedInput("dtype")->mustBeNone()) return false;  // it has been here
   const std::vector<Value*> results = results_of(node);
   const auto lowered_to = dtype_of_readers(results);
-  const bool restores = elementwise.is_of(node) ? read_without_casts(node) : read_without_cast(node, !!lowered_to);
+  const bool restores = has_port(node, "restored") ? read_without_casts(node) : read_without_cast(node, !!lowered_to);
   if (!restores && !lowered_to) return false;
   context.applied(node, "casts in the same pass over memory");
   if (lowered_to) {
@@ -80,10 +79,9 @@ bool fuse(Context& context, Node* node) {
 }
 
 bool run(Context& context) {
-  static const OpName ops[] = {OpName("ipex::elementwise"), OpName("ipex::layer_norm"), OpName("ipex::rms_norm")};
   std::vector<Node*> nodes;  // a cast that is removed may be the next one
   for_each_node(context.graph->block(), [&](Node* node) {
-    if (is_of_any(ops, node)) nodes.push_back(node);
+    if (has_port(node, "dtype")) nodes.push_back(node);
   });
   bool changed = false;
   for (Node* node : nodes) changed |= fuse(context, node);

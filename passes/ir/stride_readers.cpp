@@ -37,11 +37,6 @@ bool ends_stream(const Op& op) {
   return op.has(trait::moves_dimensions) || op.has(trait::convolves) || (op.packed && !op.has(trait::hides_strides));
 }
 
-bool is_norm_of_rows(const Node* node) {
-  static const OpName names[] = {OpName("aten::layer_norm"), OpName("ipex::layer_norm"), OpName("ipex::rms_norm")};
-  return is_of_any(names, node);
-}
-
 }  // namespace
 
 bool StrideReaders::see(const Use& use) const {
@@ -65,7 +60,7 @@ bool StrideReaders::normalizes(const Use& use) const {
   }
   const Op* op = op_of(use.user);
   if (reads_only_sizes(use) || sees_strides(use.user, op)) return false;
-  if (is_norm_of_rows(use.user)) return true;
+  if (op->has(trait::normalizes_rows)) return true;
   const bool follows = first_that_follows(use, *op) == 0 && !ends_stream(*op) && !use.user->outputs().empty();
   return follows && normalize(use.user->output(0));
 }

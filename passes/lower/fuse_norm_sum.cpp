@@ -10,6 +10,8 @@
 #include <torch/csrc/jit/ir/constants.h>
 
 #include "anchor/anchor.h"
+#include "chains/elementwise_ports.h"
+#include "ir/calls.h"
 #include "ir/graph_walk.h"
 #include "ir/motion.h"
 #include "ir/stride_readers.h"
@@ -26,10 +28,9 @@ struct Norm {
   Value* like;  // whose dtype the result is cast to; null where it is not cast
 };
 
-// With its port still free.
+// Of one tensor, with its ports still free.
 bool is_norm(const Node* node) {
-  static const OpName names[] = {OpName("ipex::layer_norm."), OpName("ipex::rms_norm.")};
-  return is_of_any(names, node) && node->namedInput("residual")->mustBeNone() &&
+  return has_port(node, "residual") && has_argument(node, "x") && node->namedInput("residual")->mustBeNone() &&
          node->namedInput("dtype")->mustBeNone() &&
          torch::jit::toIValue(node->namedInput("rounded"))->toListRef().empty();
 }

@@ -185,7 +185,7 @@ std::vector<Op> rows() {
 
   // Norms.
   table.ops("batch_norm", fresh, keeps_dtype | any_layout | writes_in_training).weight(3).left(not_foldable);
-  table.ops("layer_norm", fresh, keeps_dtype | hides_strides).weight(2).left(not_foldable);
+  table.ops("layer_norm", fresh, keeps_dtype | hides_strides | normalizes_rows).weight(2).left(not_foldable);
   // aten's loses digits of channels-last images: it gets none that are not so in eager.
   table.ops("group_norm", fresh, keeps_dtype).weight(2).left(not_foldable);
   table.ops("native_layer_norm native_group_norm rms_norm", fresh).left(not_foldable);
@@ -337,9 +337,9 @@ std::vector<Op> rows() {
   table.ops("ipex::grouped_weight_only_linear", fresh, float32_only);
   table.ops("ipex::attention", fresh, float32_only | reads_any_layout);
   table.ops("ipex::attention_in_a_grid ipex::shape_of_sum", fresh);
-  table.ops("ipex::rms_norm ipex::rms_norm.of_sum", fresh, float32_only);
+  table.ops("ipex::rms_norm ipex::rms_norm.of_sum", fresh, float32_only | normalizes_rows);
   table.ops("ipex::attention_of_bytes ipex::scaled_dot_product_attention_of_bytes", fresh);
-  table.ops("ipex::layer_norm.of_sum", fresh, float32_only | hides_strides);
+  table.ops("ipex::layer_norm.of_sum", fresh, float32_only | hides_strides | normalizes_rows);
   table.ops("ipex::cat_batch_norm", fresh, any_layout);
   table.ops("ipex::batch_norm ipex::group_norm ipex::native_group_norm", fresh,
             keeps_dtype | any_layout | trait::takes_post_ops);
@@ -388,7 +388,7 @@ std::vector<Op> rows() {
       fresh);
   table.ops("ipex::attend_cached", fresh).writes(Writes::elements);
   table.ops("ipex::look_up", fresh).weight(0);
-  table.ops("ipex::layer_norm", fresh, hides_strides);
+  table.ops("ipex::layer_norm", fresh, hides_strides | normalizes_rows);
   table.ops("ipex::vector_norm ipex::sum ipex::var ipex::std ipex::amax ipex::max_values", fresh,
             hides_strides | reads_any_layout);
   table.ops("ipex::mix_channels", fresh, float32_only);

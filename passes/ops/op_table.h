@@ -86,6 +86,8 @@ inline constexpr Traits needs_strides = 1 << 22;
 inline constexpr Traits moves_dimensions = 1 << 23;
 // Of its second input it reads the sizes only.
 inline constexpr Traits takes_sizes_of_second = 1 << 25;
+// Normalizes rows of the last dimensions.
+inline constexpr Traits normalizes_rows = 1 << 24;
 // Packs weights into a context.
 inline constexpr Traits makes_context = 1 << 17;
 // As fast on channels-last inputs as on contiguous ones. So are ops of any layout, and those that go element by element.

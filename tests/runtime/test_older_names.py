@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-import ipex  # noqa: F401
+import ipex
 from support import assert_same
 
 OPS = torch.ops.ipex
@@ -115,12 +116,15 @@ class Saved(torch.nn.Module):
         return numbers, cast, y + total
 
 
-def test_a_file():
+@pytest.mark.parametrize("again", [False, True])
+def test_a_file(again):
+    """Called, or optimised once more."""
     buffer = io.BytesIO()
-    torch.jit.save(torch.jit.script(Saved()), buffer)
+    torch.jit.save(torch.jit.script(Saved().eval()), buffer)
     buffer.seek(0)
     x, w = torch.randn(3, 5), torch.randn(3, 5)
-    numbers, cast, y = torch.jit.load(buffer)(x, w)
+    loaded = torch.jit.load(buffer)
+    numbers, cast, y = (ipex.jit_optimize(loaded) if again else loaded)(x, w)
     same(numbers, OPS.quantize(x * w, SCALE, ZERO))
     same(cast, (x * w).bfloat16())
     assert_same(y, torch.nn.functional.layer_norm(x + w, [5]) + x + w)
