@@ -20,7 +20,7 @@ std::optional<Anchor> Anchor::producing(const Value* value) {
   if (!op || !op->packed || !op->packed->takes_post_ops()) return std::nullopt;
   Node* prepack = run->input(static_cast<size_t>(op->packed->context))->node();
   // A model that was optimised before holds its contexts as attributes: nothing can be added to them.
-  if (!is_prepack(prepack) || has_ports(run)) return std::nullopt;
+  if (!is_prepack(prepack) || uses_ports(run)) return std::nullopt;
   return Anchor(prepack, run);
 }
 
@@ -52,7 +52,7 @@ Anchor Anchor::insert_before(Node* node, const std::string& op, at::ArrayRef<Val
   return Anchor(context->node(), run);
 }
 
-bool has_ports(const Node* run) {
+bool uses_ports(const Node* run) {
   const auto& arguments = run->schema().arguments();
   for (size_t i = 0; i < arguments.size(); ++i) {
     const auto& default_value = arguments[i].default_value();

@@ -23,7 +23,7 @@ void set_argument(Node* node, const char* name, Value* value);
 void move_prepack_before(Node* prepack, Node* place);
 
 // Whether a run node gives one of its ports another value than the default.
-bool has_ports(const Node* run);
+bool uses_ports(const Node* run);
 
 class Anchor {
  public:

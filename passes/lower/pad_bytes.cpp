@@ -24,7 +24,7 @@ using torch::jit::toIValue;
 std::optional<std::string> reason_against_reader(const Node* reader, const Value* numbers) {
   static const OpName run("ipex::quantized_convolution_run");
   if (!run.is_of(reader) || reader->input(0) != numbers) return "another op needs the padded numbers";
-  if (has_ports(reader)) return "the convolution pads already";
+  if (uses_ports(reader)) return "the convolution pads already";
   const Node* prepack = reader->input(1)->node();
   if (!is_prepack(prepack)) return "the convolution is packed already";
   if (is_true(prepack->namedInput("transposed"))) return "the convolution is transposed";
