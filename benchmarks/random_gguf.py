@@ -43,6 +43,7 @@ class Shape:
     trained: int = 0  # the longest text that it was trained with, where longer ones have frequencies of their own
     experts: int = 0
     used: int = 0
+    of_all: int = 0  # the two linears of the expert that every token has
 
 
 SHAPES = {
@@ -52,6 +53,9 @@ SHAPES = {
     "phi-4-mini": Shape("phi3", 32, 3072, 8192, 24, 8, 128, 200064, 10000.0, 1e-5, 131072, turned=96, trained=4096),
     # As Qwen3-30B-A3B, an eighth of it: 0.9 of 1.1 milliards of weights lie in experts.
     "qwen3-moe-1b": Shape("qwen3moe", 12, 1024, 768, 16, 4, 128, 151936, 1000000.0, experts=32, used=4),
+    # As Qwen1.5-MoE-A2.7B, an eighth of its layers, and as Mixtral 8x7B, a quarter of its sizes and layers.
+    "qwen2-moe-2b": Shape("qwen2moe", 3, 2048, 1408, 16, 16, 128, 151936, 1000000.0, experts=60, used=4, of_all=5632),
+    "mixtral-0.8b": Shape("llama", 8, 1024, 3584, 8, 2, 128, 32000, 1000000.0, 1e-5, experts=8, used=2),
 }
 
 
@@ -76,7 +80,8 @@ def fields_of(shape: Shape, kind: str) -> dict[str, Any]:
         own |= {"rope.scaling.original_context_length": shape.trained, "rope.scaling.attn_factor": math.sqrt(stretched)}
     if shape.experts:
         own |= {"expert_count": shape.experts, "expert_used_count": shape.used}
-        own |= {"expert_feed_forward_length": shape.between}
+        own |= {"expert_feed_forward_length": shape.between} if shape.architecture != "llama" else {}
+        own |= {"expert_shared_feed_forward_length": shape.of_all} if shape.of_all else {}
     # A byte's own token is a letter, as in GPT-2: those that have none are moved behind the others.
     printed = [*range(33, 127), *range(161, 173), *range(174, 256)]
     moved = 256
@@ -124,6 +129,8 @@ def tensors_of(shape: Shape, kind: str) -> dict[str, Content]:
 
     queries, keys = shape.heads * shape.numbers, shape.shared * shape.numbers
     codes("token_embd", shape.vocabulary, shape.hidden)  # of the head, too
+    if shape.architecture == "qwen2moe":  # which llama.cpp wants apart
+        codes("output", shape.vocabulary, shape.hidden)
     ones("output_norm", shape.hidden)
     if shape.trained:
         for name, most in (("short", 2.0), ("long", 40.0)):
@@ -139,16 +146,30 @@ def tensors_of(shape: Shape, kind: str) -> dict[str, Content]:
             codes(f"{block}.attn_q", queries, shape.hidden)
             codes(f"{block}.attn_k", keys, shape.hidden)
             codes(f"{block}.attn_v", keys, shape.hidden)
+        if shape.architecture.startswith("qwen2"):
+            for name, size in (("q", queries), ("k", keys), ("v", keys)):
+                zeros = torch.zeros(size).numpy().tobytes()
+                found[f"{block}.attn_{name}.bias"] = "F32", (size,), zeros
         if shape.architecture.startswith("qwen3"):
             ones(f"{block}.attn_q_norm", shape.numbers)
             ones(f"{block}.attn_k_norm", shape.numbers)
         codes(f"{block}.attn_output", shape.hidden, queries)
         if shape.experts:
-            router = torch.randn(shape.experts, shape.hidden, generator=torch.Generator().manual_seed(layer)) * 0.02
-            found[f"{block}.ffn_gate_inp.weight"] = "F32", tuple(router.shape), router.numpy().tobytes()
+            draw = torch.Generator().manual_seed(layer)
+
+            def floats(name: str, *sizes: int, draw: torch.Generator = draw) -> None:
+                numbers = torch.randn(sizes, generator=draw) * 0.02
+                found[f"{name}.weight"] = "F32", sizes, numbers.numpy().tobytes()
+
+            floats(f"{block}.ffn_gate_inp", shape.experts, shape.hidden)
             codes(f"{block}.ffn_gate_exps", shape.experts, shape.between, shape.hidden)
             codes(f"{block}.ffn_up_exps", shape.experts, shape.between, shape.hidden)
             codes(f"{block}.ffn_down_exps", shape.experts, shape.hidden, shape.between)
+            if shape.of_all:
+                floats(f"{block}.ffn_gate_inp_shexp", shape.hidden)
+                codes(f"{block}.ffn_gate_shexp", shape.of_all, shape.hidden)
+                codes(f"{block}.ffn_up_shexp", shape.of_all, shape.hidden)
+                codes(f"{block}.ffn_down_shexp", shape.hidden, shape.of_all)
         elif shape.architecture == "phi3":
             codes(f"{block}.ffn_up", 2 * shape.between, shape.hidden)
             codes(f"{block}.ffn_down", shape.hidden, shape.between)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -9,8 +11,9 @@ from torch import nn
 pytest.importorskip("transformers", reason="transformers is not installed")
 
 import ipex
-from ipex.llm._codes import EmbeddingOfCodes, Rounding, linear_of, rounded
+from ipex.llm._codes import EmbeddingOfCodes, ExpertsOfCodes, Rounding, linear_of, rounded
 from ipex.quantization import WeightOnlyLinear, WoqWeightDtype, WoqWeightQScheme
+from llm.families import make, quiet  # noqa: F401
 
 mapping = ipex.quantization.get_weight_only_quant_qconfig_mapping
 
@@ -46,6 +49,55 @@ def test_a_linear_and_a_table_compute_with_the_numbers():
     torch.testing.assert_close(table(words), codes.numbers()[words], rtol=0, atol=1e-6)
     assert (table.weight.dtype, table.weight.shape) == (torch.float32, codes.codes.shape)
     torch.testing.assert_close(table.weight[words], codes.numbers()[words], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (("int8", 32, True), ("int8", 32, True)),
+        (("int4", 32, False), ("int8", 32, True)),  # offsets beside none, 4 bits beside 8
+        (("int8", 16, True), ("int4", 64, False)),
+    ],
+)
+def test_rows_beside_others(first, second):
+    one, other = rounded(torch.randn(12, 128), *first), rounded(torch.randn(20, 128), *second)
+    parts = zip(one.numbers().chunk(4), other.numbers().chunk(4))
+    expected = torch.cat([torch.cat(part) for part in parts])
+    torch.testing.assert_close(one.beside(other, 4).numbers(), expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["int8", "int4", "nf4", "float8_e4m3fn"])
+@pytest.mark.parametrize("family", ["Mixtral", "Qwen3Moe", "DeepseekV2"])
+def test_experts_become_codes(family, form):
+    """They compute what transformers' own do with the numbers of the codes, and hold few bytes."""
+    model = make(family)
+    rounding = Rounding(model)
+    (name, own), *_ = [item for item in model.named_modules() if type(item[1]).__name__.endswith("Experts")]
+    assert rounding.experts(form, 32, form != "int4") == {}
+    experts = model.get_submodule(name)
+    assert isinstance(experts, ExpertsOfCodes)
+    reference = copy.deepcopy(own)
+    for matrix in ("gate_up_proj", "down_proj"):
+        of_codes, plain = getattr(experts, matrix), getattr(reference, matrix)
+        assert of_codes.codes.untyped_storage().nbytes() == plain.numel() * (4 if form in ("int4", "nf4") else 8) // 8
+        plain.copy_(of_codes.weight.clone())
+    x, chosen, weights = torch.randn(7, 64), torch.randn(7, 4).topk(2)[1], torch.rand(7, 2)
+    torch.testing.assert_close(experts(x, chosen, weights), reference(x, chosen, weights), rtol=1e-4, atol=1e-4)
+    rounding.undo()
+    assert model.get_submodule(name) is own
+
+
+def test_experts_that_compute_otherwise_stay():
+    class Clamped(type(make("Mixtral").model.layers[0].mlp.experts)):
+        def _apply_gate(self, gate_up):
+            return gate_up.clamp(max=1).chunk(2, -1)[0]
+
+    model = make("Mixtral")
+    model.model.layers[1].mlp.experts.__class__ = Clamped
+    left = Rounding(model).experts("int4", 32, False)
+    assert left == {"model.layers.1.mlp.experts": "its experts compute in a way of their own"}
+    left = Rounding(make("Mixtral", intermediate_size=48)).experts("int4", 32, False)
+    assert left == {f"model.layers.{i}.mlp.experts": "its inputs are no whole number of groups" for i in range(2)}
 
 
 def test_layers_whose_rows_are_no_whole_groups_stay():

@@ -250,6 +250,24 @@ def test_weights_of_few_bits(weights, most, dtype):
     assert ran_in_graph(optimized)
 
 
+@pytest.mark.parametrize(("weights", "most"), [("INT8", 0.1), ("INT4", 0.4)])
+def test_experts_of_few_bits(weights, most):
+    config = ipex.quantization.get_weight_only_quant_qconfig_mapping(
+        weight_dtype=getattr(ipex.quantization.WoqWeightDtype, weights)
+    )
+    model = make("Mixtral")
+    optimized = llm.optimize(model, quantization_config=config)
+    assert not ipex.explain(optimized).declined
+    graph = optimized.__dict__["_compiled_call_impl"]._captured.graph.inlined_graph
+    assert [node.kind() for node in graph.nodes()].count("ipex::grouped_linear_run") == 2 * 2
+    x = words(2, 9)
+    expected = model(x).logits
+    difference = (optimized(x).logits - expected).norm() / expected.norm()
+    assert 1e-4 < difference < most
+    assert optimized.generate(x, max_new_tokens=4, pad_token_id=0).shape == (2, 13)
+    assert ran_in_graph(optimized)
+
+
 @pytest.mark.parametrize(("mode", "most"), [("NONE", 1e-5), ("BF16", 1e-3), ("FP16", 1e-3), ("INT8", 0.05)])
 def test_inputs_of_few_bits(mode, most):
     """Those of linears, which the graph rounds, and the model as it is does not."""

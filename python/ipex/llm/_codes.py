@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from math import gcd
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..quantization import WeightOnlyLinear
-from ..quantization._weight_only_module import WeightOfCodes
+from ..quantization._weight_only_module import GroupedWeightOnlyLinear, WeightOfCodes
+from .functional import by_expert, sum_of_experts
 
 GROUP_SIZE = 32  # of what is rounded here
 _IN_HALF_BYTES = ("int4", "nf4")
@@ -41,6 +43,23 @@ class Codes:
         """Return it with its rows in another order."""
         offsets = None if self.offsets is None else self.offsets[order]
         return Codes(self.codes[order], self.scales[order], offsets, self.bits, self.group_size, self.values)
+
+    def beside(self, other: Codes, parts: int) -> Codes:
+        """Return the rows in so many parts, behind each the same part of another matrix of integers."""
+        size = gcd(self.group_size, other.group_size)
+
+        def joined(of_self: Tensor, of_other: Tensor) -> Tensor:
+            both = [tensor.unflatten(0, (parts, -1)) for tensor in (of_self, of_other)]
+            return torch.cat(both, 1).flatten(0, 1).detach()  # as in `rounded`
+
+        def of_groups(codes: Codes, values: Tensor | None) -> Tensor:
+            values = torch.zeros_like(codes.scales) if values is None else values
+            return values.repeat_interleave(codes.group_size // size, 1)
+
+        scales = joined(of_groups(self, self.scales), of_groups(other, other.scales))
+        has_offsets = self.offsets is not None or other.offsets is not None
+        offsets = joined(of_groups(self, self.offsets), of_groups(other, other.offsets)) if has_offsets else None
+        return Codes(joined(self.codes, other.codes), scales, offsets, max(self.bits, other.bits), size)
 
 
 class EmbeddingOfCodes(nn.Module):
@@ -73,6 +92,27 @@ class EmbeddingOfCodes(nn.Module):
         return WeightOfCodes(shape, self.dtype, self.codes.device, lambda: self(words))
 
 
+class ExpertsOfCodes(nn.Module):
+    """The experts of a mixture, as transformers calls them, whose matrices lie one below the other as codes."""
+
+    def __init__(self, count: int, gate_up: Codes, down: Codes, act_fn: nn.Module, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.count, self.act_fn = count, act_fn
+        self.gate_up_proj, self.down_proj = (_grouped(count, codes, dtype) for codes in (gate_up, down))
+
+    def forward(self, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
+        """Return for each token the weighted sum of what its experts compute."""
+        order, ends = by_expert(top_k_index, self.count)
+        rows = hidden_states[order // top_k_index.shape[1]]
+        gate, up = self.gate_up_proj(rows, ends).chunk(2, dim=-1)
+        return sum_of_experts(self.down_proj(self.act_fn(gate) * up, ends), order, top_k_weights)
+
+
+def _grouped(count: int, codes: Codes, dtype: torch.dtype) -> GroupedWeightOnlyLinear:
+    own = {"bits": codes.bits, "group_size": codes.group_size, "values": codes.values, "dtype": dtype}
+    return GroupedWeightOnlyLinear(count, codes.codes, codes.scales, codes.offsets, **own).eval()
+
+
 def rounded(weight: Tensor, form: str, group_size: int, symmetric: bool) -> Codes:
     """Round a matrix whose rows are whole numbers of groups to a format of `ipex.quantization.weight_only`."""
     codes, scales, offsets, values = torch.ops.ipex.round_weight(weight.detach().float(), form, group_size, symmetric)
@@ -94,6 +134,17 @@ def linear_of(codes: Codes, bias: Tensor | None, dtype: torch.dtype = torch.floa
         dtype=dtype,
     )
     return made.eval()
+
+
+def _are_usual(experts: Any) -> bool:
+    """Whether they are w2(act(w1(x)) * w3(x)), as ExpertsOfCodes computes it."""
+    return (
+        type(experts)._apply_gate.__name__ == "_default_apply_gate"
+        and set(experts._parameters) == {"gate_up_proj", "down_proj"}
+        and set(experts._modules) == {"act_fn"}
+        and not experts.is_transposed
+        and getattr(experts, "is_concatenated", True)
+    )
 
 
 class Rounding:
@@ -121,6 +172,27 @@ class Rounding:
             parent, _, own = name.rpartition(".")
             linear = linear_of(rounded(module.weight, form, size, symmetric), module.bias, module.weight.dtype)
             self._put(partial(setattr, self._model.get_submodule(parent), own), module, linear)
+        return left
+
+    def experts(self, form: str, group_size: int, symmetric: bool) -> dict[str, str]:
+        """Round the experts of mixtures. Return the names of those that stay, and why."""
+        left = {}
+        for name, module in list(self._model.named_modules()):
+            if not hasattr(type(module), "_apply_gate"):  # transformers' mark of experts
+                continue
+            if not _are_usual(module):
+                left[name] = "its experts compute in a way of their own"
+                continue
+            matrices = module.gate_up_proj, module.down_proj
+            sizes = [group_size or matrix.shape[2] for matrix in matrices]
+            if any(matrix.shape[2] % size or size % 8 for matrix, size in zip(matrices, sizes)):
+                left[name] = "its inputs are no whole number of groups"
+                continue
+            gate_up, down = (rounded(one.flatten(0, 1), form, size, symmetric) for one, size in zip(matrices, sizes))
+            count, dtype = matrices[0].shape[0], matrices[0].dtype
+            experts = ExpertsOfCodes(count, gate_up, down, module.act_fn, dtype).eval()
+            parent, _, own = name.rpartition(".")
+            self._put(partial(setattr, self._model.get_submodule(parent), own), module, experts)
         return left
 
     def ends(self) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from os import PathLike
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from ._codes import Codes, EmbeddingOfCodes, linear_of
+from ._codes import Codes, EmbeddingOfCodes, ExpertsOfCodes, linear_of
 from ._gguf import GGUF
 
 # What llama.cpp calls an architecture: the class of transformers, and whether rows of queries and keys lie in pairs.
@@ -17,8 +17,12 @@ _ARCHITECTURES = {
     "llama": ("Llama", True),
     "phi3": ("Phi3", False),
     "qwen2": ("Qwen2", False),
+    "qwen2moe": ("Qwen2Moe", False),
     "qwen3": ("Qwen3", False),
+    "qwen3moe": ("Qwen3Moe", False),
 }
+_WITH_EXPERTS = {"Llama": "Mixtral"}  # where one name stands for both
+_MIXTURES = {"Mixtral": "num_local_experts", "Qwen2Moe": "num_experts", "Qwen3Moe": "num_experts"}
 _NAMES = {
     "model.embed_tokens": "token_embd",
     "model.norm": "output_norm",
@@ -36,7 +40,16 @@ _NAMES = {
     "mlp.up_proj": "ffn_up",
     "mlp.gate_up_proj": "ffn_up",  # where it is one, the gate's rows before the others
     "mlp.down_proj": "ffn_down",
+    "mlp.gate": "ffn_gate_inp",
+    "mlp.experts.gate_proj": "ffn_gate_exps",
+    "mlp.experts.up_proj": "ffn_up_exps",
+    "mlp.experts.down_proj": "ffn_down_exps",
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+    "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_expert.up_proj": "ffn_up_shexp",
+    "mlp.shared_expert.down_proj": "ffn_down_shexp",
 }
+_MOST = 1 << 20  # of what a field counts
 _LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)")
 _FREQUENCIES = "rope_freqs.weight"  # what the frequencies of the rotary embedding are divided by
 # The same of texts as long as those that the model was trained with, and of longer ones.
@@ -47,8 +60,8 @@ def from_gguf(path: str | PathLike[str], *, dtype: torch.dtype = torch.float32) 
     """Return the model of a GGUF file, in eval mode. `ipex.llm.optimize` makes it fast.
 
     Linears become `ipex.quantization.WeightOnlyLinear`: kernels read the file's own integers of 4 or 8 bits, with its
-    scales. `dtype` is that of everything else. The tokenizer is transformers' to read:
-    `AutoTokenizer.from_pretrained(folder, gguf_file=name)`.
+    scales, of a mixture of experts those that are chosen. `dtype` is that of everything else. The tokenizer is
+    transformers' to read: `AutoTokenizer.from_pretrained(folder, gguf_file=name)`.
     """
     file = GGUF(path)
     architecture = file.fields.get("general.architecture")
@@ -56,8 +69,9 @@ def from_gguf(path: str | PathLike[str], *, dtype: torch.dtype = torch.float32) 
         known = ", ".join(_ARCHITECTURES)
         raise ValueError(f"ipex.llm.from_gguf: expected one of {known} in '{path}', got {architecture!r}.")
     family, in_pairs = _ARCHITECTURES[architecture]
-    with torch.device("meta"):
-        model = _model_of(file, architecture, family)
+    if file.fields.get(f"{architecture}.expert_count"):
+        family = _WITH_EXPERTS.get(family, family)
+    model = _model_of(file, architecture, family)
     model.eval().requires_grad_(False)
     _Loader(file, model, in_pairs, dtype).load()
     return model
@@ -72,13 +86,23 @@ def _model_of(file: GGUF, architecture: str, family: str) -> Any:
             raise ValueError(f"ipex.llm.from_gguf: expected {architecture}.{name} in '{file.path}', got no such field.")
         return value
 
+    def count(name: str, default: Any = None, most: int = _MOST) -> int:
+        value = field(name, default)
+        if not isinstance(value, int) or not 0 < value <= most:
+            raise ValueError(
+                f"ipex.llm.from_gguf: expected {architecture}.{name} from 1 to {most} in '{file.path}', got {value!r}. "
+                "It is damaged, or another format."
+            )
+        return value
+
     scaling = file.fields.get(f"{architecture}.rope.scaling.type", "none")
     rotary: dict[str, Any] = {"rope_type": "default", "rope_theta": field("rope.freq_base", 10000.0)}
-    hidden, heads = field("embedding_length"), field("attention.head_count")
-    numbers = field("attention.key_length", hidden // heads)
-    turned = field("rope.dimension_count", numbers)
+    hidden, heads, between = count("embedding_length"), count("attention.head_count"), count("feed_forward_length")
+    numbers = count("attention.key_length", hidden // heads)
+    turned = count("rope.dimension_count", numbers, most=numbers)
     rotary["partial_rotary_factor"] = turned / numbers
-    original = field("rope.scaling.original_context_length", field("context_length"))
+    context = count("context_length", most=1 << 31)
+    original = count("rope.scaling.original_context_length", context, most=context)
     if scaling == "linear":
         rotary.update(rope_type="linear", factor=field("rope.scaling.factor"))
     elif scaling == "longrope" or (scaling == "none" and any(name in file.names() for name in _FACTORS.values())):
@@ -92,30 +116,62 @@ def _model_of(file: GGUF, architecture: str, family: str) -> Any:
         f"{name}_token_id": file.fields.get(f"tokenizer.ggml.{stored}_token_id")
         for name, stored in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"))
     }
-    config = getattr(transformers, f"{family}Config")(
-        vocab_size=file.shape("token_embd.weight")[0],
-        hidden_size=hidden,
-        intermediate_size=field("feed_forward_length"),
-        num_hidden_layers=field("block_count"),
-        num_attention_heads=heads,
-        num_key_value_heads=field("attention.head_count_kv", heads),
-        head_dim=numbers,
-        max_position_embeddings=field("context_length"),
-        rms_norm_eps=field("attention.layer_norm_rms_epsilon"),
-        rope_parameters=rotary,
-        tie_word_embeddings=False,  # a head of its own kind reads the same codes
-        attention_bias=architecture == "llama" and "blk.0.attn_q.bias" in file.names(),
-        sliding_window=file.fields.get(f"{architecture}.attention.sliding_window") if architecture == "phi3" else None,
-        **({"original_max_position_embeddings": original} if architecture == "phi3" else {}),
+    more: dict[str, Any] = {}
+    if family == "Phi3":
+        more["sliding_window"] = file.fields.get("phi3.attention.sliding_window")
+        more["original_max_position_embeddings"] = original
+    if family in _MIXTURES:
+        more[_MIXTURES[family]] = count("expert_count")
+        more["num_experts_per_tok"] = used = count("expert_used_count", most=more[_MIXTURES[family]])
+        # What Mixtral has in "feed_forward_length".
+        more["moe_intermediate_size"] = count("expert_feed_forward_length", between // used)
+        more["norm_topk_prob"] = family == "Qwen3Moe"  # as llama.cpp has it: no field says it
+    if family == "Qwen2Moe":
+        more["shared_expert_intermediate_size"] = count("expert_shared_feed_forward_length", between)
+    settings = {
+        "vocab_size": _shape(file, "token_embd.weight")[0],
+        "hidden_size": hidden,
+        "intermediate_size": between,
+        "num_hidden_layers": count("block_count", most=len(file.names())),
+        "num_attention_heads": heads,
+        "num_key_value_heads": count("attention.head_count_kv", heads),
+        "head_dim": numbers,
+        "max_position_embeddings": context,
+        "rms_norm_eps": field("attention.layer_norm_rms_epsilon"),
+        "rope_parameters": rotary,
+        "tie_word_embeddings": False,  # a head of its own kind reads the same codes
+        "attention_bias": architecture == "llama" and "blk.0.attn_q.bias" in file.names(),
+        "sliding_window": None,
         **tokens,
-    )
-    return getattr(transformers, f"{family}ForCausalLM")(config)
+        **more,
+    }
+    try:
+        config = getattr(transformers, f"{family}Config")(**settings)
+        with torch.device("meta"):
+            model = getattr(transformers, f"{family}ForCausalLM")(config)
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [""])[0]
+        raise ValueError(
+            f"ipex.llm.from_gguf: expected fields of a {family} model in '{file.path}', got some that it refuses: "
+            f"{type(error).__name__}: {reason}. It is damaged, or another format."
+        ) from error
+    if (found := 2 * model.model.rotary_emb.inv_freq.numel()) != turned:
+        raise ValueError(
+            f"ipex.llm.from_gguf: expected {architecture}.rope.dimension_count of {found} in '{file.path}', got "
+            f"{turned}: {family} turns no other part of a head."
+        )
+    return model
+
+
+def _shape(file: GGUF, name: str) -> tuple[int, ...]:
+    if name not in file.names():
+        raise ValueError(f"ipex.llm.from_gguf: expected {name} in '{file.path}', got no such tensor.")
+    return file.shape(name)
 
 
 def _check_shape(file: GGUF, name: str, shape: tuple[int, ...]) -> None:
-    if name not in file.names():
-        raise ValueError(f"ipex.llm.from_gguf: expected {name} in '{file.path}', got no such tensor.")
-    if (found := file.shape(name)) != shape:
+    found = _shape(file, name)
+    if found != shape and (1, *found) != shape:  # a matrix of one row is stored as a vector
         raise ValueError(f"ipex.llm.from_gguf: expected {name} of {shape} in '{file.path}', got {found}.")
 
 
@@ -141,6 +197,8 @@ class _Loader:
                 self._replace(name, self._linear(name, module))
             elif isinstance(module, nn.Embedding):
                 self._replace(name, self._embedding(name, module))
+            elif name.endswith(".mlp.experts"):
+                self._replace(name, self._experts(name, module))
             else:
                 for own in list(module._parameters):
                     module._parameters[own] = nn.Parameter(
@@ -174,6 +232,8 @@ class _Loader:
         if stored in self.read:
             return self.read[stored]
         tensor = self.file.tensor(stored)
+        if isinstance(tensor, Tensor):
+            tensor = tensor.view(shape)
         if stored == "token_embd.weight":
             self.read[stored] = tensor
         order = self._order(name, shape[0])
@@ -201,6 +261,18 @@ class _Loader:
         if bias is not None:
             linear.bias = nn.Parameter(bias, False)
         return linear
+
+    def _experts(self, name: str, experts: Any) -> nn.Module:
+        count, rows, inputs = experts.gate_up_proj.shape
+        gate, up = (self._tensor(f"{name}.{own}_proj.weight", (count, rows // 2, inputs)) for own in ("gate", "up"))
+        down = self._tensor(f"{name}.down_proj.weight", tuple(experts.down_proj.shape))
+        if isinstance(gate, Codes) and isinstance(up, Codes) and isinstance(down, Codes):
+            return ExpertsOfCodes(count, gate.beside(up, count), down, experts.act_fn, self.dtype)
+        gate, up, down = (one.numbers() if isinstance(one, Codes) else one for one in (gate, up, down))
+        both = torch.cat([one.to(self.dtype).view(count, -1, inputs) for one in (gate, up)], 1)
+        experts.gate_up_proj = nn.Parameter(both, False)
+        experts.down_proj = nn.Parameter(down.to(self.dtype).view(experts.down_proj.shape), False)
+        return cast("nn.Module", experts)
 
     def _embedding(self, name: str, embedding: nn.Embedding) -> nn.Module:
         table = self._tensor(f"{name}.weight", (embedding.num_embeddings, embedding.embedding_dim))

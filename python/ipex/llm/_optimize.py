@@ -192,8 +192,10 @@ def _with_checkpoint(model: Any, checkpoint: Any, inplace: bool, notes: Notes) -
 
 def _round(rounding: Rounding, config: WeightOnlyQuantConfig, notes: Notes) -> None:
     rounding.ends()
-    for name in rounding.linears(config.weight_dtype.value, config.group_size, config.symmetric):
-        notes.declined("quantization_config", name, "its inputs are no whole number of groups")
+    format_ = config.weight_dtype.value, config.group_size, config.symmetric
+    left = dict.fromkeys(rounding.linears(*format_), "its inputs are no whole number of groups")
+    for name, reason in (left | rounding.experts(*format_)).items():
+        notes.declined("quantization_config", name, reason)
     rounding.rows(config.row_bits)
 
 

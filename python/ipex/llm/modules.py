@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from .._torch_internals import grouped_mm
 from . import functional
-from .functional import at_positions, not_offered, silu_mul, turned
+from .functional import at_positions, by_expert, not_offered, silu_mul, sum_of_experts, turned
 
 
 class _Linear(nn.Module):
@@ -327,16 +327,11 @@ class GatedMLPMOE(nn.Module):
         return self._experts(hidden_states, weights, chosen)
 
     def _experts(self, tokens: Tensor, weights: Tensor, chosen: Tensor) -> Tensor:
-        experts, top_k = self.W2.shape[0], chosen.shape[1]
-        # The tokens of an expert lie one behind the other, and it begins where the one before it ends.
-        order = chosen.flatten().argsort(stable=True)
-        ends = torch.bincount(chosen.flatten(), minlength=experts).cumsum(0).to(torch.int32)
-        inner = grouped_mm(tokens[order // top_k], self.W13.transpose(1, 2), ends)
+        order, ends = by_expert(chosen, self.W2.shape[0])
+        inner = grouped_mm(tokens[order // chosen.shape[1]], self.W13.transpose(1, 2), ends)
         gate, up = inner.chunk(2, dim=-1)
         found = grouped_mm(silu_mul(gate, up), self.W2.transpose(1, 2), ends)
-        weighted = found * weights.flatten()[order].unsqueeze(1).to(found.dtype)
-        by_token = torch.zeros_like(weighted).index_copy(0, order, weighted)
-        return by_token.view(tokens.shape[0], top_k, tokens.shape[1]).sum(dim=1)
+        return sum_of_experts(found, order, weights)
 
 
 class _NotOffered(type):
