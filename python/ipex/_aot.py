@@ -35,12 +35,23 @@ def aot_save(
     or a list of such tuples or mappings. So what calls make of a weight is in the file too: a copy in bfloat16, or one
     for Winograd's algorithm. What is not in the file, the first call that wants it makes.
 
+    Of what `ipex.llm.optimize` returns, `path` is a folder: it holds the step, and what `generate` asks of the model.
+
     >>> model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU()).eval()
     >>> x = torch.randn(2, 8)
     >>> ipex.aot_save(ipex.jit_optimize(model, x), "model.ipex", example_inputs=x)
     >>> ipex.aot_load("model.ipex")(x).shape
     torch.Size([2, 4])
     """
+    if _has_step(model):
+        from .llm import _saved
+
+        if example_inputs is not None:
+            raise ValueError(
+                "ipex.aot_save: expected no example_inputs for a language model, got some. Leave them out."
+            )
+        _saved.save(model, path, isa)
+        return
     cpp = cpp_module(model, "aot_save")
     calls = arguments_of_calls(example_inputs, "aot_save")
     if not is_optimized(model):
@@ -63,14 +74,20 @@ def aot_save(
         _save_in_a_process(cpp, os.fspath(path), level, inputs)
 
 
-def aot_load(path: str | os.PathLike[str], *, check_at_load: bool = True) -> torch.jit.ScriptModule:
+def aot_load(path: str | os.PathLike[str], *, check_at_load: bool = True) -> Any:
     """Load a model that `aot_save` wrote. Weights are mapped, and shared with other processes that load the file.
+
+    Of a folder, a language model of transformers comes back, which generates.
 
     Warns where they have to be packed again: for other instructions, or another version of ipex. A damaged file raises
     RuntimeError. With `check_at_load=False` a packed weight is compared with its checksum when it is first used, so
     that no more of the file is read than is used. While the model lives, the file may be replaced or removed, but not
     written to.
     """
+    if Path(path).is_dir():
+        from .llm import _saved
+
+        return _saved.load(path, check_at_load)
     return wrapped(_C.aot_load(os.fspath(path), check_at_load))
 
 
@@ -80,6 +97,11 @@ def aot_describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     `packed_again` is why weights would be packed again in this process, or "".
     """
     return dict(_C.aot_describe(os.fspath(path)))
+
+
+def _has_step(model: Any) -> bool:
+    call = vars(model).get("_compiled_call_impl") if isinstance(model, torch.nn.Module) else None
+    return type(call).__module__.startswith("ipex.llm.")
 
 
 def _save_in_a_process(cpp: Any, path: str, level: str, inputs: list[tuple[Any, ...]]) -> None:

@@ -99,3 +99,13 @@ def test_the_names_of_ipex():
     command = [sys.executable, "-W", "ignore", "-c", NAMES_OF_IPEX]
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_command_saves_and_loads(folder, tmp_path, capsys):
+    given = ["llm", str(folder), "--prompt", "w5 w7", "--tokens", "4"]
+    assert main([*given, "--weights", "int4", "--save", str(tmp_path)]) == 0
+    first = capsys.readouterr().out
+    assert main(["llm", str(tmp_path), *given[2:]]) == 0
+    assert capsys.readouterr().out == first != ""
+    assert main(["llm", str(tmp_path), *given[2:], "--weights", "int4"]) != 0
+    assert "expected no --weights" in capsys.readouterr().err

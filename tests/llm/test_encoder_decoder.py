@@ -159,7 +159,7 @@ def test_weights_of_few_bits(family, weights, most):
         weight_dtype=ipex.quantization.WoqWeightDtype[weights]
     )
     optimized = llm.optimize(model, quantization_config=mapping)
-    graph = optimized.__dict__["_compiled_call_impl"]._captured.graph.inlined_graph
+    graph = optimized.__dict__["_compiled_call_impl"].captured.graph.inlined_graph
     kinds = [node.kind() for node in graph.nodes()]
     assert kinds.count("ipex::joined_linears_run") == 2  # query, key and value of a word's own attention
     assert kinds.count("ipex::weight_only_linear_run") == 2 * 5 + 1

@@ -64,7 +64,7 @@ def test_greedy_and_beams_of_every_family(family):
         return  # which models are captured, and how, is so of new versions
     assert decision.applied == (family not in LEFT)
     if decision.applied:
-        graph = optimized.__dict__["_compiled_call_impl"]._captured.graph.inlined_graph
+        graph = optimized.__dict__["_compiled_call_impl"].captured.graph.inlined_graph
         assert ("ipex::attend_cached" in str(graph)) == (family not in OWN_ATTENTION)
         assert OWN_ATTENTION.get(family, "attention is one op") in decision.reason
 
@@ -238,7 +238,7 @@ def test_weights_of_few_bits(weights, most, dtype):
         weight_dtype=getattr(ipex.quantization.WoqWeightDtype, weights)
     )
     optimized = llm.optimize(model, dtype=dtype, quantization_config=config)
-    graph = optimized.__dict__["_compiled_call_impl"]._captured.graph.inlined_graph
+    graph = optimized.__dict__["_compiled_call_impl"].captured.graph.inlined_graph
     kinds = [node.kind() for node in graph.nodes()]
     assert kinds.count("ipex::joined_linears_run") == 2 * 2  # query, key and value; gate and up
     assert kinds.count("ipex::weight_only_linear_run") == 2 * 2 + 1
@@ -258,7 +258,7 @@ def test_experts_of_few_bits(weights, most):
     model = make("Mixtral")
     optimized = llm.optimize(model, quantization_config=config)
     assert not ipex.explain(optimized).declined
-    graph = optimized.__dict__["_compiled_call_impl"]._captured.graph.inlined_graph
+    graph = optimized.__dict__["_compiled_call_impl"].captured.graph.inlined_graph
     assert [node.kind() for node in graph.nodes()].count("ipex::grouped_linear_run") == 2 * 2
     x = words(2, 9)
     expected = model(x).logits

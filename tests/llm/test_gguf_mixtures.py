@@ -148,7 +148,7 @@ def test_experts_stay_codes(tmp_path):
     for layer in model.model.layers:
         held = [*layer.mlp.experts.parameters(), *layer.mlp.experts.buffers()]
         assert sum(tensor.untyped_storage().nbytes() for tensor in held) == numbers // 2 + numbers // 32 * 4
-    graph = llm.optimize(model).__dict__["_compiled_call_impl"]._captured.graph
+    graph = llm.optimize(model).__dict__["_compiled_call_impl"].captured.graph
     contexts = [node for node in graph.graph.nodes() if node.kind() == "ipex::grouped_linear_run"]
     assert len(contexts) == 2 * 2
     assert all("codes" in str(node.schema()) for node in contexts)

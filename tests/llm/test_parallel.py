@@ -48,7 +48,7 @@ for family in FAMILIES:
     optimized = ipex.llm.optimize(share)
     how = {"max_new_tokens": 12, "do_sample": False, **prompts()}
     same = torch.equal(optimized.generate(**how), model.generate(**how))
-    graph = str(optimized.__dict__["_compiled_call_impl"]._captured.graph.inlined_graph)
+    graph = str(optimized.__dict__["_compiled_call_impl"].captured.graph.inlined_graph)
     said(family, same, graph.count("ipex_distributed::sum"), round(size(share) / size(model), 1))
 model, x = make("Llama"), words(2, 9)
 expected = model(x).logits

@@ -31,7 +31,7 @@ def calibrated(model: Any, file: Path, recipe: Any = RECIPE, **how: Any) -> None
 
 
 def graph_of(model: Any) -> Any:
-    return model.__dict__["_compiled_call_impl"]._captured.graph.inlined_graph
+    return model.__dict__["_compiled_call_impl"].captured.graph.inlined_graph
 
 
 def count(model: Any, kind: str) -> int:

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_model(parser: argparse.ArgumentParser) -> None:
     """Take a model, and what becomes of it."""
-    parser.add_argument("model", help="a GGUF file, or a folder that save_pretrained wrote")
+    parser.add_argument("model", help="a GGUF file, or a folder that save_pretrained or --save wrote")
     parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
     parser.add_argument(
         "--weights", choices=("int8", "int4", "nf4", "fp8"), help="round the weights of a folder's model"
@@ -30,6 +30,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         help="keep keys and values in 8 bits; by default in --dtype",
     )
     parser.add_argument("--threads", type=int, help="by default torch's")
+    parser.add_argument("--save", metavar="FOLDER", help="write the model there, packed, to be ready at once next time")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -60,6 +61,12 @@ def the_model(options: argparse.Namespace) -> tuple[Any, Any]:
     start = time.perf_counter()
     loaded = _load(options)
     print(f"ready in {time.perf_counter() - start:.1f} s", file=sys.stderr)
+    if options.save:
+        import ipex
+
+        model, tokenizer = loaded
+        ipex.aot_save(model, options.save)
+        tokenizer.save_pretrained(options.save)
     return loaded
 
 
@@ -90,6 +97,13 @@ def _load(options: argparse.Namespace) -> tuple[Any, Any]:
                 "Install it: pip install gguf"
             ) from None
         return llm.optimize(llm.from_gguf(path, dtype=dtype), **how), tokenizer
+    if (path / "step.ipex").is_file():
+        if options.weights or options.kv_cache_dtype or dtype is not torch.float32:
+            raise ValueError(
+                "ipex llm: expected no --weights, --dtype or --kv-cache-dtype with a folder of --save, got one. The "
+                "model is what it was when it was saved."
+            )
+        return ipex.aot_load(path), transformers.AutoTokenizer.from_pretrained(path)
     model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=dtype).eval()
     mapping = None
     if options.weights:

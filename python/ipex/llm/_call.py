@@ -72,8 +72,8 @@ class StepCall:
     def __init__(self, model: Any, captured: Captured) -> None:
         self.prepared: Callable[..., Prepared] | None = None  # for ipex.quantization.prepare, where the step observes
         self._model = weakref.ref(model)
-        self._has_weights = True
-        self._captured = captured
+        self.has_weights = True
+        self.captured = captured
         self._cache_name = cache_name([field.name for field in dataclasses.fields(captured.output)])
         self.reasons: set[str] = set()  # why calls ran as before
 
@@ -82,7 +82,7 @@ class StepCall:
         assert model is not None
         cache, reason = self._cache(model, args, kwargs)
         if cache is None:
-            if not self._has_weights:
+            if not self.has_weights:
                 raise RuntimeError(
                     f"ipex.llm: expected a call that the captured step computes, got another: {reason}. "
                     f"{_DO_INSTEAD.get(reason, _KEEP)}"
@@ -92,18 +92,18 @@ class StepCall:
         words = args[0] if args else kwargs[self.words_name]
         found = self._step(cache, words, kwargs)
         keeps = kwargs.get("use_cache") is not False
-        return self._captured.output(**found, **{self._cache_name: cache if keeps else None})
+        return self.captured.output(**found, **{self._cache_name: cache if keeps else None})
 
     def new_layers(self) -> list[RoomyLayer]:
         """Return layers for a cache of one text, with no word yet."""
-        layers = [RoomyLayer(sliding, self._captured.codes) for sliding in self._captured.sliding]
-        for layer, sizes in zip(layers, self._captured.sizes):
-            layer.allocate(1, sizes, self._captured.dtype)
+        layers = [RoomyLayer(sliding, self.captured.codes) for sliding in self.captured.sliding]
+        for layer, sizes in zip(layers, self.captured.sizes):
+            layer.allocate(1, sizes, self.captured.dtype)
         return layers
 
     def check_weights(self) -> None:
         """Raise where the weights were released."""
-        if not self._has_weights:
+        if not self.has_weights:
             _refuse()
 
     def let_weights_go(self) -> None:
@@ -116,7 +116,7 @@ class StepCall:
         for part in model.children():
             part.register_forward_pre_hook(_refuse)
         model.register_state_dict_pre_hook(_refuse)
-        self._has_weights = False
+        self.has_weights = False
 
     def _cache(self, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, str]:
         """The cache of the call, or why it is none for the step."""
@@ -146,7 +146,7 @@ class StepCall:
         cache, own, reason = self._own_cache(kwargs)
         if reason:
             return None, reason
-        if not give_room(own, self._captured.sliding, self._captured.codes):
+        if not give_room(own, self.captured.sliding, self.captured.codes):
             return None, f"a cache of {type(own).__name__}"
         first: RoomyLayer = own.layers[0]
         if first.is_initialized and first.batch not in (None, words.shape[0]):
@@ -165,17 +165,17 @@ class StepCall:
         batch, count = words.shape
         past = layers[0].length
         memory: list[Tensor] = []
-        for layer, sizes in zip(layers, self._captured.sizes):
+        for layer, sizes in zip(layers, self.captured.sizes):
             if not layer.is_initialized:
-                layer.allocate(batch, sizes, self._captured.dtype)
+                layer.allocate(batch, sizes, self.captured.dtype)
             memory.append(layer.room(count))
         attended = kwargs.get("attention_mask")
-        if self._captured.reads_attended:
+        if self.captured.reads_attended:
             attended = all_attended(attended, batch, past + count)
         else:
             attended = _attended(attended, past + count)
         places, kept = self._places_and_kept(words, past, kwargs)
-        logits = self._captured.graph(words, places, kept, torch.tensor(past), attended, *memory)
+        logits = self.captured.graph(words, places, kept, torch.tensor(past), attended, *memory)
         for layer in layers:
             layer.wrote(count)
         return {"logits": logits}
@@ -185,7 +185,7 @@ class StepCall:
         count = words.shape[1]
         places, kept = kwargs.get(self.places_name), kwargs.get("logits_to_keep", 0)
         mask = kwargs.get("attention_mask")
-        if places is None and self._captured.counts_attended and mask is not None:
+        if places is None and self.captured.counts_attended and mask is not None:
             places = (mask.long().cumsum(1) - 1).clamp(min=0)[:, -count:]
         elif places is None:
             places = torch.arange(past, past + count)

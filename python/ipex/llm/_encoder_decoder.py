@@ -189,7 +189,7 @@ class CrossStepCall(StepCall):
             return None, None, BEGINS
         if not isinstance(cache, EncoderDecoderCache):
             return None, None, f"a cache of {type(cache).__name__}"
-        if len(cache.is_updated) != len(self._captured.sliding) or not all(cache.is_updated.values()):
+        if len(cache.is_updated) != len(self.captured.sliding) or not all(cache.is_updated.values()):
             return None, None, BEGINS
         if not isinstance(encoded, (tuple, ModelOutput)) or not isinstance(encoded[0], Tensor):
             return None, None, "no encoder_outputs"
@@ -206,7 +206,7 @@ class CrossStepCall(StepCall):
         places, kept = self._places_and_kept(words, layers[0].length, kwargs)
         mask = kwargs.get("attention_mask") if self._reads_mask else None
         attended = all_attended(mask, len(states), states.shape[1])
-        logits = self._captured.graph(*_arguments(words, places, kept, attended, states, cache))
+        logits = self.captured.graph(*_arguments(words, places, kept, attended, states, cache))
         for layer in layers:
             layer.wrote(words.shape[1])
         return {"logits": logits, "encoder_last_hidden_state": states}
