@@ -386,7 +386,7 @@ std::vector<Op> rows() {
       "ipex::embedding ipex::embedding_bag ipex::embedding_in_int8 ipex::embedding_bag_in_int8 "
       "ipex::round_rows ipex::round_weight",
       fresh);
-  table.ops("ipex::attend_cached", fresh).writes(Writes::elements);
+  table.ops("ipex::attend_cached ipex::attend_paged", fresh).writes(Writes::elements);
   table.ops("ipex::look_up", fresh).weight(0);
   table.ops("ipex::layer_norm", fresh, hides_strides | normalizes_rows);
   table.ops("ipex::vector_norm ipex::sum ipex::var ipex::std ipex::amax ipex::max_values", fresh,

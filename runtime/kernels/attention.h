@@ -19,14 +19,21 @@ struct AttentionHead {
   int64_t mask_stride;
   const float* second_mask;
   int64_t second_mask_stride;
-  bool is_causal;  // query i sees keys 0 to i
+  bool is_causal;  // query i sees keys 0 to past + i
+  int64_t past;
   float* result;
   int64_t result_stride;
   const float *key_scales, *value_scales;  // of rows of codes (coded_rows.h), one for each; null where there are none
 };
 
-// So few queries are multiplied by the keys as they lie, one after the other.
-constexpr int64_t most_few_queries = 3;
+// So few queries are multiplied by the keys as they lie, so many keys at a time.
+constexpr int64_t most_few_queries = 8, most_keys_of_few = 128;
+
+// What queries have seen of the keys so far, beside their values, weighed, which are where a result will be: the largest score,
+// and the sum of the weights, which are in proportion to it. -infinity and -1 where that is nothing.
+struct AttentionSeen {
+  float *largest, *weights;
+};
 
 struct AttentionKernels {
   // The largest magnitude, as the bits of a float: NaN and infinity are larger than all numbers.
@@ -44,6 +51,13 @@ struct AttentionKernels {
   using AttendStored = bool (*)(const AttentionHead&, const void* key, const void* value, int64_t first, int64_t last,
                                 float* scratch);
   AttendStored attend_bfloat16, attend_float16, attend_int8, attend_e4m3, attend_e5m2;
+  // What `attend` does of few queries, but for the end, where keys lie in several places: adds those in [first_key, last_key),
+  // which lie together from `key` and `value` on, to what the queries in [first, last), of any number, have seen.
+  using See = void (*)(const AttentionHead&, const void* key, const void* value, int64_t first, int64_t last,
+                       int64_t first_key, int64_t last_key, const AttentionSeen& seen, float* scratch);
+  See see_float32, see_bfloat16, see_float16;
+  // The end: a row of the result from weighed values and the sum of the weights. False where they are no ordinary numbers.
+  bool (*divide)(const float* values, int64_t count, float sum, float* result);
   // The mask of a query whose keys lie in a grid: `sums`[x, y] = `rows`[x] + `columns`[y]. Writes up to a register more.
   void (*add_sides)(const float* rows, int64_t row_count, const float* columns, int64_t column_count, float* sums);
 };

@@ -24,6 +24,7 @@ struct ByteAttentionHead {
   const float* second_mask;
   int64_t second_mask_stride;
   bool is_causal;
+  int64_t past;
   // One of them is null. A number is result * inverse_scale + zero_point, rounded.
   float* floats;
   uint8_t* numbers;

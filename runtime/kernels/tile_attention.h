@@ -1,5 +1,4 @@
-// attention.h on the tiles of AMX: factors of products are bfloat16 numbers, sums and weights floats. For more than
-// most_few_queries.
+// attention.h on the tiles of AMX: factors of products are bfloat16 numbers, sums and weights floats.
 #pragma once
 
 #include "kernels/attention.h"

@@ -123,6 +123,11 @@ def examples() -> dict[str, list[Any]]:
             *(torch.zeros(2, 3, 8, 24, dtype=torch.int8), *heads, torch.tensor(2)),
             *(torch.empty(0, dtype=torch.bool), None, 0),
         ],
+        "attend_paged.default": [
+            *(rand(4, 2, 8, 24), rand(5, 4, 8), rand(5, 2, 8), rand(5, 2, 16), torch.arange(9, 14)),
+            *(torch.tensor([[1, 2], [3, 0]], dtype=torch.int32), torch.tensor([0, 4, 5], dtype=torch.int32)),
+            *(torch.tensor([5, 9], dtype=torch.int32), None, 3),
+        ],
         "attention_in_a_grid.default": [heads[0], *keys, *sides, 0.0, False, None, False, None],
         "scaled_dot_product_attention_of_bytes.default": byte_attention,
         "scaled_dot_product_attention_of_bytes.bytes": [*byte_attention, 0.1, 3],  # an older name

@@ -315,6 +315,7 @@ class HeadsOfCall {
     head.second_mask = added_.size() <= second ? nullptr : added_[second].of(index);
     head.second_mask_stride = added_.size() <= second ? 0 : added_[second].row_stride();
     head.is_causal = attention_.is_causal;
+    head.past = attention_.past;
     head.result_stride = result_.stride(stepped_);
     return head;
   }
@@ -494,7 +495,8 @@ bool attend(const AttentionHeads& attention, const HeadRows& result) {
   const at::ScalarType dtype = attention.query.dtype;
   const bool is_of_pairs = dtype == at::kBFloat16 || (dtype == at::kFloat && attention.rounds);
   const OptionalKernels& optional = kernels().optional;
-  if (is_of_pairs && !attention.row_scales && optional.tile_attention && attention.query.size(2) > most_few_queries) {
+  constexpr int64_t most_beside_tiles = 3;  // queries, which are not worth packing keys into tiles for
+  if (is_of_pairs && !attention.row_scales && optional.tile_attention && attention.query.size(2) > most_beside_tiles) {
     return dtype == at::kFloat ? attend_by_tiles<float>(heads, optional.tile_attention->floats)
                                : attend_by_tiles<uint16_t>(heads, optional.tile_attention->bfloat16);
   }

@@ -53,7 +53,8 @@ struct AttentionHeads {
   std::vector<HeadMask> masks;  // at most `most_masks`, of which a grid is one
   std::optional<GridMask> grid = std::nullopt;
   float scale;
-  bool is_causal = false;
+  bool is_causal = false;  // query i sees keys 0 to past + i
+  int64_t past = 0;
   at::Tensor head_scales = {};  // beside `scale`, broadcast to [batch, heads, 1, 1]; undefined for none
   bool rounds = false;          // factors of products to bfloat16, where the CPU multiplies these
   std::optional<AttentionAffines> affines = std::nullopt;
