@@ -47,9 +47,7 @@ def aot_save(
         from .llm import _saved
 
         if example_inputs is not None:
-            raise ValueError(
-                "ipex.aot_save: expected no example_inputs for a language model, got some. Leave them out."
-            )
+            raise ValueError("ipex.aot_save: expected no example_inputs for a language model, got some. Leave it out.")
         _saved.save(model, path, isa)
         return
     cpp = cpp_module(model, "aot_save")

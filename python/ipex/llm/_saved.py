@@ -9,6 +9,7 @@ The model that comes back has the state of one whose weights were released: its 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import json
@@ -132,10 +133,8 @@ class _Facts:
         module, _, own = name.rpartition(".")
         found: Any = None
         if module.split(".")[0] == "transformers":
-            try:
+            with contextlib.suppress(ImportError):
                 found = getattr(importlib.import_module(module), own, None)
-            except ImportError:
-                pass
         if not (isinstance(found, type) and issubclass(found, ModelOutput) and dataclasses.is_dataclass(found)):
             self._fail("an output of transformers", name)
         kind: type = found
