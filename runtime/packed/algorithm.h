@@ -11,23 +11,26 @@
 
 namespace ipex::runtime {
 
-template <typename Call>
+template <typename Call, typename Result = at::Tensor>
 struct Algorithm {
   const char* name;
   // Null where it takes the call.
   const char* (*reason_against)(const Call& call);
-  // Undefined where it finds at its work that it can't.
-  at::Tensor (*run)(Call& call);
+  // Undefined, or false, where it finds at its work that it can't.
+  Result (*run)(Call& call);
 };
+
+inline bool is_done(const at::Tensor& result) { return result.defined(); }
+inline bool is_done(bool result) { return result; }
 
 // What ends the list of an op with a primitive: it takes all, and leaves it to PackedOp.
 template <typename Call>
 constexpr Algorithm<Call> by_onednn{"oneDNN", [](const Call&) -> const char* { return nullptr; },
                                     [](Call&) { return at::Tensor(); }};
 
-// The last one gets what another one gives up. Undefined where that does too. Profilers show which it is, and why those before are not.
-template <typename Call, size_t count>
-at::Tensor run_first(const char* op, const std::array<const Algorithm<Call>*, count>& list, Call& call) {
+// The last one gets what another one gives up, and may do so too. Profilers show which it is, and why those before are not.
+template <typename Call, typename Result, size_t count>
+Result run_first(const char* op, const std::array<const Algorithm<Call, Result>*, count>& list, Call& call) {
   std::array<const char*, count> reasons{};
   for (size_t i = 0; i < count; ++i) {
     if ((reasons[i] = list[i]->reason_against(call))) continue;
@@ -36,7 +39,7 @@ at::Tensor run_first(const char* op, const std::array<const Algorithm<Call>*, co
       for (size_t j = 0; j < i; ++j) text += reasons[j] ? c10::str("; not ", list[j]->name, ": ", reasons[j]) : "";
       return text;
     });
-    if (at::Tensor result = list[i]->run(call); result.defined()) return result;
+    if (Result result = list[i]->run(call); is_done(result)) return result;
     reasons[i] = "it gave up";
     i = std::max(i, count - 2);  // on to the last
   }

@@ -25,7 +25,7 @@ def generated(model, **how):
     return model.generate(max_new_tokens=8, **{"do_sample": False, **prompts(), **how})
 
 
-@pytest.mark.parametrize("family", ["Llama", "GPT2", "Gemma2", "Mixtral"])
+@pytest.mark.parametrize("family", ["Llama", "GPT2", "Gemma2", "Mixtral", "Bloom"])
 @pytest.mark.parametrize(
     "how",
     [{}, {"quantization_config": INT4}, {"dtype": torch.bfloat16}, {"kv_cache_dtype": torch.int8}],
@@ -78,7 +78,6 @@ def with_an_encoder():
     [
         (with_weights, "that its step alone computes"),
         (with_an_encoder, "that its step alone computes"),
-        (lambda: llm.optimize(make("Bloom")), "a step without functions of Python, got GeLUFunction"),
         (lambda: llm.optimize(Own(make("Llama").config).eval()), "a model that transformers has, got Own"),
     ],
 )

@@ -20,6 +20,7 @@ from .._torch_internals import trace
 from ..quantization._weight_only_module import precision_of_rows
 from . import _rotary
 from ._attention import NAME, CannotCapture, Step, register, running
+from ._autograd_functions import as_their_ops
 from ._cache import RoomyLayer
 
 _Result = TypeVar("_Result")
@@ -272,7 +273,7 @@ def _trace(
 
 def traced(model: Any, step: TracedStep, example: tuple[Any, ...], made: _Make = optimized) -> torch.jit.ScriptModule:
     """Return what is made of the graph of a step."""
-    with _rotary.chosen_by_length(model):
+    with _rotary.chosen_by_length(model), as_their_ops():
         graph = trace(step, example, strict=False)
     step.check(model)
     return made(graph.eval())

@@ -48,11 +48,6 @@ def save(model: Any, folder: str | os.PathLike[str], isa: Any) -> None:
     if getattr(transformers, name, None) is not type(model):
         raise ValueError(f"ipex.aot_save: expected a model that transformers has, got {name}. Others are not saved.")
     captured = call.captured
-    graph: Any = captured.graph.inlined_graph  # nodes don't keep it
-    for node in graph.findAllNodes("prim::PythonOp"):
-        raise ValueError(
-            f"ipex.aot_save: expected a step without functions of Python, got {node.pyname()}. No file holds one."
-        )
     facts = {
         field.name: getattr(captured, field.name) for field in dataclasses.fields(captured) if field.name != "graph"
     }

@@ -60,6 +60,8 @@ struct AttentionHeads {
   std::optional<AttentionAffines> affines = std::nullopt;
   const JoinedHeads* joined = nullptr;                 // whose key and value these are: they are written first
   std::optional<RowScales> row_scales = std::nullopt;  // of key and value, where these are codes
+
+  bool multiplies_pairs() const { return query.dtype == at::kBFloat16 || (query.dtype == at::kFloat && rounds); }
 };
 
 constexpr size_t most_masks = 2;
