@@ -159,6 +159,7 @@ def by_hand(shape: Shape, file: GGUF, window: int) -> torch.nn.Module:
         max_position_embeddings=shape.context,
         original_max_position_embeddings=shape.trained or shape.context,
         rope_parameters=rotary,
+        partial_rotary_factor=0.75,
         sliding_window=window,
         pad_token_id=0,
     )

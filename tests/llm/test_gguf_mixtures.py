@@ -169,7 +169,12 @@ def test_experts_stay_codes(tmp_path):
         ({"block_count": 1 << 20}, "expected qwen2moe.block_count from 1 to [0-9]+ in .*, got 1048576"),
         ({"attention.head_count": 0}, "expected qwen2moe.attention.head_count from 1 to .*, got 0"),
         ({"embedding_length": "64"}, "expected qwen2moe.embedding_length from 1 to .*, got '64'"),
-        ({"attention.layer_norm_rms_epsilon": "a"}, "expected fields of a Qwen2Moe model in .*, got some"),
+        ({"attention.head_count_kv": 3}, r"expected blk.0.attn_k.bias of \(48,\) .*, got \(32,\)"),
+        ({"rope.freq_base": "a"}, "expected qwen2moe.rope.freq_base of a number in .*, got 'a'"),
+        (
+            dict.fromkeys(("embedding_length", "expert_count", "expert_feed_forward_length"), 1 << 20),
+            "expected fields of a Qwen2Moe model in .*, got some that it refuses: RuntimeError: .* overflow",
+        ),
         ({"rope.dimension_count": 8}, "expected qwen2moe.rope.dimension_count of 16 in .*, got 8"),
     ],
 )  # fmt: skip

@@ -65,5 +65,5 @@ def test_an_embedding_that_computes_something_else_stays():
         **SIZES, rope_parameters={**LONG, "short_mscale": 1.0, "long_mscale": 1.3}, num_local_experts=2
     )
     model = transformers.PhimoeForCausalLM(config).eval()
-    with pytest.warns(UserWarning, match="depends on the length in a way of its own"):
+    with pytest.warns(UserWarning, match="step of PhimoeForCausalLM is not captured"):
         llm.optimize(model)

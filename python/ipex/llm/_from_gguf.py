@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import isfinite
 from os import PathLike
 from typing import Any, cast
 
@@ -95,8 +96,17 @@ def _model_of(file: GGUF, architecture: str, family: str) -> Any:
             )
         return value
 
+    def number(name: str, default: float | None = None) -> float:
+        value = field(name, default)
+        if not isinstance(value, (int, float)) or not isfinite(value):
+            raise ValueError(
+                f"ipex.llm.from_gguf: expected {architecture}.{name} of a number in '{file.path}', got {value!r}. "
+                "It is damaged, or another format."
+            )
+        return value
+
     scaling = file.fields.get(f"{architecture}.rope.scaling.type", "none")
-    rotary: dict[str, Any] = {"rope_type": "default", "rope_theta": field("rope.freq_base", 10000.0)}
+    rotary: dict[str, Any] = {"rope_type": "default", "rope_theta": number("rope.freq_base", 10000.0)}
     hidden, heads, between = count("embedding_length"), count("attention.head_count"), count("feed_forward_length")
     numbers = count("attention.key_length", hidden // heads)
     turned = count("rope.dimension_count", numbers, most=numbers)
@@ -104,11 +114,11 @@ def _model_of(file: GGUF, architecture: str, family: str) -> Any:
     context = count("context_length", most=1 << 31)
     original = count("rope.scaling.original_context_length", context, most=context)
     if scaling == "linear":
-        rotary.update(rope_type="linear", factor=field("rope.scaling.factor"))
+        rotary.update(rope_type="linear", factor=number("rope.scaling.factor"))
     elif scaling == "longrope" or (scaling == "none" and any(name in file.names() for name in _FACTORS.values())):
         rotary.update({name: _plain(file, stored, (turned // 2,)).tolist() for name, stored in _FACTORS.items()})
         rotary["rope_type"] = "longrope"
-        rotary["attention_factor"] = field("rope.scaling.attn_factor", 1.0)
+        rotary["attention_factor"] = number("rope.scaling.attn_factor", 1.0)
         rotary["original_max_position_embeddings"] = original
     elif scaling != "none":
         raise ValueError(f"ipex.llm.from_gguf: expected rope.scaling none, linear or longrope, got {scaling}.")
@@ -120,6 +130,7 @@ def _model_of(file: GGUF, architecture: str, family: str) -> Any:
     if family == "Phi3":
         more["sliding_window"] = file.fields.get("phi3.attention.sliding_window")
         more["original_max_position_embeddings"] = original
+        more["partial_rotary_factor"] = rotary["partial_rotary_factor"]  # where transformers 5.0 looks
     if family in _MIXTURES:
         more[_MIXTURES[family]] = count("expert_count")
         more["num_experts_per_tok"] = used = count("expert_used_count", most=more[_MIXTURES[family]])
@@ -137,7 +148,7 @@ def _model_of(file: GGUF, architecture: str, family: str) -> Any:
         "num_key_value_heads": count("attention.head_count_kv", heads),
         "head_dim": numbers,
         "max_position_embeddings": context,
-        "rms_norm_eps": field("attention.layer_norm_rms_epsilon"),
+        "rms_norm_eps": number("attention.layer_norm_rms_epsilon"),
         "rope_parameters": rotary,
         "tie_word_embeddings": False,  # a head of its own kind reads the same codes
         "attention_bias": architecture == "llama" and "blk.0.attn_q.bias" in file.names(),

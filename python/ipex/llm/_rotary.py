@@ -18,15 +18,17 @@ class _Chosen(nn.Module):
     """What such an embedding computes, without a branch and without a write to what it keeps."""
 
     def __init__(self, own: Any) -> None:
-        from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-
         super().__init__()
         self.most, self.scaling = own.config.rope_parameters["original_max_position_embeddings"], own.attention_scaling
-        self.of_short = own.original_inv_freq
-        of_long, _ = ROPE_INIT_FUNCTIONS[KIND](own.config, self.of_short.device, seq_len=self.most + 1)
-        self.of_long = of_long.to(self.of_short.dtype)
         x = torch.zeros(1)
-        for last in (self.most - 1, self.most):
+
+        def frequencies(last: int) -> Tensor:
+            own(x, torch.tensor([[last]]))
+            kept: Tensor = own.inv_freq.clone()
+            return kept
+
+        self.of_long, self.of_short = frequencies(self.most), frequencies(0)
+        for last in (self.most, self.most - 1):
             positions = torch.tensor([[1, last]])
             for found, expected in zip(self(x, positions), own(x, positions)):
                 if not torch.allclose(found, expected):
