@@ -1,8 +1,9 @@
-"""vLLM on CPUs, with linears on our kernels. It pins a torch and a transformers: where it is not installed, the entry
-point alone is looked at."""
+"""vLLM on CPUs, with linears and attention on our kernels. It pins a torch and a transformers: where it is not
+installed, the entry point alone is looked at."""
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -19,21 +20,25 @@ from llm.families import make, quiet  # noqa: F401
 
 # In a process of its own: vLLM binds threads, and sets switches of torch.
 SCRIPT = """
-import os, sys
+import json, os, sys
 os.environ |= {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
 import ipex.llm._vllm
 ipex.llm._vllm.register()
 ipex.llm._vllm.register()  # each process of vLLM may do so again
 from vllm import LLM, SamplingParams
-engine = LLM(sys.argv[1], quantization=sys.argv[2], dtype=sys.argv[3], skip_tokenizer_init=True, max_model_len=64,
-             enforce_eager=True, disable_log_stats=True)
+folder, dtype, prompts, options = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), json.loads(sys.argv[4])
+engine = LLM(folder, dtype=dtype, skip_tokenizer_init=True, max_model_len=128, enforce_eager=True,
+             disable_log_stats=True, **options)
 asked = SamplingParams(max_tokens=8, temperature=0, detokenize=False)
-(answer,) = engine.generate([{"prompt_token_ids": [1, 5, 9]}], asked, use_tqdm=False)
-print("kinds", *sorted({type(m).__name__ for m in engine.llm_engine.model_executor.driver_worker.worker.model_runner
-                        .model.modules() if "Packed" in type(m).__name__}))
-print("tokens", *answer.outputs[0].token_ids)
+answers = engine.generate([{"prompt_token_ids": prompt} for prompt in prompts], asked, use_tqdm=False)
+modules = [*engine.llm_engine.model_executor.driver_worker.worker.model_runner.model.modules()]
+print("linears", *{type(m).__name__ for m in modules if "Packed" in type(m).__name__})
+print("attention", *{type(m.impl).__name__ + " " + str(getattr(m.impl, "is_ours", None)) for m in modules
+                     if hasattr(m, "impl")})
+print("tokens", json.dumps([answer.outputs[0].token_ids for answer in answers]))
 """
+THEIRS, OURS = "CPUAttentionBackendImpl None", "PagedAttention True"
 
 
 def test_the_entry_point_is_there():
@@ -44,18 +49,52 @@ def test_the_entry_point_is_there():
     assert f"def {found[2]}()" in source
 
 
-@pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")
-@pytest.mark.parametrize(("name", "dtype"), [("ipex_int8", "float32"), ("ipex_int8", "bfloat16")])
-def test_vllm_generates_what_the_model_does(name, dtype, tmp_path):
-    model = make("Llama", hidden_size=128, intermediate_size=256)
-    model.save_pretrained(tmp_path)
-    expected = model.generate(torch.tensor([[1, 5, 9]]), max_new_tokens=8, do_sample=False)[0, 3:]
+def said_by_vllm(folder: Path, dtype: str, prompts: list[list[int]], **options: object) -> dict[str, str]:
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", SCRIPT, tmp_path, name, dtype],
+        [sys.executable, "-W", "ignore", "-c", SCRIPT, folder, dtype, json.dumps(prompts), json.dumps(options)],
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    said = dict(line.split(" ", 1) for line in done.stdout.splitlines() if line.startswith(("kinds", "tokens")))
-    assert said == {"kinds": "PackedWeightOnlyLinear", "tokens": " ".join(map(str, expected.tolist()))}
+    names = ("linears", "attention", "tokens")
+    return dict(line.partition(" ")[::2] for line in done.stdout.splitlines() if line.startswith(names))
+
+
+def generated(model: torch.nn.Module, prompts: list[list[int]]) -> str:
+    """By transformers, one after the other."""
+    return json.dumps(
+        [
+            model.generate(torch.tensor([prompt]), max_new_tokens=8, do_sample=False)[0, len(prompt) :].tolist()
+            for prompt in prompts
+        ]
+    )
+
+
+with_vllm = pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")
+
+
+@with_vllm
+@pytest.mark.parametrize(("name", "dtype"), [("ipex_int8", "float32"), ("ipex_int8", "bfloat16")])
+def test_vllm_generates_what_the_model_does(name, dtype, tmp_path):
+    model = make("Llama", hidden_size=128, intermediate_size=256)
+    model.save_pretrained(tmp_path)
+    said = said_by_vllm(tmp_path, dtype, [[1, 5, 9]], quantization=name)
+    assert said["linears"] == "PackedWeightOnlyLinear"
+    assert said["attention"] == THEIRS  # nobody asked for another
+    assert said["tokens"] == generated(model, [[1, 5, 9]])
+
+
+# Prompts of several lengths, in several blocks of 32 tokens, which are read in parts beside steps of the others.
+PROMPTS = [[1, 5, 9], [(7 * i) % 90 + 3 for i in range(100)], [8], [(5 * i) % 90 + 3 for i in range(40)]]
+
+
+@with_vllm
+def test_attention_of_ours_generates_what_the_model_does(tmp_path):
+    model = make("Llama", hidden_size=128, intermediate_size=256, num_attention_heads=4, num_key_value_heads=2)
+    model.save_pretrained(tmp_path)
+    said = said_by_vllm(
+        tmp_path, "float32", PROMPTS, attention_backend="CUSTOM", block_size=32, max_num_batched_tokens=48
+    )
+    assert said["attention"] == OURS
+    assert said["tokens"] == generated(model, PROMPTS)

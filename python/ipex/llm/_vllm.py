@@ -1,9 +1,9 @@
-"""vLLM's linears with weights of 8 or 4 bits, on our kernels. vLLM finds `register` by an entry point.
+"""vLLM's linears with weights of 8 or 4 bits, and its attention, on our kernels. An entry point names `register`.
 
-    vllm.LLM(model=folder, quantization="ipex_int4")
+    vllm.LLM(model=folder, quantization="ipex_int4", attention_backend="CUSTOM")
 
 One name for each dtype of `ipex.quantization.WoqWeightDtype`. The checkpoint is of floats; a linear is rounded when it
-is loaded, where there are several processes the share of each. Attention, cache and scheduler stay vLLM's.
+is loaded, where there are several processes the share of each. Attention is in `_vllm_attention`. All else is vLLM's.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ def register() -> None:
     from vllm.model_executor.layers.quantization import register_quantization_config
     from vllm.model_executor.layers.quantization.base_config import QuantizationConfig
     from vllm.platforms import current_platform
+    from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
 
     from .._optimize.front_door import optimize
     from ._codes import linear_of, rounded
@@ -89,3 +90,4 @@ def register() -> None:
 
     for dtype in WoqWeightDtype:
         registered(dtype)
+    register_backend(AttentionBackendEnum.CPU_ATTN, "ipex.llm._vllm_attention.Backend")
