@@ -121,7 +121,7 @@ std::vector<Op> rows() {
   table.with_in_place("clamp", fresh, elementwise | any_layout).left(not_taken);
   table.with_in_place(
       "reciprocal sin cos tan floor ceil trunc frac sign log2 log10 log1p expm1 exp2 erfc sinh cosh asin acos atan "
-      "bitwise_not nan_to_num threshold",
+      "bitwise_not nan_to_num",
       fresh, elementwise);
   table.with_in_place("logical_not", fresh, elementwise | gives_bools);
   table.ops("isnan isinf isfinite", fresh, elementwise | gives_bools);
