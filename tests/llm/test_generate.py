@@ -203,6 +203,20 @@ def test_in_16_bits(dtype, family):
     assert ran_in_graph(optimized)
 
 
+def test_in_16_bits_is_what_from_pretrained_makes(tmp_path):
+    """Frequencies of a rotary embedding stay float32: rounded ones lead far positions elsewhere."""
+    model = make("Llama")
+    model.save_pretrained(tmp_path)
+    expected = type(model).from_pretrained(tmp_path, dtype=torch.bfloat16).eval()
+    optimized = llm.optimize(model, dtype=torch.bfloat16, deployment_mode=False)
+    for name, buffer in expected.named_buffers():
+        assert torch.equal(optimized.get_buffer(name), buffer)
+    given = {"input_ids": words(2, 9), "position_ids": torch.arange(4000, 4009).expand(2, 9)}
+    wanted = expected(**given).logits
+    assert (optimized(**given).logits - wanted).abs().max() <= 0.06 * wanted.abs().max()
+    assert ran_in_graph(optimized)
+
+
 @pytest.mark.parametrize("family", ["Llama", "Mixtral", "GPT2", "Gemma", "Falcon", "XGLM"])
 def test_weights_are_let_go_of(family):
     model = make(family)

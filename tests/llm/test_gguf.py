@@ -271,3 +271,14 @@ def test_a_type_that_is_not_known(tmp_path):
     path.write_bytes(content[:place] + struct.pack("<I", 29) + content[place + 4 :])
     with pytest.raises(ValueError, match=r"expected tensors of F32, F16, .* got ggml's type 29"):
         llm.from_gguf(path)
+
+
+def test_a_dtype_that_comes_later(file):
+    """Codes and scales stay as they are, and results are of that dtype."""
+    model, expected = llm.from_gguf(file), llm.from_gguf(file, dtype=torch.bfloat16)
+    table, words = model.get_input_embeddings(), torch.tensor([[3, 5, 7]])
+    before = {name: buffer.clone() for name, buffer in table.named_buffers()}
+    model.to(torch.bfloat16)
+    assert all(torch.equal(buffer, before[name]) for name, buffer in table.named_buffers())
+    assert torch.equal(table(words), expected.get_input_embeddings()(words))
+    assert model(words).logits.dtype is expected(words).logits.dtype is torch.bfloat16

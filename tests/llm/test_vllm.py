@@ -98,3 +98,12 @@ def test_attention_of_ours_generates_what_the_model_does(tmp_path):
     )
     assert said["attention"] == OURS
     assert said["tokens"] == generated(model, PROMPTS)
+
+
+@with_vllm
+def test_attention_with_a_soft_cap_stays_vllms(tmp_path):
+    model = make("Gemma2", hidden_size=128, intermediate_size=256, head_dim=32)
+    model.save_pretrained(tmp_path)
+    said = said_by_vllm(tmp_path, "float32", PROMPTS, attention_backend="CUSTOM", block_size=32)
+    assert said["attention"] == "PagedAttention False"
+    assert said["tokens"] == generated(model, PROMPTS)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..quantization import WeightOnlyLinear
-from ..quantization._weight_only_module import GroupedWeightOnlyLinear, WeightOfCodes
+from ..quantization._weight_only_module import GroupedWeightOnlyLinear, OfCodes, WeightOfCodes
 from .functional import by_expert, sum_of_experts
 
 GROUP_SIZE = 32  # of what is rounded here
@@ -62,7 +62,7 @@ class Codes:
         return Codes(joined(self.codes, other.codes), scales, offsets, max(self.bits, other.bits), size)
 
 
-class EmbeddingOfCodes(nn.Module):
+class EmbeddingOfCodes(OfCodes):
     """A table of embeddings whose rows are codes with scales."""
 
     codes: Tensor

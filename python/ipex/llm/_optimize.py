@@ -101,7 +101,7 @@ def optimize(
     if isinstance(before, StepCall):  # as after a calibration in place
         before.check_weights()
         del model.__dict__["_compiled_call_impl"]
-    model.to(dtype)
+    _cast(model, dtype)
     calibration = Calibration(quantization_config) if isinstance(quantization_config, Recipe) else None
     rounding = Rounding(model)
     if getattr(model.config, "is_encoder_decoder", False):
@@ -171,6 +171,16 @@ def _check(dtype: Any, device: Any, quantization: Any, summary: Any, checkpoint:
             "ipex.llm.optimize: expected low_precision_checkpoint or a recipe for static int8, got both. Layers of the "
             "checkpoint keep its integers: leave the recipe out."
         )
+
+
+def _cast(model: Any, dtype: torch.dtype) -> None:
+    """As from_pretrained does: what a model computes for itself stays, as the frequencies of rotary embeddings."""
+    saved = model.state_dict(keep_vars=True)
+    own = {name: buffer for name, buffer in model.named_buffers() if name not in saved}
+    model.to(dtype)
+    for name, buffer in own.items():
+        module, _, last = name.rpartition(".")
+        setattr(model.get_submodule(module), last, buffer)
 
 
 def _with_checkpoint(model: Any, checkpoint: Any, inplace: bool, notes: Notes) -> Any:

@@ -52,7 +52,24 @@ class WeightOfCodes(Tensor):
         return function(*tree_map(plain, args), **tree_map(plain, kwargs or {}))
 
 
-class WeightOnlyLinear(nn.Module):
+class OfCodes(nn.Module):
+    """Holds codes with float32 scales. `dtype` is that of the numbers they stand for, where a call does not say it."""
+
+    scales: Tensor
+    dtype: torch.dtype = torch.float32
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        """Keep what is held as it is where the model gets another dtype."""
+
+        def moved(tensor: Tensor) -> Tensor:
+            result: Tensor = fn(tensor)
+            return result if result.dtype == tensor.dtype else tensor.to(result.device)
+
+        self.dtype = fn(torch.empty(0, dtype=self.dtype, device=self.scales.device)).dtype
+        return super()._apply(moved, recurse)  # type: ignore[no-untyped-call]
+
+
+class WeightOnlyLinear(OfCodes):
     """A linear whose weight is codes of 4 or 8 bits, with a scale and perhaps an offset for each group of inputs.
 
     `ipex.quantization.from_gptq` and `from_awq` put these where a model has `nn.Linear`. `ipex.jit_optimize` packs the
@@ -129,16 +146,6 @@ class WeightOnlyLinear(nn.Module):
             f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}, "
             f"bits={self.bits}, group_size={self.group_size}{'' if self.kind == 'integers' else ', ' + self.kind}{rows}"
         )
-
-    def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        """Stay float32 where the model gets another dtype: results follow the input."""
-
-        def moved(tensor: Tensor) -> Tensor:
-            result: Tensor = fn(tensor)
-            return result if result.dtype == tensor.dtype else tensor.to(result.device)
-
-        self.dtype = fn(torch.empty(0, dtype=self.dtype, device=self.scales.device)).dtype
-        return super()._apply(moved, recurse)  # type: ignore[no-untyped-call]
 
 
 class GroupedWeightOnlyLinear(WeightOnlyLinear):
