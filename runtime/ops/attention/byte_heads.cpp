@@ -27,8 +27,7 @@ bool attend_bytes(const HeadsOfCall& heads, const AttentionAffines& affines) {
 }  // namespace
 
 const AttentionAlgorithm byte_heads{
-    "bytes",
-    [](const HeadsOfCall& heads) { return heads.attention().affines ? nullptr : "its numbers are no bytes"; },
+    "bytes", [](const HeadsOfCall& heads) { return heads.attention().affines ? nullptr : "its numbers are no bytes"; },
     [](const HeadsOfCall& heads) { return attend_bytes(heads, *heads.attention().affines); }};
 
 }  // namespace ipex::runtime
