@@ -38,18 +38,30 @@ bool do_rise(const int32_t* ends, int64_t groups, int64_t rows) {
   return ends[0] >= 0 && std::is_sorted(ends, ends + groups) && ends[groups - 1] <= rows;
 }
 
+// `visit(i, first row, rows)` for each group that has rows.
+template <typename Visit>
+void for_groups(const int32_t* ends, int64_t groups, Visit&& visit) {
+  for (int64_t i = 0, first = 0; i < groups; first = ends[i++]) {
+    if (ends[i] > first) visit(i, first, ends[i] - first);
+  }
+}
+
+// Room for the result, whose rows behind the last group are zeros.
+at::Tensor result_of_groups(const at::Tensor& input, const int32_t* ends, int64_t groups, int64_t columns) {
+  at::Tensor result = empty_result({input.size(0), columns}, input.options());
+  const int64_t last = ends[groups - 1];
+  if (last < input.size(0)) result.narrow(0, last, input.size(0) - last).zero_();
+  return result;
+}
+
 // `multiply(i, rows, result)` for each group that has rows.
 template <typename Multiply>
 at::Tensor in_groups(const at::Tensor& input, const int32_t* ends, int64_t groups, int64_t columns,
                      Multiply&& multiply) {
-  at::Tensor result = empty_result({input.size(0), columns}, input.options());
-  int64_t first = 0;
-  for (int64_t i = 0; i < groups; ++i) {
-    const int64_t last = ends[i];
-    if (last > first) multiply(i, input.narrow(0, first, last - first), result.narrow(0, first, last - first));
-    first = last;
-  }
-  if (first < input.size(0)) result.narrow(0, first, input.size(0) - first).zero_();
+  at::Tensor result = result_of_groups(input, ends, groups, columns);
+  for_groups(ends, groups, [&](int64_t i, int64_t first, int64_t rows) {
+    multiply(i, input.narrow(0, first, rows), result.narrow(0, first, rows));
+  });
   return result;
 }
 
@@ -136,7 +148,17 @@ class GroupedCodesContext final : public Grouped<WeightOnlyLinearContext> {
 
   at::Tensor run(const at::Tensor& input, const at::Tensor& ends) const {
     const int64_t groups = std::ssize(layers());
-    return in_groups(input, checked_ends(input, ends, groups), groups, columns(),
+    const int32_t* const own_ends = checked_ends(input, ends, groups);
+    std::vector<WeightOnlyLinearContext::Group> own;
+    for_groups(own_ends, groups, [&](int64_t i, int64_t first, int64_t rows) {
+      own.push_back({layers()[static_cast<size_t>(i)].get(), first, rows});
+    });
+    if (input.scalar_type() == at::kFloat) {
+      const ProfilerNote note([&] { return c10::str("ipex::grouped_linear_run by ", own.size(), " groups at once"); });
+      at::Tensor result = result_of_groups(input, own_ends, groups, columns());
+      if (WeightOnlyLinearContext::run_in_groups(own, input, result)) return result;
+    }
+    return in_groups(input, own_ends, groups, columns(),
                      [&](int64_t i, const at::Tensor& rows, const at::Tensor& result) {
                        const Layer& layer = layers()[static_cast<size_t>(i)];
                        RECORD_FUNCTION(layer->name(), {});

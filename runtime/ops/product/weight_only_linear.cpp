@@ -111,7 +111,8 @@ class PanelsOfCodes final : public PackedCodes {
   at::Tensor offsets() const override { return offsets_.defined() ? out_of_panels(offsets_) : offsets_; }
 
   void multiply(const InputRows& rows, const ElementwiseSteps& steps, float* result) const {
-    multiplies_codes(rows.count) ? multiply_codes({{this, steps, result}}, rows) : multiply_many(rows, steps, result);
+    multiplies_codes(rows.count) ? multiply_codes({{this, steps, result, -1, 0, rows.count}}, rows)
+                                 : multiply_many(rows, steps, result);
   }
 
   // Whether few rows meet the codes as they are, or digits do. Else panels of the weight become floats, or tiles, for many rows.
@@ -131,6 +132,8 @@ class PanelsOfCodes final : public PackedCodes {
     ElementwiseSteps steps;
     float* result;
     int64_t after = -1;  // the layer whose result its steps read, column by column: of as many columns
+    // The rows that it reads: those of the layer before it, or behind these.
+    int64_t first_row, row_count;
   };
 
   // Layers that read rows alike, as one parallel region.
@@ -142,34 +145,44 @@ class PanelsOfCodes final : public PackedCodes {
     constexpr int64_t numbers_worth_waking = 1 << 15, elements_worth_waking = 1 << 15;
     parallel_for(rows.count, grain_of(rows.count, rows.count * depth, numbers_worth_waking),
                  [&](int64_t begin, int64_t end) {
-                   for (int64_t row = begin; row < end; ++row) {
-                     first.prepare(rows.first + row * rows.stride, row, rows.count, prepared);
+                   int64_t row = begin;
+                   for (const Layer& layer : layers) {
+                     const PreparedRows own = prepared.from(layer.first_row, first);
+                     for (; row < std::min(end, layer.first_row + layer.row_count); ++row) {
+                       first.prepare(rows.first + row * rows.stride, row - layer.first_row, layer.row_count, own);
+                     }
                    }
                  });
     c10::SmallVector<CodesProduct, 3> products;
     c10::SmallVector<int64_t, 4> starts{0};
+    int64_t elements = 0;
+    bool spreads_codes = false;
     for (const Layer& layer : layers) {
-      products.push_back({.rows = prepared.padded ? prepared.padded : rows.first,
-                          .row_stride = prepared.padded ? depth : rows.stride,
-                          .row_count = rows.count,
-                          .group_sums = prepared.group_sums,
-                          .digits = prepared.digits,
+      const PreparedRows own = prepared.from(layer.first_row, first);
+      products.push_back({.rows = own.padded ? own.padded : rows.first + layer.first_row * rows.stride,
+                          .row_stride = own.padded ? depth : rows.stride,
+                          .row_count = layer.row_count,
+                          .group_sums = own.group_sums,
+                          .digits = own.digits,
                           .matrix = layer.matrix->matrix(),
                           .steps = layer.steps,
                           .result = layer.result});
-      starts.push_back(starts.back() + (layer.after < 0 ? layer.matrix->panels_ : 0));
+      const int64_t panels = layer.after < 0 ? layer.matrix->panels_ : 0;
+      starts.push_back(starts.back() + panels);
+      elements += layer.row_count * panels * depth * first.panel_columns_;
+      spreads_codes |= first.spreads_codes(layer.row_count);
     }
     const int64_t panels = starts.back();
-    const int64_t grain = grain_of(panels, rows.count * panels * depth * first.panel_columns_, elements_worth_waking);
     const auto multiply = kernels().codes_product.multiply;
-    parallel_for(panels, grain, [&](int64_t begin, int64_t end) {
-      const at::Tensor room = first.spreads_codes(rows.count) ? scratch(depth * first.panel_columns_) : at::Tensor();
-      auto* const bytes = room.defined() ? static_cast<char*>(room.data_ptr()) : nullptr;
+    parallel_for(panels, grain_of(panels, elements, elements_worth_waking), [&](int64_t begin, int64_t end) {
+      const at::Tensor memory_of_bytes = spreads_codes ? scratch(depth * first.panel_columns_) : at::Tensor();
+      auto* const bytes = spreads_codes ? static_cast<char*>(memory_of_bytes.data_ptr()) : nullptr;
       for (size_t i = 0; i < products.size(); ++i) {
         // One that comes after another has the same panels, which the same thread has just multiplied.
         const size_t of = layers[i].after < 0 ? i : static_cast<size_t>(layers[i].after);
         const int64_t own_begin = std::max(begin, starts[of]), own_end = std::min(end, starts[of + 1]);
-        if (own_begin < own_end) multiply(products[i], own_begin - starts[of], own_end - starts[of], bytes);
+        char* const room = first.spreads_codes(layers[i].row_count) ? bytes : nullptr;
+        if (own_begin < own_end) multiply(products[i], own_begin - starts[of], own_end - starts[of], room);
       }
     });
   }
@@ -278,6 +291,16 @@ class PanelsOfCodes final : public PackedCodes {
   struct PreparedRows {
     float *padded, *group_sums;
     DigitRows digits;
+
+    // Those of the rows from this one on.
+    PreparedRows from(int64_t row, const PanelsOfCodes& matrix) const {
+      const int64_t numbers = row * matrix.depth(), groups = row * matrix.groups_;
+      const auto moved = [](auto* first, int64_t by) { return first ? first + by : nullptr; };
+      return {moved(padded, numbers),
+              moved(group_sums, groups),
+              {digits.count, moved(digits.digits, numbers * digits.count), moved(digits.starts, groups * digits.count),
+               moved(digits.scales, groups)}};
+    }
   };
 
   PreparedRows room_for(int64_t rows, at::Tensor& memory) const {
@@ -440,10 +463,29 @@ std::vector<at::Tensor> WeightOnlyLinearContext::run_at_once(Layers layers, cons
     if (from >= 0) read.push_back(results[static_cast<size_t>(from)]);
     if (!layers[i]->all_steps(read, sizes, steps[i])) return {};
     results.push_back(empty_result(sizes, at::kFloat));
-    own.push_back({&matrix, steps[i].steps, results.back().data_ptr<float>(), from});
+    own.push_back({&matrix, steps[i].steps, results.back().data_ptr<float>(), from, 0, rows.count});
   }
   PanelsOfCodes::multiply_codes(own, rows);
   return results;
+}
+
+bool WeightOnlyLinearContext::run_in_groups(at::ArrayRef<Group> groups, const at::Tensor& input,
+                                            const at::Tensor& result) {
+  const std::optional<InputRows> rows = rows_of(input);
+  if (groups.empty() || !rows) return false;
+  std::vector<StepsOfCall> steps(groups.size());
+  c10::SmallVector<PanelsOfCodes::Layer, 8> own;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const auto& [layer, first, count] = groups[i];
+    if (!layer->takes(input)) return false;
+    const auto& matrix = static_cast<const PanelsOfCodes&>(layer->packed());
+    if (!matrix.multiplies_codes(count) || (i > 0 && !matrix.reads_rows_as(*own[0].matrix))) return false;
+    if (!layer->all_steps({}, layer->result_sizes(input), steps[i])) return false;
+    own.push_back(
+        {&matrix, steps[i].steps, result.data_ptr<float>() + first * layer->output_width(), -1, first, count});
+  }
+  PanelsOfCodes::multiply_codes(own, *rows);
+  return true;
 }
 
 namespace {

@@ -23,6 +23,14 @@ class WeightOnlyLinearContext final : public LowBitLinear {
   // by itself.
   static std::vector<at::Tensor> run_at_once(Layers layers, const at::Tensor& input, at::IntArrayRef operands);
 
+  // Layers that each read rows of their own of an input, one group behind the other, in one parallel region. They write those
+  // rows of the result. False where a layer would run in another way by itself: then nothing is written.
+  struct Group {
+    const WeightOnlyLinearContext* layer;
+    int64_t first, count;
+  };
+  static bool run_in_groups(at::ArrayRef<Group> groups, const at::Tensor& input, const at::Tensor& result);
+
  private:
   std::unique_ptr<const PackedCodes> pack(const LowBitSpec& spec) const override;
   void multiply(const InputRows& rows, const ElementwiseSteps& steps, float* result) const override;

@@ -219,8 +219,25 @@ def test_codes_of_groups_without_rows_are_not_read():
     optimized = ipex.jit_optimize(torch.jit.trace(model, (x, last), check_trace=False))
     with profile(activities=[ProfilerActivity.CPU]) as profiled:
         optimized(x, last)
-    counts = {event.key: event.count for event in profiled.key_averages()}
-    assert counts["ipex::weight_only_linear_run"] == 2
+    assert "ipex::grouped_linear_run by 2 groups at once" in {event.key for event in profiled.key_averages()}
+
+
+@pytest.mark.parametrize("row_bits", [24, 16, 8])
+@pytest.mark.parametrize(("form", "bits"), [("int4", 4), ("int8", 8), ("nf4", 4)])
+def test_a_row_of_codes_does_not_depend_on_other_groups(form, bits, row_bits):
+    model, x = of_codes(form, bits, row_bits=row_bits), torch.randn(41, 64)
+    x[7, 3] = float("nan")
+    rows = (1, 3, 30, 5)
+    optimized = ipex.jit_optimize(torch.jit.trace(model, (x, ends(*rows)), check_trace=False))
+    together = optimized(x, ends(*rows))
+    first = 0
+    for group, count in enumerate(rows):
+        for row in range(first, first + count):
+            alone = optimized(x[row : row + 1], ends(*(int(i == group) for i in range(4))))
+            assert_same(together[row : row + 1], alone, 0 if form != "nf4" else 1e-5)
+        first += count
+    assert (together[39:] == 0).all()
+    assert together[7].isnan().all()
 
 
 @pytest.mark.parametrize(
