@@ -28,6 +28,7 @@ class Call {
     const auto& expected = op_.schema().arguments();
     const auto bound = py::cast<py::tuple>(arguments[2]);
     for (size_t i = 0; i < bound.size(); ++i) bound_.push_back(torch::jit::toIValue(bound[i], expected[i + 1].type()));
+    for (size_t i = bound.size() + 1; i < expected.size(); ++i) bound_.push_back(expected[i].default_value().value());
     for (const auto& [name, parameter] : py::cast<py::dict>(arguments[4])) {
       parameters_.push_back(
           {py::reinterpret_borrow<py::object>(name), parameter.ptr(), THPVariable_Unpack(parameter.ptr())});

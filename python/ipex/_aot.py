@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -48,7 +49,7 @@ def aot_save(
 
         if example_inputs is not None:
             raise ValueError("ipex.aot_save: expected no example_inputs for a language model, got some. Leave it out.")
-        _saved.save(model, path, isa)
+        _saved.save(model, path, partial(aot_save, isa=isa))
         return
     cpp = cpp_module(model, "aot_save")
     calls = arguments_of_calls(example_inputs, "aot_save")
@@ -85,7 +86,7 @@ def aot_load(path: str | os.PathLike[str], *, check_at_load: bool = True) -> Any
     if Path(path).is_dir():
         from .llm import _saved
 
-        return _saved.load(path, check_at_load)
+        return _saved.load(path, partial(aot_load, check_at_load=check_at_load))
     return wrapped(_C.aot_load(os.fspath(path), check_at_load))
 
 

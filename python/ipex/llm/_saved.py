@@ -14,6 +14,7 @@ import dataclasses
 import importlib
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,8 @@ _DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (torch.float32,
 _CODES = {str(dtype).removeprefix("torch."): dtype for dtype in LARGEST_CODES} | {None: None}
 
 
-def save(model: Any, folder: str | os.PathLike[str], isa: Any) -> None:
+def save(model: Any, folder: str | os.PathLike[str], save_graph: Callable[[Any, Path], None]) -> None:
     """Write a captured model."""
-    from .._aot import aot_save
-
     call = vars(model)["_compiled_call_impl"]
     if type(call) is not StepCall or call.prepared is not None or call.has_weights:
         raise ValueError(
@@ -56,21 +55,19 @@ def save(model: Any, folder: str | os.PathLike[str], isa: Any) -> None:
     facts["output"] = f"{captured.output.__module__}.{captured.output.__qualname__}"
     to = Path(folder)
     to.mkdir(parents=True, exist_ok=True)
-    aot_save(captured.graph, to / _GRAPH, isa=isa)
+    save_graph(captured.graph, to / _GRAPH)
     model.config.save_pretrained(to)
     if model.generation_config is not None:
         model.generation_config.save_pretrained(to)
     (to / _FACTS).write_text(json.dumps({"version": _VERSION, "model": name, **facts}, indent=1))
 
 
-def load(folder: str | os.PathLike[str], check_at_load: bool) -> Any:
+def load(folder: str | os.PathLike[str], load_graph: Callable[[Path], Any]) -> Any:
     """Return the model of a folder."""
-    from .._aot import aot_load
-
     path = Path(folder)
     facts = _Facts(path / _FACTS)
     model = _without_weights(facts.model(), transformers.AutoConfig.from_pretrained(path))
-    captured = facts.captured(aot_load(path / _GRAPH, check_at_load=check_at_load))
+    captured = facts.captured(load_graph(path / _GRAPH))
     if (path / "generation_config.json").is_file():
         model.generation_config = transformers.GenerationConfig.from_pretrained(path)
     call = StepCall(model, captured)
