@@ -1,10 +1,10 @@
 #include "original_graph.h"
 
 #include <algorithm>
-#include <sstream>
 #include <unordered_map>
 
 #include "ir/graph_walk.h"
+#include "ir/reading.h"
 #include "ir/source_place.h"
 
 namespace ipex {
@@ -116,7 +116,7 @@ std::vector<OriginalNode> original_graph(const torch::jit::Module& module) {
     OriginalNode node{fields[0].toStringRef(), fields[1].toStringRef(), fields[2].toStringRef(),
                       fields[3].toStringRef(), fields[4].toInt(),       {},
                       fields[6].toStringRef()};
-    std::istringstream inputs(fields[5].toStringRef());
+    std::istringstream inputs = passes::reading(fields[5].toStringRef());
     for (std::string input; inputs >> input;) node.inputs.push_back(input);
     nodes.push_back(std::move(node));
   }

@@ -4,7 +4,7 @@
 
 #include <torch/csrc/jit/ir/scope.h>
 
-#include <sstream>
+#include "ir/reading.h"
 
 namespace ipex::passes {
 namespace {
@@ -24,7 +24,7 @@ bool is_no_users(const std::string& file) {
 
 std::vector<Line> lines_of_trace(const std::string& stack) {
   std::vector<Line> lines;
-  std::istringstream text(stack);
+  std::istringstream text = reading(stack);
   for (std::string frame; std::getline(text, frame);) {
     const size_t end = frame.find("): ");
     const size_t begin = end == std::string::npos ? end : frame.rfind('(', end);

@@ -3,8 +3,9 @@
 #include <ipex/post_ops.h>
 
 #include <algorithm>
-#include <sstream>
 #include <unordered_map>
+
+#include "ir/reading.h"
 
 namespace ipex::passes {
 namespace {
@@ -34,7 +35,7 @@ class Table {
   // Overloads as torch prints them, separated by spaces: "relu add.Tensor". Of aten, where nothing else stands there.
   Table& ops(const std::string& overloads, Memory memory, Traits traits = trait::none) {
     begin_ = rows_.size();
-    std::istringstream words(overloads);
+    std::istringstream words = reading(overloads);
     for (std::string word; words >> word;) add(word, memory, traits);
     return *this;
   }

@@ -3,7 +3,8 @@
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
-#include <sstream>
+
+#include "ir/reading.h"
 
 namespace ipex::passes {
 namespace {
@@ -11,7 +12,7 @@ namespace {
 // What stands between commas, without spaces and types: "%a" and "%b" of "%a, %b : int".
 std::vector<std::string> split(const std::string& text) {
   std::vector<std::string> parts;
-  std::istringstream list(text);
+  std::istringstream list = reading(text);
   for (std::string part; std::getline(list, part, ',');) {
     const size_t begin = part.find_first_not_of(' ');
     parts.push_back(part.substr(begin, part.find_first_of(" :", begin) - begin));

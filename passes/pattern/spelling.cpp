@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <sstream>
 #include <unordered_set>
 
 #include "ir/aliasing.h"
@@ -12,6 +11,7 @@
 #include "ir/constants.h"
 #include "ir/graph_walk.h"
 #include "ir/motion.h"
+#include "ir/reading.h"
 
 namespace ipex::passes {
 namespace {
@@ -40,7 +40,7 @@ bool overwrites_unseen(const Node* node, const std::vector<Node*>& match) {
 }  // namespace
 
 Spelling::Spelling(const std::string& ir) {
-  std::istringstream text(ir);
+  std::istringstream text = reading(ir);
   for (std::string line; std::getline(text, line);) lines_.emplace_back(line).accept_in_place();
 }
 
