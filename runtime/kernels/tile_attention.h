@@ -8,8 +8,8 @@ namespace ipex::runtime {
 // Of numbers that the kernels are made for. The pointers of `shape` are null, but for its masks.
 struct TileAttentionHead {
   AttentionHead shape;
-  const void *query, *key, *value;
-  void* result;
+  const void *query = nullptr, *key = nullptr, *value = nullptr;
+  void* result = nullptr;
 };
 
 // As AttentionKernels.

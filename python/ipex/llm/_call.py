@@ -44,6 +44,11 @@ def _trim() -> None:
         trim(0)
 
 
+def without_memory(tensor: Tensor) -> Tensor:
+    """Return zeros of the same dtype and sizes, of one number."""
+    return torch.zeros((), dtype=tensor.dtype).expand(tensor.shape)
+
+
 class _Refusal:
     """A hook that raises where the weights would be read, and where a copy or a file of the model would be made."""
 
@@ -111,7 +116,7 @@ class StepCall:
         model = self._model()
         assert model is not None
         for tensor in (*model.parameters(), *model.buffers()):
-            tensor.data = torch.zeros((), dtype=tensor.dtype).expand(tensor.shape)
+            tensor.data = without_memory(tensor)
         _trim()
         for part in model.children():
             part.register_forward_pre_hook(_refuse)

@@ -25,13 +25,19 @@ from transformers.utils import ModelOutput
 from .._optimize.front_door import REPORT
 from .._optimize.notes import Notes
 from ._cache import LARGEST_CODES
-from ._call import StepCall
+from ._call import StepCall, without_memory
 from ._capture import Captured
 
 _GRAPH, _FACTS = "step.ipex", "step.json"
 _VERSION = 1
-_DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (torch.float32, torch.bfloat16, torch.float16)}
-_CODES = {str(dtype).removeprefix("torch."): dtype for dtype in LARGEST_CODES} | {None: None}
+
+
+def _name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+_DTYPES = {_name_of(dtype): dtype for dtype in (torch.float32, torch.bfloat16, torch.float16)}
+_CODES = {_name_of(dtype): dtype for dtype in LARGEST_CODES} | {None: None}
 
 
 def save(model: Any, folder: str | os.PathLike[str], save_graph: Callable[[Any, Path], None]) -> None:
@@ -50,8 +56,8 @@ def save(model: Any, folder: str | os.PathLike[str], save_graph: Callable[[Any, 
     facts = {
         field.name: getattr(captured, field.name) for field in dataclasses.fields(captured) if field.name != "graph"
     }
-    facts["dtype"] = str(captured.dtype).removeprefix("torch.")
-    facts["codes"] = captured.codes and str(captured.codes).removeprefix("torch.")
+    facts["dtype"] = _name_of(captured.dtype)
+    facts["codes"] = captured.codes and _name_of(captured.codes)
     facts["output"] = f"{captured.output.__module__}.{captured.output.__qualname__}"
     to = Path(folder)
     to.mkdir(parents=True, exist_ok=True)
@@ -66,12 +72,11 @@ def load(folder: str | os.PathLike[str], load_graph: Callable[[Path], Any]) -> A
     """Return the model of a folder."""
     path = Path(folder)
     facts = _Facts(path / _FACTS)
-    model = _without_weights(facts.model(), transformers.AutoConfig.from_pretrained(path))
     captured = facts.captured(load_graph(path / _GRAPH))
+    model = _without_weights(facts.model(), transformers.AutoConfig.from_pretrained(path), captured.dtype)
     if (path / "generation_config.json").is_file():
         model.generation_config = transformers.GenerationConfig.from_pretrained(path)
     call = StepCall(model, captured)
-    model.to(captured.dtype)
     call.let_weights_go()
     model.__dict__["_compiled_call_impl"] = call
     notes = Notes()
@@ -148,8 +153,8 @@ class _Facts:
         raise RuntimeError(f"ipex.aot_load: expected {expected}, got {got} in {self._path}.")
 
 
-def _without_weights(kind: Any, config: Any) -> Any:
+def _without_weights(kind: Any, config: Any, dtype: torch.dtype) -> Any:
     """A model whose parameters take no memory."""
     with torch.device("meta"):
-        model = kind(config)
-    return model._apply(lambda tensor: torch.zeros((), dtype=tensor.dtype).expand(tensor.shape)).eval()
+        model = kind(config).to(dtype)
+    return model._apply(without_memory).eval()

@@ -52,10 +52,7 @@ Tensor cache_mask(const Tensor& words, const Tensor& past, const Tensor& attende
   if (attended.numel() == 0 && (count == 1 || (before == 0 && !has_window))) return at::empty({0}, bools);
   TORCH_CHECK(attended.numel() == 0 || (attended.dim() == 2 && attended.size(1) == all), op,
               ": expected attended of [batch, ", all, "], got ", attended.sizes(), ".");
-  // A diagonal for each word: it sees what is on its left.
-  Tensor mask = at::ones({count, all}, bools).tril(before);
-  if (has_window) mask = mask.logical_and(at::ones({count, all}, bools).triu(before - window + 1));
-  mask = mask.unsqueeze(0);
+  Tensor mask = causal_mask(count, all, before, has_window ? window : 0).unsqueeze(0);
   if (attended.numel() != 0) {
     mask = mask.logical_and(attended.to(at::kBool).unsqueeze(1));
     // A word that pads sees nothing but itself: what it computes is not read, and should be a number.

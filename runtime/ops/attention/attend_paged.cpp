@@ -86,8 +86,6 @@ std::vector<PagedText> texts_of(const Tensor& blocks, const Tensor& begins, cons
   return texts;
 }
 
-Tensor with_dense_tokens(const Tensor& rows) { return rows.stride(2) == 1 ? rows : rows.contiguous(); }
-
 // [tokens, heads, numbers] as rows of heads, from a token on.
 HeadRows rows_of_tokens(const HeadRows& all, int64_t first, int64_t count) {
   return {all.row(0, 0, first), all.dtype, {1, all.size(1), count, all.size(3)}, all.strides};
@@ -117,7 +115,7 @@ class PagedAttention {
 
   void write(const Tensor& key, const Tensor& value, const int64_t* slots) const {
     const auto write_rows = [&](const Tensor& given, const HeadRows& to) {
-      const Tensor dense = with_dense_tokens(given);
+      const Tensor dense = with_dense_rows(given);
       const HeadRows from = with_tokens_as_rows(dense, const_cast<void*>(dense.const_data_ptr()));
       const int64_t bytes = to.size(3) * to.item_size(), heads = to.size(1), count = given.size(0);
       constexpr int64_t bytes_worth_waking = 1 << 18;
@@ -297,11 +295,10 @@ class PagedAttention {
   // True where a token sees a key. None where all see those up to themselves.
   std::optional<Tensor> mask_of(const PagedText& text, int64_t first) const {
     if (window_ == 0 || text.length <= window_) return std::nullopt;
-    return see_themselves(text, first)
-        .logical_and(at::ones({text.tokens, text.length - first}, at::kBool).triu(text.past() - first - window_ + 1));
+    return whole_mask_of(text, first);
   }
-  static Tensor see_themselves(const PagedText& text, int64_t first) {
-    return at::ones({text.tokens, text.length - first}, at::kBool).tril(text.past() - first);
+  Tensor whole_mask_of(const PagedText& text, int64_t first) const {
+    return causal_mask(text.tokens, text.length - first, text.past() - first, window_);
   }
 
   bool attend_many(const PagedText& text) const {
@@ -343,7 +340,7 @@ class PagedAttention {
     const auto tokens_of = [&](const Tensor& all) {
       return all.narrow(0, text.begin, text.tokens).transpose(0, 1).unsqueeze(0);
     };
-    const Tensor mask = mask_of(text, first).value_or(see_themselves(text, first));
+    const Tensor mask = whole_mask_of(text, first);
     tokens_of(result_tensor_)
         .copy_(at::scaled_dot_product_attention(tokens_of(query_tensor_), gathered(keys_, text, first, 0, heads),
                                                 gathered(values_, text, first, 0, heads), mask, /*dropout_p=*/0,
@@ -378,10 +375,9 @@ Tensor attend_paged(const Tensor& kept, const Tensor& query, const std::optional
               ": expected a window and a small scale, got ", window, " and ", scale.value_or(1), ".");
   const int64_t tokens = query.size(0);
   const std::vector<PagedText> texts = texts_of(blocks, begins, lengths, tokens, kept, window);
-  const Tensor dense = with_dense_tokens(query);
+  const Tensor dense = with_dense_rows(query);
   const Tensor result = empty_result({tokens, query.size(1), of_value}, query.scalar_type());
-  const PagedAttention attention(kept, dense, of_value, result,
-                                 scale.value_or(1 / std::sqrt(static_cast<double>(query.size(2)))), window);
+  const PagedAttention attention(kept, dense, of_value, result, scale_of_scores(scale, query), window);
   if (key) {
     TORCH_CHECK(fits(*key, tokens) && fits(*value, tokens) && key->size(1) == kept.size(1) &&
                     value->size(1) == kept.size(1) && key->size(2) == query.size(2) && value->size(2) == of_value,

@@ -6,14 +6,7 @@ namespace {
 
 template <typename Kernels>
 bool attend_floats(const HeadsOfCall& heads, const Kernels& kernel) {
-  return heads.attend_all(kernel, [&](int64_t i) {
-    auto head = heads.head<AttentionHead>(i);
-    head.query = heads.query<float>(i);
-    head.key = heads.key<float>(i);
-    head.value = heads.value<float>(i);
-    head.result = heads.result<float>(i);
-    return head;
-  });
+  return heads.attend_all(kernel, [&](int64_t i) { return heads.with_places<float>(heads.head<AttentionHead>(i), i); });
 }
 
 }  // namespace

@@ -214,6 +214,16 @@ class HeadsOfCall {
     return reinterpret_cast<T*>(result_.row(index / heads_, index % heads_));
   }
 
+  // The head with the places of its numbers.
+  template <typename T, typename Head>
+  Head with_places(Head head, int64_t index) const {
+    head.query = query<T>(index);
+    head.key = key<T>(index);
+    head.value = value<T>(index);
+    head.result = result<T>(index);
+    return head;
+  }
+
   template <typename Kernels, typename Describe>
   bool attend_all(const Kernels& kernel, const Describe& describe) const {
     return runtime::attend_all(kernel, attention_, describe);

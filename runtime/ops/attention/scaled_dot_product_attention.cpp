@@ -42,11 +42,16 @@ const char* reason_against_mask(const Tensor& mask, const Tensor& query, int64_t
   return query.dim() > 4 && mask.dim() > 3 ? "its mask has more dimensions than heads of a batch" : nullptr;
 }
 
+at::Tensor causal_mask(int64_t words, int64_t keys, int64_t past, int64_t window) {
+  const at::Tensor all = at::ones({words, keys}, at::kBool), seen = all.tril(past);
+  return window > 0 ? seen.logical_and(all.triu(past - window + 1)) : seen;
+}
+
 double scale_of_scores(std::optional<double> scale, const Tensor& query) {
   return scale.value_or(1 / std::sqrt(static_cast<double>(query.size(-1))));
 }
 
-Tensor with_dense_rows(const Tensor& heads) { return heads.stride(3) == 1 ? heads : heads.contiguous(); }
+Tensor with_dense_rows(const Tensor& heads) { return heads.stride(-1) == 1 ? heads : heads.contiguous(); }
 
 std::vector<HeadMask> added(const Tensor& mask, const Tensor& query) {
   const std::vector<int64_t> split{query.size(0), query.size(1)};

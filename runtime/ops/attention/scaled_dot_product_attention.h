@@ -16,10 +16,14 @@ at::Tensor attention_in_mode(const at::Tensor& query, const at::Tensor& key, con
                              std::optional<double> scale, bool enable_gqa, std::optional<int64_t> math_mode,
                              const JoinedHeads* joined);
 
+// True where a word sees a key: those up to `past` behind its own place among the words, the last `window` of them where that is not
+// 0. [words, keys].
+at::Tensor causal_mask(int64_t words, int64_t keys, int64_t past, int64_t window);
+
 // The scale that is given, or aten's.
 double scale_of_scores(std::optional<double> scale, const at::Tensor& query);
 
-// [batch, heads, length, width] with the last dimension dense: itself, or a copy.
+// With the last dimension dense: itself, or a copy.
 at::Tensor with_dense_rows(const at::Tensor& heads);
 
 // Why our kernels don't take this mask of so many keys. Null where they do.

@@ -8,8 +8,8 @@ namespace {
 // A head that is not, or not all, floats. `floats` has all but the places of its numbers.
 struct StoredHead {
   AttentionHead floats;
-  const char *query, *key, *value;
-  char* result;
+  const char *query = nullptr, *key = nullptr, *value = nullptr;
+  char* result = nullptr;
 };
 
 AttentionHead& masked(StoredHead& head) { return head.floats; }
@@ -145,11 +145,7 @@ class StoredAttention {
 
 bool attend_stored(const HeadsOfCall& heads, const StoredAttention& kernel) {
   return heads.attend_all(kernel, [&](int64_t i) {
-    StoredHead head{.floats = heads.head<AttentionHead>(i),
-                    .query = heads.query<char>(i),
-                    .key = heads.key<char>(i),
-                    .value = heads.value<char>(i),
-                    .result = heads.result<char>(i)};
+    auto head = heads.with_places<char>(StoredHead{heads.head<AttentionHead>(i)}, i);
     head.floats.key_scales = heads.key_scales(i);
     head.floats.value_scales = heads.value_scales(i);
     return head;

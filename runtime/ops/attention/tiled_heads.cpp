@@ -6,13 +6,8 @@ namespace {
 
 template <typename T>
 bool attend_by_tiles(const HeadsOfCall& heads, const TileAttentionKernels& kernel) {
-  return heads.attend_all(kernel, [&](int64_t i) {
-    return TileAttentionHead{.shape = heads.head<AttentionHead>(i),
-                             .query = heads.query<T>(i),
-                             .key = heads.key<T>(i),
-                             .value = heads.value<T>(i),
-                             .result = heads.result<T>(i)};
-  });
+  return heads.attend_all(
+      kernel, [&](int64_t i) { return heads.with_places<T>(TileAttentionHead{heads.head<AttentionHead>(i)}, i); });
 }
 
 }  // namespace

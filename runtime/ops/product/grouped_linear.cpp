@@ -154,7 +154,6 @@ class GroupedCodesContext final : public Grouped<WeightOnlyLinearContext> {
       own.push_back({layers()[static_cast<size_t>(i)].get(), first, rows});
     });
     if (input.scalar_type() == at::kFloat) {
-      const ProfilerNote note([&] { return c10::str("ipex::grouped_linear_run by ", own.size(), " groups at once"); });
       at::Tensor result = result_of_groups(input, own_ends, groups, columns());
       if (WeightOnlyLinearContext::run_in_groups(own, input, result)) return result;
     }

@@ -484,6 +484,7 @@ bool WeightOnlyLinearContext::run_in_groups(at::ArrayRef<Group> groups, const at
     own.push_back(
         {&matrix, steps[i].steps, result.data_ptr<float>() + first * layer->output_width(), -1, first, count});
   }
+  const ProfilerNote note([&] { return c10::str("ipex::grouped_linear_run by ", own.size(), " groups at once"); });
   PanelsOfCodes::multiply_codes(own, *rows);
   return true;
 }

@@ -121,7 +121,8 @@ class QuantizedOp : public FusedOp {
     // Whether the result may lie where the first operand does: numbers of its shape.
     bool overwrites_operand() const;
   };
-  // What they give is a result as the kernel has it, of floats or of numbers. Each in the file of its name.
+  // What they give is a result as the kernel has it, of floats or of numbers. In quantized_tiles.cpp, onednn_quantized.cpp (two) and
+  // activation_apart.cpp.
   using Algorithm = runtime::Algorithm<Call>;
   static const Algorithm tiles, over_operand, activation_apart, onednn;
   at::Tensor run_kernel(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const;
