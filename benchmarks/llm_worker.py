@@ -24,7 +24,6 @@ Tokens = Callable[[list[list[int]], int], Iterator[Any]]
 
 def plain(model: Any) -> Any:
     """The model with linears and embeddings of floats."""
-    import torch
     from torch import nn
 
     from ipex.llm._codes import EmbeddingOfCodes
@@ -34,13 +33,12 @@ def plain(model: Any) -> Any:
         parent, _, own = name.rpartition(".")
         if isinstance(module, WeightOnlyLinear):
             made: nn.Module = nn.Linear(module.in_features, module.out_features, bias=module.bias is not None)
-            made.weight.data = module(torch.eye(module.in_features)).T.contiguous()
+            made.weight.data = module.weight.clone()
             if module.bias is not None:
-                made.weight.data -= module.bias.unsqueeze(1)
                 made.bias.data = module.bias
         elif isinstance(module, EmbeddingOfCodes):
-            made = nn.Embedding(*module.codes.shape)
-            made.weight.data = module(torch.arange(len(module.codes)))
+            made = nn.Embedding(module.num_embeddings, module.embedding_dim)
+            made.weight.data = module.weight.clone()
         else:
             continue
         setattr(model.get_submodule(parent), own, made.eval())

@@ -25,6 +25,8 @@ from ipex.quantization import Recipe, convert, prepare
 FP32_TOLERANCE = 1e-5
 # Factors rounded to bfloat16, each by up to 2^-9 of itself.
 BF32_TOLERANCE = 2**-7
+# Whether bytes are multiplied as bytes. Other CPUs compute in floats, and quantise only where a recipe is forced.
+HAS_INT8 = ipex.isa.has_avx512_vnni() or ipex.isa.has_avx2_vnni()
 
 
 class Rewritten(NamedTuple):

@@ -1,10 +1,16 @@
-// prepack_weight_only_linear: split a linear whose weight came as codes (GPTQ, AWQ) into packing, done once, and running.
+// prepack_weight_only_linear: a linear whose weight came as codes (GPTQ, AWQ, GGUF) becomes an anchor.
 //
 //   before   %y = ipex::weight_only_linear(%x, %codes, %scales, %offsets, %order, %b, %inputs, %group_size, %row_bits, ..)
 //   after    %context = ipex::weight_only_linear_prepack(%codes, %scales, %offsets, %order, %b, %post_ops=[], %inputs, ..)
 //            %y = ipex::weight_only_linear_run(%x, %context, %operands=[], %eager_layout=1)
 //
-// Declines when one of its arguments but the first is no constant.
+// or, of codes that the model holds packed,
+//
+//   before   %y = ipex::weight_only_linear_run(%x, %packed, %operands=[], %eager_layout=1)
+//   after    %context = ipex::weight_only_linear_prepack.again(%packed, %post_ops=[])
+//            %y = ipex::weight_only_linear_run(%x, %context, %operands=[], %eager_layout=1)
+//
+// whose memory both contexts share. Declines when one of its arguments but the first is no constant.
 #include <torch/csrc/jit/ir/constants.h>
 
 #include "ir/graph_walk.h"
@@ -15,8 +21,26 @@ namespace {
 
 using torch::jit::IValue;
 
-bool run(Context& context) {
+// What a model that was optimised before holds are attributes, and stay as they are.
+bool is_packed(const Value* context) { return context->node()->kind() == c10::prim::Constant; }
+
+bool take_packed(Context& context) {
   bool changed = false;
+  for_each(context.graph, "ipex::weight_only_linear_run", [&](Node* node) {
+    if (!is_packed(node->input(1))) return;
+    context.applied(node, "prepacked");
+    Graph* graph = node->owningGraph();
+    const torch::jit::WithInsertPoint guard(node);
+    Value* no_post_ops = graph->insertConstant(c10::List<std::string>());
+    node->replaceInput(
+        1, graph->insert(Symbol::fromQualString("ipex::weight_only_linear_prepack"), {node->input(1), no_post_ops}));
+    changed = true;
+  });
+  return changed;
+}
+
+bool run(Context& context) {
+  bool changed = take_packed(context);
   for_each(context.graph, "ipex::weight_only_linear", [&](Node* node) {
     const auto inputs = node->inputs();
     for (const Value* value : inputs.slice(1)) {

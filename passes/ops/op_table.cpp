@@ -321,7 +321,10 @@ std::vector<Op> rows() {
   table.packed("linear", with_operands).also(hides_strides);
   table.packed("dynamic_linear", with_operands).also(float32_only);
   table.packed("weight_only_linear", with_operands).also(float32_only);
-  table.ops("ipex::weight_only_linear_prepack.codes", no_tensor, makes_context);
+  table.ops(
+      "ipex::weight_only_linear_prepack.codes ipex::weight_only_linear_prepack.again "
+      "ipex::grouped_linear_prepack.again",
+      no_tensor, makes_context);
   table.ops("ipex::weight_only_linear", fresh, float32_only);
   table.packed("matmul", with_operands).without(floating).also(multiplies | float32_only | reads_any_layout);
   table.packed("lstm", after_two_states).also(float32_only);
@@ -384,8 +387,8 @@ std::vector<Op> rows() {
   table.ops(
       "ipex::softmax ipex::log_softmax ipex::cached_attention ipex::cache_mask "
       "ipex::scaled_dot_product_attention "
-      "ipex::embedding ipex::embedding_bag ipex::embedding_in_int8 ipex::embedding_bag_in_int8 "
-      "ipex::round_rows ipex::round_weight",
+      "ipex::embedding ipex::rows_of_codes ipex::embedding_bag ipex::embedding_in_int8 ipex::embedding_bag_in_int8 "
+      "ipex::round_rows ipex::round_weight ipex::rows_by_expert ipex::sum_of_experts",
       fresh);
   table.ops("ipex::attend_cached ipex::attend_paged", fresh).writes(Writes::elements);
   table.ops("ipex::look_up", fresh).weight(0);

@@ -92,6 +92,20 @@ void pack_into_attributes(const std::shared_ptr<Graph>& graph, torch::jit::Modul
     const bool is_memo = prepack->kind() == shape_memo;  // which packs nothing
     return (is_memo ? memos : packed).insert(*graph, context.type(), context);
   });
+  // A graph that is saved has no contexts among its constants.
+  std::vector<Node*> constants;
+  for_each_node(graph->block(), [&](Node* node) {
+    if (node->kind() == c10::prim::Constant && node->hasAttribute(c10::attr::value) &&
+        node->kindOf(c10::attr::value) == torch::jit::AttributeKind::ival &&
+        node->ival(c10::attr::value).isCustomClass()) {
+      constants.push_back(node);
+    }
+  });
+  for (Node* node : constants) {
+    const WithInsertPoint guard(node);
+    const IValue context = node->ival(c10::attr::value);
+    replace(node, packed.insert(*graph, context.type(), context)->node());
+  }
 }
 
 void pack_into_constants(const std::shared_ptr<Graph>& graph) {

@@ -115,6 +115,13 @@ def devices_of_fused_steps() -> list[str]:
     return devices
 
 
+def has_lstm_of(dtype: torch.dtype) -> bool:
+    """Whether an LSTM of these 16 bits runs under autocast: only oneDNN computes it, where the CPU has instructions."""
+    mkldnn = torch.ops.mkldnn
+    has = mkldnn._is_mkldnn_bf16_supported if dtype == torch.bfloat16 else mkldnn._is_mkldnn_fp16_supported
+    return bool(has())
+
+
 def scaled_mm(a: Tensor, b: Tensor, **options: Any) -> Tensor:
     """Multiply two matrices of FP8."""
     product: Tensor = torch._scaled_mm(a, b, **options)

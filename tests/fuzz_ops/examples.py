@@ -71,6 +71,8 @@ def examples() -> dict[str, list[Any]]:
         "dynamic_gru_prepack.default": [_recurrent(3), True, 1, False, False],
         "weight_only_linear_prepack.default": [rand(8, 16), rand(8), [], "int4", 16, True],
         "weight_only_linear_prepack.codes": [codes, rand(8, 1), None, None, rand(8), [], 16, 16, values],
+        "weight_only_linear_prepack.again": [of_codes, ["relu"], 16],
+        "rows_of_codes.default": [torch.tensor([[0, 7], [3, 3]]), of_codes],
         "weight_only_linear.default": [rand(3, 16), codes, rand(8, 1), None, None, rand(8), 16, 16, values],
         "quantized_linear_prepack.default": [
             *(ints(-127, 127, (8, 4), dtype=torch.int8), rand(8).abs(), rand(8), ["relu"]),
@@ -101,6 +103,9 @@ def examples() -> dict[str, list[Any]]:
             *(rand(6, 4), torch.tensor([2, 6], dtype=torch.int32), ops.grouped_linear_prepack([linear, linear])),
         ],
         "grouped_linear_prepack.codes": matrices,
+        "grouped_linear_prepack.again": [ops.grouped_linear_prepack.codes(*matrices), 16],
+        "rows_by_expert.default": [rand(3, 8), torch.tensor([[1, 0], [2, 1], [0, 2]]), 3],
+        "sum_of_experts.default": [rand(6, 8), torch.tensor([1, 4, 0, 3, 2, 5]), rand(3, 2)],
         "grouped_linear_run.codes": [
             *(rand(6, 16), torch.tensor([2, 6], dtype=torch.int32), ops.grouped_linear_prepack.codes(*matrices)),
         ],

@@ -45,7 +45,7 @@ def test_a_linear_and_a_table_compute_with_the_numbers():
     expected = nn.functional.linear(x, codes.numbers(), bias)
     torch.testing.assert_close(linear_of(codes, bias)(x), expected, rtol=1e-4, atol=1e-4)
     words = torch.tensor([[3, 0], [15, 3]])
-    table = EmbeddingOfCodes(codes, torch.float32)
+    table = EmbeddingOfCodes(linear_of(codes, None))
     torch.testing.assert_close(table(words), codes.numbers()[words], rtol=0, atol=1e-6)
     assert (table.weight.dtype, table.weight.shape) == (torch.float32, codes.codes.shape)
     torch.testing.assert_close(table.weight[words], codes.numbers()[words], rtol=0, atol=1e-6)
@@ -63,7 +63,7 @@ def test_rows_beside_others(first, second):
     one, other = rounded(torch.randn(12, 128), *first), rounded(torch.randn(20, 128), *second)
     parts = zip(one.numbers().chunk(4), other.numbers().chunk(4))
     expected = torch.cat([torch.cat(part) for part in parts])
-    torch.testing.assert_close(one.beside(other, 4).numbers(), expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(one.beside(other, parts=4).numbers(), expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("form", ["int8", "int4", "nf4", "float8_e4m3fn"])
@@ -79,7 +79,7 @@ def test_experts_become_codes(family, form):
     reference = copy.deepcopy(own)
     for matrix in ("gate_up_proj", "down_proj"):
         of_codes, plain = getattr(experts, matrix), getattr(reference, matrix)
-        assert of_codes.codes.untyped_storage().nbytes() == plain.numel() * (4 if form in ("int4", "nf4") else 8) // 8
+        assert of_codes.codes.nbytes == plain.numel() * (4 if form in ("int4", "nf4") else 8) // 8
         plain.copy_(of_codes.weight.clone())
     x, chosen, weights = torch.randn(7, 64), torch.randn(7, 4).topk(2)[1], torch.rand(7, 2)
     torch.testing.assert_close(experts(x, chosen, weights), reference(x, chosen, weights), rtol=1e-4, atol=1e-4)

@@ -313,7 +313,7 @@ class CutsAtThree(torch.nn.Linear):
         return super().forward(x[:, : int(x.shape[1])])
 
 
-def test_weights_stay_where_no_graph_would_pack_them():
+def test_layers_hold_codes_where_the_step_is_not_captured():
     model = make("GPTJ")
     model.lm_head = CutsAtThree(64, VOCABULARY)
     mapping = ipex.quantization.get_weight_only_quant_qconfig_mapping(
@@ -321,8 +321,36 @@ def test_weights_stay_where_no_graph_would_pack_them():
     )
     with pytest.warns(UserWarning, match="is not captured"):
         optimized = llm.optimize(model, quantization_config=mapping)
+    assert isinstance(optimized.transformer.h[0].mlp.fc_in, ipex.quantization.WeightOnlyLinear)
+    for name, module in list(model.named_modules()):  # the same numbers in floats
+        of_codes = optimized.get_submodule(name)
+        if type(module) in (torch.nn.Linear, torch.nn.Embedding):
+            module.weight.data = of_codes.weight.clone()
     how = {"max_new_tokens": 8, "do_sample": False, **prompts()}
     assert torch.equal(optimized.generate(**how), model.generate(**how))
+    assert "its layers hold codes" in {d.reason for d in ipex.explain(optimized).applied}
+
+
+def test_layers_that_the_model_cannot_read_as_codes_stay():
+    class WritesTo(torch.nn.Module):
+        def __init__(self, inner: torch.nn.Module) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.inner.fc_in.weight.mul_(1)
+            return self.inner(x)
+
+    model = make("GPTJ")
+    model.transformer.h[1].mlp = WritesTo(model.transformer.h[1].mlp)
+    mapping = ipex.quantization.get_weight_only_quant_qconfig_mapping(
+        weight_dtype=ipex.quantization.WoqWeightDtype.INT4
+    )
+    with pytest.warns(UserWarning, match="is not captured"):
+        optimized = llm.optimize(model, quantization_config=mapping)
+    how = {"max_new_tokens": 8, "do_sample": False, **prompts()}
+    with torch.no_grad():
+        assert torch.equal(optimized.generate(**how), model.generate(**how))
     assert "quantization_config" in {d.pass_name for d in ipex.explain(optimized).declined}
 
 

@@ -75,7 +75,7 @@ def test_blocks_stand_for_their_numbers(kind, tmp_path):
     write(tmp_path / "a.gguf", {}, {"x": (kind, (6, 4 * numbers), data)})
     found = GGUF(tmp_path / "a.gguf").tensor("x")
     assert isinstance(found, Codes)
-    assert found.codes.int().abs().max() <= (8 if found.bits == 4 else 128)
+    assert found.each().int().abs().max() <= (8 if found.bits == 4 else 128)
     expected = [number for i in range(0, len(data), size) for number in numbers_of(kind, data[i : i + size])]
     expected = torch.tensor(expected).view(6, -1)
     torch.testing.assert_close(found.numbers(), expected, rtol=0, atol=2e-6 * expected.abs().max().item())

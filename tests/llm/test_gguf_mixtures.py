@@ -138,16 +138,45 @@ def test_a_mixture_generates_what_its_numbers_generate(shape, kinds, tmp_path):
         assert optimized.__dict__["_compiled_call_impl"].reasons == set()
 
 
+def test_a_tensor_for_each_expert(tmp_path):
+    """As files of Mixtral had them at first."""
+    content, apart = tensors_of(MIXTRAL, "Q4_0"), {}
+    for name, (kind, sizes, data) in content.items():
+        if "_exps" not in name:
+            apart[name] = kind, sizes, data
+            continue
+        data = data() if callable(data) else data
+        size = len(data) // sizes[0]
+        for i in range(sizes[0]):
+            own = name.replace("_exps.weight", f".{i}.weight")
+            apart[own] = kind, sizes[1:], data[i * size : (i + 1) * size]
+    models = []
+    for name, each in (("together", content), ("apart", apart)):
+        write(tmp_path / name, fields_of(MIXTRAL, "Q4_0"), each)
+        models.append(llm.from_gguf(tmp_path / name))
+    assert sum(isinstance(module, ExpertsOfCodes) for module in models[1].modules()) == 2
+    x = torch.randint(0, 300, (2, 9), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        assert torch.equal(models[0](x).logits, models[1](x).logits)
+    del apart["blk.1.ffn_up.3.weight"]
+    write(tmp_path / "apart", fields_of(MIXTRAL, "Q4_0"), apart)
+    with pytest.raises(ValueError, match="expected blk.1.ffn_up.3.weight in .*, got no such tensor"):
+        llm.from_gguf(tmp_path / "apart")
+
+
 def test_experts_stay_codes(tmp_path):
     """All that a model holds is codes of 4 bits with a float for 32 of them, its few floats aside."""
     shape = dataclasses.replace(QWEN3, hidden=128, between=256, experts=16)
     path = tmp_path / "model.gguf"
     write(path, fields_of(shape, "Q4_0"), tensors_of(shape, "Q4_0"))
+    before = ipex.memory_allocated()
     model = llm.from_gguf(path)
     numbers = 16 * 3 * 128 * 256
+    assert ipex.memory_allocated() - before < 1.1 * 2 * (numbers // 2 + numbers // 32 * 4)
     for layer in model.model.layers:
-        held = [*layer.mlp.experts.parameters(), *layer.mlp.experts.buffers()]
-        assert sum(tensor.untyped_storage().nbytes() for tensor in held) == numbers // 2 + numbers // 32 * 4
+        assert not [*layer.mlp.experts.parameters(), *layer.mlp.experts.buffers()]
+        held = [layer.mlp.experts.gate_up_proj, layer.mlp.experts.down_proj]
+        assert sum(one.codes.nbytes + one.scales.nbytes for one in held) == numbers // 2 + numbers // 32 * 4
     graph = llm.optimize(model).__dict__["_compiled_call_impl"].captured.graph
     contexts = [node for node in graph.graph.nodes() if node.kind() == "ipex::grouped_linear_run"]
     assert len(contexts) == 2 * 2

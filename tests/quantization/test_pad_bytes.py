@@ -8,7 +8,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import ipex
-from support import assert_round_trip, assert_unchanged, contexts, converted, graph_ir, kinds, ports, same_padding
+from support import (
+    HAS_INT8,
+    assert_round_trip,
+    assert_same,
+    assert_unchanged,
+    contexts,
+    converted,
+    graph_ir,
+    kinds,
+    ports,
+    same_padding,
+)
 
 OPS = torch.ops.ipex
 
@@ -94,7 +105,9 @@ def test_numbers_are_those_of_a_padded_image(zero_point, result):
             for eager_layout in (True, False):
                 y = OPS.quantized_convolution_run(x, context, [], eager_layout, widths)
                 expected = OPS.quantized_convolution_run(padded, context, [], eager_layout)
-                assert torch.equal(y, expected)
+                # In floats, where there are no instructions for bytes, sums round as the border is cut.
+                assert y.dtype == expected.dtype
+                assert_same(y.float(), expected.float(), tolerance=0 if result or HAS_INT8 else 1e-5)
                 assert not eager_layout or y.stride() == expected.stride()
     with pytest.raises(RuntimeError):
         OPS.quantized_convolution_run(x, context, [], True, [1])

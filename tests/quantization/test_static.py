@@ -65,6 +65,7 @@ class Inception(nn.Module):
         return self.last(torch.cat([F.relu(self.a(x)), F.relu(self.b(x))], 1))
 
 
+FORCED = Recipe(forced=True)  # on any CPU
 MODELS = {
     "bottleneck": (Bottleneck, (4, 3, 16, 16)),
     "encoder": (Encoder, (4, 9, 32)),
@@ -72,7 +73,7 @@ MODELS = {
 }
 
 
-def quantized(name: str, recipe: Recipe | None = None) -> tuple[nn.Module, Tensor, torch.jit.ScriptModule]:
+def quantized(name: str, recipe: Recipe = FORCED) -> tuple[nn.Module, Tensor, torch.jit.ScriptModule]:
     make, shape = MODELS[name]
     model, x = make().eval(), torch.randn(shape)
     prepared = prepare(model, x, recipe)
@@ -88,7 +89,7 @@ def error(actual: Tensor, expected: Tensor) -> float:
 @pytest.mark.parametrize("activations", ["min_max", "moving_average", "percentile", "mean_squared_error"])
 @pytest.mark.parametrize("name", MODELS)
 def test_results_are_near_those_in_floats(name, activations, tmp_path):
-    recipe = Recipe(activations, percentile=99.9)
+    recipe = Recipe(activations, percentile=99.9, forced=True)
     model, x, module = quantized(name, recipe)
     kept = x.clone()
     with torch.no_grad():
@@ -108,7 +109,7 @@ def test_results_are_near_those_in_floats(name, activations, tmp_path):
 def test_a_prepared_model_computes_in_floats_and_leaves_the_model_alone():
     model, x = Bottleneck().eval(), torch.randn(2, 3, 16, 16)
     before = copy.deepcopy(model.state_dict())
-    prepared = prepare(model, x)
+    prepared = prepare(model, x, FORCED)
     with torch.no_grad():
         torch.testing.assert_close(prepared(x), model(x), rtol=1e-4, atol=1e-5)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
@@ -201,7 +202,7 @@ def test_gates_and_norms_give_numbers(tmp_path):
     model, x = Gated().eval(), torch.randn(2, 3, 12, 12)
     with torch.no_grad():
         model.norm.running_var.uniform_(0.5, 2)
-        prepared = prepare(model, x)
+        prepared = prepare(model, x, FORCED)
         prepared(x)
         module = convert(prepared)
         assert error(module(x), model(x)) < 0.06
@@ -228,7 +229,7 @@ def test_linears_read_pieces():
             return self.a(left) + self.b(right)
 
     model, x = Gates().eval(), torch.randn(5, 16)
-    prepared = prepare(model, x, Recipe(smooth=0.5))
+    prepared = prepare(model, x, Recipe(smooth=0.5, forced=True))
     prepared(x)
     module = convert(prepared)
     with torch.no_grad():
@@ -238,13 +239,13 @@ def test_linears_read_pieces():
 
 def test_a_smoothed_norm_gives_floats():
     model, x = nn.Sequential(nn.LayerNorm(32), nn.Linear(32, 32)).eval(), torch.randn(8, 32)
-    prepared = prepare(model, x, Recipe(smooth=0.5))
+    prepared = prepare(model, x, Recipe(smooth=0.5, forced=True))
     prepared(x)
     assert kinds(convert(prepared))["ipex::quantize"] == 1
 
 
 def test_layers_are_left_in_float():
-    recipe = Recipe(float_layers=["head", "first"])
+    recipe = Recipe(float_layers=["head", "first"], forced=True)
     module = quantized("bottleneck", recipe)[2]
     assert kinds(module)["ipex::linear_run"] == 1
     assert kinds(module)["ipex::convolution_run"] == 1
@@ -282,7 +283,7 @@ def test_smoothing_evens_out_channels():
     x = torch.randn(256, 32)
     errors = {}
     for smooth in (None, 0.5):
-        prepared = prepare(model, x, Recipe(smooth=smooth))
+        prepared = prepare(model, x, Recipe(smooth=smooth, forced=True))
         prepared(x)
         with torch.no_grad():
             errors[smooth] = error(convert(prepared)(x)[:, :], model(x))
@@ -301,7 +302,7 @@ def test_what_is_left_out_says_why():
     model, x = Two().eval(), torch.randn(2, 4, 8)
     with torch.no_grad():
         model.convolution.weight[1, 2] = float("inf")
-    prepared = prepare(model, x)
+    prepared = prepare(model, x, FORCED)
     prepared(x)
     module = convert(prepared)
     assert kinds(module)["ipex::convolution_run"] == 1
@@ -314,7 +315,7 @@ def test_convolutions_of_every_rank(rank, transposed, tmp_path):
     kind = getattr(nn, f"Conv{'Transpose' if transposed else ''}{rank}d")
     model = nn.Sequential(kind(4, 8, 3, padding=1), nn.ReLU(), kind(8, 6, 2, stride=2), nn.ReLU(), kind(6, 4, 1)).eval()
     x = torch.randn(2, 4, *[8] * rank)
-    prepared = prepare(model, x)
+    prepared = prepare(model, x, FORCED)
     prepared(x)
     module = convert(prepared)
     with torch.no_grad():
@@ -339,7 +340,7 @@ def test_writes_between_readers_are_seen():
             return y + self.b(x)
 
     model, x = Writes().eval(), torch.randn(64, 8)
-    prepared = prepare(model, x)
+    prepared = prepare(model, x, FORCED)
     prepared(x)
     with torch.no_grad():
         assert error(convert(prepared)(x), model(x)) < 0.03
@@ -357,7 +358,7 @@ def test_a_branch_that_calibration_did_not_take():
             return self.b(x)
 
     model = torch.jit.script(Branches().eval())
-    prepared = prepare(model)
+    prepared = prepare(model, None, FORCED)
     prepared(torch.randn(8, 8))
     with pytest.raises(ValueError, match="expected calibration data at .*, got none"):
         convert(prepared)
@@ -377,7 +378,7 @@ def test_sums_that_32_bits_do_not_hold():
 
 def test_bad_calibration_is_said():
     model = nn.Linear(8, 4).eval()
-    prepared = prepare(model, torch.randn(2, 8))
+    prepared = prepare(model, torch.randn(2, 8), FORCED)
     with pytest.raises(ValueError, match="expected calibration data"):
         convert(prepared)
     prepared(torch.full((2, 8), float("nan")))
@@ -396,7 +397,7 @@ def test_bad_calibration_is_said():
 
 def test_an_input_of_zeros():
     model = nn.Linear(8, 4).eval()
-    prepared = prepare(model, torch.zeros(2, 8))
+    prepared = prepare(model, torch.zeros(2, 8), FORCED)
     prepared(torch.zeros(2, 8))
     with torch.no_grad():
         torch.testing.assert_close(convert(prepared)(torch.zeros(2, 8)), model(torch.zeros(2, 8)))
@@ -445,7 +446,7 @@ def test_scales_in_a_file_convert_in_place_of_calibration(tmp_path):
 
 def test_a_prepared_model_is_explained():
     model, x = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 8)).eval(), torch.randn(4, 64)
-    prepared = prepare(model, x)
+    prepared = prepare(model, x, FORCED)
     report = ipex.explain(prepared)
     assert report.verdict[0] == "2 of 2 linears packed. 1 of 1 elementwise op fused."
     assert report.verdict[1].startswith("2 packed ops")

@@ -24,6 +24,7 @@ class PackedOp:
     fallback_reasons: tuple[str, ...] = ()
     weight_elements: int = 0
     weight_format: str = ""
+    rows: str = ""  # what it rounds what it is given to, where it does
 
 
 def packed_ops(module: Any) -> dict[str, tuple[PackedOp, ...]]:
@@ -57,6 +58,7 @@ def packed_op(context: Any) -> PackedOp:
         tuple(context.fallback_reasons()),
         elements,
         weight_format,
+        facts.get("rows", ""),
     )
 
 

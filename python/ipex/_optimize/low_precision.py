@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from .._saved_once import save_once
+from .._torch_internals import has_lstm_of
 from ..optim.prepare import LOW
 from .data_flow import DataFlow
 from .notes import Notes
@@ -55,7 +56,9 @@ def _layers(model: nn.Module, dtype: torch.dtype, flow: DataFlow, notes: Notes) 
         if any(t.dtype != torch.float32 for t in tensors):
             notes.declined(KNOB, name, "it is not float32")
             continue
-        reason = _why_not(module) or ("other code reads its parameters" if flow.reads_parameters_of(name) else None)
+        reason = _why_not(module, dtype) or (
+            "other code reads its parameters" if flow.reads_parameters_of(name) else None
+        )
         if reason is not None:
             notes.declined(KNOB, name, reason)
             continue
@@ -92,7 +95,9 @@ def _in_float32(saved: Tensor, _parameter: Tensor) -> Tensor:
     return saved.float()
 
 
-def _why_not(module: nn.Module) -> str | None:
+def _why_not(module: nn.Module, dtype: torch.dtype) -> str | None:
+    if isinstance(module, nn.LSTM) and not has_lstm_of(dtype):
+        return f"torch has no LSTM of {str(dtype).removeprefix('torch.')} on this CPU"
     own = changed_behaviour(type(module))
     if isinstance(module, NonDynamicallyQuantizableLinear):
         return "the attention around it reads its weight"

@@ -13,7 +13,6 @@ from .packed.embedding import share_packed
 from .packed.families import RECURRENT, changed_behaviour, family_of, known_class_of
 from .packed.layer import PackedLayer, pack_module
 from .packed.linear import PackedLinear
-from .packed.weight_only import pack_weight_only
 from .shared_weights import holders_of, leave_shared
 
 KNOB = "weights_prepack"
@@ -25,9 +24,8 @@ def prepack_weights(
     """Pack every layer that can be packed: those of `optimize_lstm` where `recurrent`, else all others."""
     layers: dict[str, nn.Module] = {}
     for name, module in model.named_modules():
-        if type(module) is WeightOnlyLinear and not recurrent:
-            pack_weight_only(module)
-            notes.applied(knob, name or "the model", "packed")
+        if isinstance(module, WeightOnlyLinear) and not recurrent:
+            notes.applied(knob, name or "the model", "packed, as it was given")
             continue
         base = known_class_of(type(module))
         if base is None or isinstance(module, PackedLayer) or (family_of(base) in RECURRENT) != recurrent:

@@ -36,4 +36,6 @@ def _codes_in(model: nn.Module) -> set[str]:
 
 def _of_layer(layer: PackedOp, codes: set[str]) -> set[str]:
     has_mode = layer.math_mode in ("FP32", "BF32")
-    return {layer.dtype, *({layer.weight_format} - codes), layer.math_mode if has_mode else computed_in(torch.float32)}
+    rows = {"16 bits": {"rows16"}, "8 bits": {"rows8"}}.get(layer.rows, set())
+    mode = layer.math_mode if has_mode else computed_in(torch.float32)
+    return {layer.dtype, *({layer.weight_format} - codes), mode} | rows

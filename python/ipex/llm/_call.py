@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import weakref
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from transformers.cache_utils import DynamicCache
 
 from .._torch_internals import is_tracing
 from ..quantization import Prepared
+from . import _heap
 from ._cache import RoomyLayer, give_room
 from ._capture import Captured, cache_name
 
@@ -35,13 +35,6 @@ _RELEASED = f"ipex.llm: expected the weights of the model, got none. {_KEEP}"
 _TRAINING = "the model is in training mode"
 _GRADIENTS = "gradients are enabled"
 _DO_INSTEAD = {_TRAINING: "Call eval() on it.", _GRADIENTS: "Call it under torch.no_grad()."}
-
-
-def _trim() -> None:
-    """Give memory that the allocator of C keeps back to the system, where it is glibc's."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 def without_memory(tensor: Tensor) -> Tensor:
@@ -117,7 +110,7 @@ class StepCall:
         assert model is not None
         for tensor in (*model.parameters(), *model.buffers()):
             tensor.data = without_memory(tensor)
-        _trim()
+        _heap.trim()
         for part in model.children():
             part.register_forward_pre_hook(_refuse)
         model.register_state_dict_pre_hook(_refuse)

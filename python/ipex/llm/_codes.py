@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from math import gcd
@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..quantization import WeightOnlyLinear
-from ..quantization._weight_only_module import GroupedWeightOnlyLinear, OfCodes, WeightOfCodes
-from .functional import by_expert, sum_of_experts
+from ..quantization._weight_only_module import GroupedWeightOnlyLinear, OfCodes
 
 GROUP_SIZE = 32  # of what is rounded here
 _IN_HALF_BYTES = ("int4", "nf4")
@@ -23,7 +22,7 @@ _IN_HALF_BYTES = ("int4", "nf4")
 class Codes:
     """A matrix [outputs, inputs] of `(codes - offsets) * scales`; scales and offsets are [outputs, groups]."""
 
-    codes: Tensor  # int8, or floats of 8 bits
+    codes: Tensor  # int8, or floats of 8 bits; uint8 of two codes of 4 bits
     scales: Tensor
     offsets: Tensor | None
     bits: int
@@ -32,64 +31,56 @@ class Codes:
 
     def numbers(self) -> Tensor:
         """Return the matrix in float32."""
-        shape = self.codes.shape
-        plain = self.codes if self.values is None else self.values[self.codes.long()]
+        each = self.each()
+        plain = each if self.values is None else self.values[each.long()]
         codes = plain.float().view(*self.scales.shape, self.group_size)
         if self.offsets is not None:
             codes -= self.offsets.unsqueeze(-1)
-        return (codes * self.scales.unsqueeze(-1)).view(shape)
+        return (codes * self.scales.unsqueeze(-1)).view(each.shape)
+
+    def each(self) -> Tensor:
+        """Return the codes, none two in a byte."""
+        if self.codes.dtype != torch.uint8:
+            return self.codes
+        both = torch.stack([self.codes & 15, self.codes >> 4], 2).flatten(1).to(torch.int8)
+        return both if self.values is not None else (both ^ 8) - 8  # the sign is bit 3
 
     def rows(self, order: Tensor) -> Codes:
         """Return it with its rows in another order."""
         offsets = None if self.offsets is None else self.offsets[order]
         return Codes(self.codes[order], self.scales[order], offsets, self.bits, self.group_size, self.values)
 
-    def beside(self, other: Codes, parts: int) -> Codes:
-        """Return the rows in so many parts, behind each the same part of another matrix of integers."""
-        size = gcd(self.group_size, other.group_size)
+    def beside(self, *others: Codes, parts: int = 1) -> Codes:
+        """Return the rows in so many parts, behind each the same part of other matrices of integers."""
+        all_ = (self, *others)
+        size, bits = gcd(*(one.group_size for one in all_)), max(one.bits for one in all_)
+        are_halves = all(one.codes.dtype == torch.uint8 for one in all_)
+        codes = [one.codes if are_halves else one.each() for one in all_]
 
-        def joined(of_self: Tensor, of_other: Tensor) -> Tensor:
-            both = [tensor.unflatten(0, (parts, -1)) for tensor in (of_self, of_other)]
-            return torch.cat(both, 1).flatten(0, 1).detach()  # as in `rounded`
+        def joined(tensors: Iterable[Tensor]) -> Tensor:
+            return torch.cat([tensor.unflatten(0, (parts, -1)) for tensor in tensors], 1).flatten(0, 1)
 
         def of_groups(codes: Codes, values: Tensor | None) -> Tensor:
             values = torch.zeros_like(codes.scales) if values is None else values
             return values.repeat_interleave(codes.group_size // size, 1)
 
-        scales = joined(of_groups(self, self.scales), of_groups(other, other.scales))
-        has_offsets = self.offsets is not None or other.offsets is not None
-        offsets = joined(of_groups(self, self.offsets), of_groups(other, other.offsets)) if has_offsets else None
-        return Codes(joined(self.codes, other.codes), scales, offsets, max(self.bits, other.bits), size)
+        scales = joined(of_groups(one, one.scales) for one in all_)
+        has_offsets = any(one.offsets is not None for one in all_)
+        offsets = joined(of_groups(one, one.offsets) for one in all_) if has_offsets else None
+        return Codes(joined(codes), scales, offsets, bits, size)
 
 
 class EmbeddingOfCodes(OfCodes):
-    """A table of embeddings whose rows are codes with scales."""
+    """A table of embeddings whose rows are those of what a linear has packed."""
 
-    codes: Tensor
-    scales: Tensor
-    offsets: Tensor | None
-
-    def __init__(self, table: Codes, dtype: torch.dtype) -> None:
+    def __init__(self, linear: WeightOnlyLinear) -> None:
         super().__init__()
-        self.num_embeddings, self.embedding_dim = table.codes.shape
-        self.group_size, self.dtype = table.group_size, dtype
-        self.register_buffer("codes", table.codes)
-        self.register_buffer("scales", table.scales)
-        self.register_buffer("offsets", table.offsets)
+        self.share(linear)
+        self.num_embeddings, self.embedding_dim = linear.out_features, linear.in_features
 
     def forward(self, words: Tensor) -> Tensor:
         """Return the rows of these words."""
-        codes = self.codes[words].float().unflatten(-1, (-1, self.group_size))
-        if self.offsets is not None:
-            codes = codes - self.offsets[words].unsqueeze(-1)
-        rows: Tensor = (codes * self.scales[words].unsqueeze(-1)).flatten(-2).to(self.dtype)
-        return rows
-
-    @property
-    def weight(self) -> Tensor:
-        """The table, whose numbers are made where an op reads them."""
-        shape, words = (self.num_embeddings, self.embedding_dim), torch.arange(self.num_embeddings)
-        return WeightOfCodes(shape, self.dtype, self.codes.device, lambda: self(words))
+        return self.rows(words).to(self.dtype)
 
 
 class ExpertsOfCodes(nn.Module):
@@ -102,10 +93,11 @@ class ExpertsOfCodes(nn.Module):
 
     def forward(self, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
         """Return for each token the weighted sum of what its experts compute."""
-        order, ends = by_expert(top_k_index, self.count)
-        rows = hidden_states[order // top_k_index.shape[1]]
+        rows, order, ends = torch.ops.ipex.rows_by_expert(hidden_states, top_k_index, self.count)
         gate, up = self.gate_up_proj(rows, ends).chunk(2, dim=-1)
-        return sum_of_experts(self.down_proj(self.act_fn(gate) * up, ends), order, top_k_weights)
+        found = self.down_proj(self.act_fn(gate) * up, ends)
+        result: Tensor = torch.ops.ipex.sum_of_experts(found, order, top_k_weights)
+        return result
 
 
 def _grouped(count: int, codes: Codes, dtype: torch.dtype) -> GroupedWeightOnlyLinear:
@@ -117,8 +109,7 @@ def rounded(weight: Tensor, form: str, group_size: int, symmetric: bool) -> Code
     """Round a matrix whose rows are whole numbers of groups to a format of `ipex.quantization.weight_only`."""
     codes, scales, offsets, values = torch.ops.ipex.round_weight(weight.detach().float(), form, group_size, symmetric)
     bits, size = 4 if form in _IN_HALF_BYTES else 8, group_size or weight.shape[1]
-    # detach: a view would keep what it is a view of when it lets go of its own memory.
-    return Codes(codes.detach(), scales, offsets, bits, size, values)
+    return Codes(codes, scales, offsets, bits, size, values)
 
 
 def linear_of(codes: Codes, bias: Tensor | None, dtype: torch.dtype = torch.float32) -> WeightOnlyLinear:
@@ -200,20 +191,30 @@ class Rounding:
         model = self._model
         table, head = model.get_input_embeddings(), model.get_output_embeddings()
         has_table = type(table) is nn.Embedding and table.embedding_dim % GROUP_SIZE == 0 and table.max_norm is None
-        of_table = rounded(table.weight, "int8", GROUP_SIZE, True) if has_table else None
+        linear = None
         if type(head) is nn.Linear and head.in_features % GROUP_SIZE == 0:
-            is_tied = of_table is not None and head.weight is table.weight
-            codes = of_table if is_tied else rounded(head.weight, "int8", GROUP_SIZE, True)
-            assert codes is not None
-            self._put(model.set_output_embeddings, head, linear_of(codes, head.bias, head.weight.dtype))
-        if of_table is not None:
-            self._put(model.set_input_embeddings, table, EmbeddingOfCodes(of_table, table.weight.dtype).eval())
+            linear = self._of_ends(head.weight, head.bias)
+            self._put(model.set_output_embeddings, head, linear)
+        if has_table:
+            is_tied = linear is not None and head.weight is table.weight
+            of_table = linear if is_tied else self._of_ends(table.weight, None)
+            assert of_table is not None
+            self._put(model.set_input_embeddings, table, EmbeddingOfCodes(of_table).eval())
+
+    @staticmethod
+    def _of_ends(weight: Tensor, bias: Tensor | None) -> WeightOnlyLinear:
+        return linear_of(rounded(weight, "int8", GROUP_SIZE, True), bias, weight.dtype)
 
     def rows(self, bits: int) -> None:
         """Let kernels round what linears of codes are given, those that the model had before too."""
-        for module in self._model.modules():
-            if isinstance(module, WeightOnlyLinear):
-                module.row_bits = bits
+        modules = [module for module in self._model.modules() if isinstance(module, OfCodes)]
+        for linear in modules:
+            if not isinstance(linear, WeightOnlyLinear):
+                continue
+            tied = [one for one in modules if one is not linear and one._ipex_context is linear._ipex_context]
+            linear.row_bits = bits
+            for one in tied:
+                one.share(linear)
 
     def _put(self, put: Callable[[nn.Module], Any], old: nn.Module, new: nn.Module) -> None:
         put(new)

@@ -10,6 +10,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from ..quantization import WeightOnlyLinear
+from . import _heap
 from ._codes import Codes, EmbeddingOfCodes, ExpertsOfCodes, linear_of
 from ._gguf import GGUF
 
@@ -52,6 +54,7 @@ _NAMES = {
 }
 _MOST = 1 << 20  # of what a field counts
 _LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)")
+_TABLE = "token_embd.weight"  # of embeddings; a head's too, where it has none of its own
 _FREQUENCIES = "rope_freqs.weight"  # what the frequencies of the rotary embedding are divided by
 # The same of texts as long as those that the model was trained with, and of longer ones.
 _FACTORS = {"short_factor": "rope_factors_short.weight", "long_factor": "rope_factors_long.weight"}
@@ -140,7 +143,7 @@ def _model_of(file: GGUF, architecture: str, family: str) -> Any:
     if family == "Qwen2Moe":
         more["shared_expert_intermediate_size"] = count("expert_shared_feed_forward_length", between)
     settings = {
-        "vocab_size": _shape(file, "token_embd.weight")[0],
+        "vocab_size": _shape(file, _TABLE)[0],
         "hidden_size": hidden,
         "intermediate_size": between,
         "num_hidden_layers": count("block_count", most=len(file.names())),
@@ -199,7 +202,7 @@ class _Loader:
         self.in_pairs = in_pairs
         of_configuration = {_FACTORS.get(name) for name in model.config.rope_parameters}
         self.left = set(file.names()) - of_configuration
-        self.read: dict[str, Tensor | Codes] = {}  # what a head may share
+        self.table: WeightOnlyLinear | None = None  # that a head may be
 
     def load(self) -> None:
         """Give every module its weights. Raises where one has none, or a tensor has no place."""
@@ -223,6 +226,7 @@ class _Loader:
             )
 
     def _replace(self, name: str, module: nn.Module) -> None:
+        _heap.trim()  # what was needed on the way would stay, and add up
         parent, _, own = name.rpartition(".")
         setattr(self.model.get_submodule(parent), own, module.eval())
 
@@ -234,23 +238,20 @@ class _Loader:
         if stored is None:
             raise ValueError(f"ipex.llm.from_gguf: {name} is no part of a model that a GGUF file is known to have.")
         stored = f"blk.{layer[1]}.{stored}.{kind}" if layer else f"{stored}.{kind}"
-        return "token_embd.weight" if stored == "output.weight" and stored not in self.file.names() else stored
+        return _TABLE if stored == "output.weight" and stored not in self.file.names() else stored
 
     def _tensor(self, name: str, shape: tuple[int, ...]) -> Tensor | Codes:
-        stored = self._stored(name)
-        _check_shape(self.file, stored, shape)
-        self.left.discard(stored)
-        if stored in self.read:
-            return self.read[stored]
-        tensor = self.file.tensor(stored)
-        if isinstance(tensor, Tensor):
-            tensor = tensor.view(shape)
-        if stored == "token_embd.weight":
-            self.read[stored] = tensor
+        tensor = self._read(self._stored(name), shape)
         order = self._order(name, shape[0])
         if order is None:
             return tensor
         return tensor.rows(order) if isinstance(tensor, Codes) else tensor[order]
+
+    def _read(self, stored: str, shape: tuple[int, ...]) -> Tensor | Codes:
+        _check_shape(self.file, stored, shape)
+        self.left.discard(stored)
+        tensor = self.file.tensor(stored)
+        return tensor.view(shape) if isinstance(tensor, Tensor) else tensor
 
     def _order(self, name: str, rows: int) -> Tensor | None:
         """llama.cpp turns neighbours of a query or key, transformers the two halves of a head."""
@@ -265,6 +266,8 @@ class _Loader:
 
     def _linear(self, name: str, linear: nn.Linear) -> nn.Module:
         bias = None if linear.bias is None else self._floats(f"{name}.bias", linear.bias)
+        if self.table is not None and bias is None and self._stored(f"{name}.weight") == _TABLE:
+            return self.table
         weight = self._tensor(f"{name}.weight", (linear.out_features, linear.in_features))
         if isinstance(weight, Codes):
             return linear_of(weight, bias, self.dtype)
@@ -275,20 +278,33 @@ class _Loader:
 
     def _experts(self, name: str, experts: Any) -> nn.Module:
         count, rows, inputs = experts.gate_up_proj.shape
-        gate, up = (self._tensor(f"{name}.{own}_proj.weight", (count, rows // 2, inputs)) for own in ("gate", "up"))
-        down = self._tensor(f"{name}.down_proj.weight", tuple(experts.down_proj.shape))
+        gate, up = (self._of_experts(f"{name}.{own}_proj", (count, rows // 2, inputs)) for own in ("gate", "up"))
+        down = self._of_experts(f"{name}.down_proj", tuple(experts.down_proj.shape))
         if isinstance(gate, Codes) and isinstance(up, Codes) and isinstance(down, Codes):
-            return ExpertsOfCodes(count, gate.beside(up, count), down, experts.act_fn, self.dtype)
+            return ExpertsOfCodes(count, gate.beside(up, parts=count), down, experts.act_fn, self.dtype)
         gate, up, down = (one.numbers() if isinstance(one, Codes) else one for one in (gate, up, down))
         both = torch.cat([one.to(self.dtype).view(count, -1, inputs) for one in (gate, up)], 1)
         experts.gate_up_proj = nn.Parameter(both, False)
         experts.down_proj = nn.Parameter(down.to(self.dtype).view(experts.down_proj.shape), False)
         return cast("nn.Module", experts)
 
+    def _of_experts(self, name: str, shape: tuple[int, ...]) -> Tensor | Codes:
+        """Their matrices, one below the other: files of 2023 have a tensor for each."""
+        stored = self._stored(f"{name}.weight")
+        one = stored.removesuffix("_exps.weight")
+        if stored in self.file.names() or f"{one}.0.weight" not in self.file.names():
+            return self._read(stored, shape)
+        each = [self._read(f"{one}.{i}.weight", shape[1:]) for i in range(shape[0])]
+        codes = [matrix for matrix in each if isinstance(matrix, Codes)]
+        if len(codes) == len(each):
+            return codes[0].beside(*codes[1:])
+        return torch.cat([matrix.numbers() if isinstance(matrix, Codes) else matrix.float() for matrix in each])
+
     def _embedding(self, name: str, embedding: nn.Embedding) -> nn.Module:
         table = self._tensor(f"{name}.weight", (embedding.num_embeddings, embedding.embedding_dim))
         if isinstance(table, Codes):
-            return EmbeddingOfCodes(table, self.dtype)
+            self.table = linear_of(table, None, self.dtype)
+            return EmbeddingOfCodes(self.table)
         embedding.weight = nn.Parameter(table.to(self.dtype), False)
         return embedding
 

@@ -1,12 +1,15 @@
 """Reads GGUF files, the format of llama.cpp. Blocks of integers stay integers: they become codes, scales and offsets.
 
-A file is mapped, and nothing of it believed: every count and offset is compared with what there is.
+Nothing of a file is believed: every count and offset is compared with what there is. Its tables are mapped while they
+are read, and tensors are read piece by piece: pages of a mapping would count as memory of this process.
 """
 
 from __future__ import annotations
 
 import mmap
+import os
 import struct
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
@@ -17,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..quantization._weight_only_module import in_halves
 from ._codes import Codes
 
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -141,7 +145,7 @@ _FORMATS = {
 }
 
 
-_NUMBERS_AT_ONCE = 1 << 22  # become codes: what is needed on the way is many times as large
+_NUMBERS_AT_ONCE = 1 << 19  # become codes: what is needed on the way is many times as large, and stays in the caches
 
 
 @dataclass(frozen=True)
@@ -160,15 +164,17 @@ class GGUF:
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self.path = Path(path)
-        with self.path.open("rb") as file:
-            try:
-                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            except ValueError:
-                self._refuse("an empty file")
+        self._file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._file)
         self._next = 0
         self.fields: dict[str, Any] = {}
         self._places: dict[str, _Place] = {}
-        self._read_tables()
+        try:
+            self._map = mmap.mmap(self._file, 0, access=mmap.ACCESS_READ)
+        except ValueError:
+            self._refuse("an empty file")
+        with self._map:
+            self._read_tables()
 
     def names(self) -> list[str]:
         """Return the names of the tensors."""
@@ -189,23 +195,33 @@ class GGUF:
         if form.dtype is not None:
             return self._bytes(place.offset, place.size).view(form.dtype).view(place.shape).detach()
         assert form.parts is not None
-        step = max(_NUMBERS_AT_ONCE // form.numbers, 1) * form.size
-        pieces = [
-            form.parts(self._bytes(place.offset + begin, min(step, place.size - begin)).view(-1, form.size))
-            for begin in range(0, place.size, step)
-        ]
+        blocks, step = place.size // form.size, max(_NUMBERS_AT_ONCE // form.numbers, 1)
+        parts: list[Tensor | None] = []
+        for first in range(0, blocks, step):
+            count = min(step, blocks - first)
+            plain, *of_groups = form.parts(
+                self._bytes(place.offset + first * form.size, count * form.size).view(count, form.size)
+            )
+            own = [in_halves(plain) if form.bits == 4 else plain, *of_groups]
+            if first == 0:
+                parts = [None if one is None else one.new_empty((blocks, one.shape[1])) for one in own]
+            for whole, one in zip(parts, own):
+                if whole is not None and one is not None:
+                    whole[first : first + count].copy_(one)
         rows = (prod(place.shape[:-1]), -1)
-        # detach: a view would keep what it is a view of when it lets go of its own memory.
-        codes, scales, offsets = (
-            None if piece[0] is None else torch.cat(piece).reshape(rows).detach() for piece in zip(*pieces)
-        )
+        codes, scales, offsets = (None if whole is None else whole.view(rows) for whole in parts)
         assert codes is not None
         assert scales is not None
         return Codes(codes, scales, offsets, form.bits, form.group_size)
 
     def _bytes(self, begin: int, size: int) -> Tensor:
-        """Return a copy of these alone: what torch is given may be written."""
-        return torch.frombuffer(bytearray(memoryview(self._map)[begin : begin + size]), dtype=torch.uint8)
+        read, done = bytearray(size), 0
+        while done < size:  # a call of the system reads 2 GiB at most
+            count = os.preadv(self._file, [memoryview(read)[done:]], begin + done)
+            if count == 0:
+                self._refuse(f"one that was cut short to {begin + done} bytes while it was read")
+            done += count
+        return torch.frombuffer(read, dtype=torch.uint8)
 
     def _refuse(self, what: str) -> Any:
         raise ValueError(

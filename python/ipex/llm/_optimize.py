@@ -114,10 +114,14 @@ def optimize(
             _round(rounding, quantization_config, notes)
         captured = capture(model, sliding, calibration.optimized if calibration else optimized)
     except CannotCapture as error:
-        rounding.undo()  # such layers compute their weights at each call where no graph packs them
+        is_rounded = isinstance(quantization_config, WeightOnlyQuantConfig) and _runs(model)
+        if is_rounded:
+            notes.applied("quantization_config", type(model).__name__, "its layers hold codes")
+        else:
+            rounding.undo()
         if kv_cache_dtype is not None:
             notes.declined(_CACHE, type(model).__name__, "its step is not captured")
-        return _without_capture(model, str(error), quantization_config, notes)
+        return _without_capture(model, str(error), None if is_rounded else quantization_config, notes)
     del rounding  # and with it the layers that were rounded
     if kv_cache_dtype is not None and captured.own_attention:
         notes.declined(_CACHE, type(model).__name__, f"attention is its own: {captured.own_attention}")
@@ -175,12 +179,14 @@ def _check(dtype: Any, device: Any, quantization: Any, summary: Any, checkpoint:
 
 def _cast(model: Any, dtype: torch.dtype) -> None:
     """As from_pretrained does: what a model computes for itself stays, as the frequencies of rotary embeddings."""
-    saved = model.state_dict(keep_vars=True)
-    own = {name: buffer for name, buffer in model.named_buffers() if name not in saved}
+    own = [
+        (module, name, module._buffers[name])
+        for module in model.modules()
+        for name in module._non_persistent_buffers_set
+    ]
     model.to(dtype)
-    for name, buffer in own.items():
-        module, _, last = name.rpartition(".")
-        setattr(model.get_submodule(module), last, buffer)
+    for module, name, buffer in own:
+        module._buffers[name] = buffer
 
 
 def _with_checkpoint(model: Any, checkpoint: Any, inplace: bool, notes: Notes) -> Any:
@@ -207,6 +213,16 @@ def _round(rounding: Rounding, config: WeightOnlyQuantConfig, notes: Notes) -> N
     for name, reason in (left | rounding.experts(*format_)).items():
         notes.declined("quantization_config", name, reason)
     rounding.rows(config.row_bits)
+
+
+def _runs(model: Any) -> bool:
+    """Whether its own code takes layers of codes."""
+    try:
+        with torch.no_grad():
+            model(input_ids=torch.zeros(1, 1, dtype=torch.long))
+    except Exception:
+        return False
+    return True
 
 
 def _with_encoder(model: Any, quantization: Any, rounding: Rounding, notes: Notes) -> Any:

@@ -8,6 +8,7 @@ is loaded, where there are several processes the share of each. Attention is in 
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -17,14 +18,26 @@ from ..quantization import WoqWeightDtype, get_weight_only_quant_qconfig_mapping
 
 
 def register() -> None:
-    """Let vLLM know the names. It calls this in each of its processes, and may do so twice."""
+    """Let vLLM know the names. It calls this in each of its processes, and may do so twice.
+
+    It does so wherever ipex is installed, asked for or not. A vLLM that moved what is imported here runs without us.
+    """
+    try:
+        _register()
+    except (ImportError, AttributeError) as error:
+        warnings.warn(
+            f"ipex: this vLLM gets no linears and no attention of ours: {error}. docs/how_to/llm.md says which fits.",
+            stacklevel=1,
+        )
+
+
+def _register() -> None:
     from vllm.model_executor.layers.linear import LinearBase, UnquantizedLinearMethod
     from vllm.model_executor.layers.quantization import register_quantization_config
     from vllm.model_executor.layers.quantization.base_config import QuantizationConfig
     from vllm.platforms import current_platform
     from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
 
-    from .._optimize.front_door import optimize
     from ._codes import linear_of, rounded
 
     class Method(UnquantizedLinearMethod):  # type: ignore[misc]
@@ -44,7 +57,7 @@ def register() -> None:
             linear = linear_of(rounded(weight, config.weight_dtype.value, size, config.symmetric), None)
             if weight.dtype is not torch.float32:
                 linear.row_bits = 16  # inputs have no more
-            layer.ipex_linear = optimize(linear, inplace=True)
+            layer.ipex_linear = linear
             layer.weight = torch.nn.Parameter(weight.data.new_empty(0), requires_grad=False)
 
         def apply(self, layer: Any, x: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -54,19 +54,6 @@ def silu_mul(x: Tensor, y: Tensor, out: Tensor | None = None) -> Tensor:
     return _given(F.silu(x) * y, out)
 
 
-def by_expert(chosen: Tensor, experts: int) -> tuple[Tensor, Tensor]:
-    """Return the places of [tokens, top_k] in the order of their experts, and where the places of each expert end."""
-    ends = torch.bincount(chosen.flatten(), minlength=experts).cumsum(0).to(torch.int32)
-    return chosen.flatten().argsort(stable=True), ends
-
-
-def sum_of_experts(found: Tensor, order: Tensor, weights: Tensor) -> Tensor:
-    """Return for each token the weighted sum of what its experts found, whose rows lie in such an order."""
-    weighted = found * weights.flatten()[order].unsqueeze(1).to(found.dtype)
-    by_token = torch.zeros_like(weighted).index_copy(0, order, weighted)
-    return by_token.view(weights.shape[0], weights.shape[1], found.shape[1]).sum(dim=1)
-
-
 def gelu_mul(x: Tensor, y: Tensor, out: Tensor | None = None, approximate: str = "none") -> Tensor:
     """Return gelu(x) * y."""
     return _given(F.gelu(x, approximate=approximate) * y, out)

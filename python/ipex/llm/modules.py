@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from .._torch_internals import grouped_mm
 from . import functional
-from .functional import at_positions, by_expert, not_offered, silu_mul, sum_of_experts, turned
+from .functional import at_positions, not_offered, silu_mul, turned
 
 
 class _Linear(nn.Module):
@@ -327,11 +327,12 @@ class GatedMLPMOE(nn.Module):
         return self._experts(hidden_states, weights, chosen)
 
     def _experts(self, tokens: Tensor, weights: Tensor, chosen: Tensor) -> Tensor:
-        order, ends = by_expert(chosen, self.W2.shape[0])
-        inner = grouped_mm(tokens[order // chosen.shape[1]], self.W13.transpose(1, 2), ends)
+        rows, order, ends = torch.ops.ipex.rows_by_expert(tokens, chosen, self.W2.shape[0])
+        inner = grouped_mm(rows, self.W13.transpose(1, 2), ends)
         gate, up = inner.chunk(2, dim=-1)
         found = grouped_mm(silu_mul(gate, up), self.W2.transpose(1, 2), ends)
-        return sum_of_experts(found, order, weights)
+        result: Tensor = torch.ops.ipex.sum_of_experts(found, order, weights)
+        return result
 
 
 class _NotOffered(type):

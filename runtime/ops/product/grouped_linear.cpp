@@ -10,10 +10,11 @@
 // Of weights that are codes (weight_only_linear.cpp), with a dimension more in front, the groups:
 //
 //   ipex::grouped_linear_prepack.codes(codes, scales, offsets, inputs, group_size, row_bits, values) -> GroupedCodesContext
+//   ipex::grouped_linear_prepack.again(packed, row_bits) -> GroupedCodesContext    of the same memory
 //   ipex::grouped_linear_run.codes(input, ends, context) -> Tensor
 //   ipex::grouped_weight_only_linear(input, ends, codes, scales, offsets, inputs, group_size, row_bits, values) -> Tensor
 //
-// where `ends` are what `offsets` are above. The last is what a model says before it is optimised. All read the codes of
+// where `ends` are what `offsets` are above. The last is what a model says whose codes are not packed. All read the codes of
 // those groups alone that have rows.
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
@@ -240,6 +241,16 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
          [](const at::Tensor& codes, const at::Tensor& scales, const std::optional<at::Tensor>& offsets, int64_t inputs,
             int64_t group_size, int64_t row_bits, const std::optional<at::Tensor>& values) {
            return GroupsOfCodes{codes, scales, offsets, inputs, group_size, row_bits, values}.packed();
+         });
+  define(m,
+         "grouped_linear_prepack.again(__torch__.torch.classes.ipex.GroupedCodesContext packed, int row_bits) -> "
+         "__torch__.torch.classes.ipex.GroupedCodesContext",
+         [](const c10::intrusive_ptr<GroupedCodesContext>& packed, int64_t row_bits) {
+           std::vector<GroupedCodesContext::Layer> layers;
+           for (const auto& layer : packed->layers()) {
+             layers.push_back(WeightOnlyLinearContext::again(layer, {}, row_bits));
+           }
+           return c10::make_intrusive<GroupedCodesContext>(std::move(layers));
          });
   define(m,
          "grouped_linear_run.codes(Tensor input, Tensor ends, __torch__.torch.classes.ipex.GroupedCodesContext "

@@ -15,14 +15,18 @@ bool is_order(const at::Tensor& order, int64_t inputs) {
   return std::get<0>(order.sort()).equal(at::arange(inputs, at::kLong));
 }
 
+void check_row_bits(const char* name, int64_t row_bits) {
+  TORCH_CHECK(row_bits == 8 || row_bits == 16 || row_bits == 24, name, ": expected row_bits of 8, 16 or 24, got ",
+              row_bits, damaged);
+}
+
 LowBitSpec checked(LowBitSpec spec) {
   const auto& [name, codes, scales, offsets, bias, order, post_ops, inputs, group_size, follows_input, row_bits,
                values] = spec;
   TORCH_CHECK(inputs > 0 && group_size > 0 && group_size <= inputs && (group_size % 8 == 0 || group_size == inputs),
               name, ": expected inputs, and groups of a multiple of 8 or of all of them, got ", inputs,
               " in groups of ", group_size, damaged);
-  TORCH_CHECK(row_bits == 8 || row_bits == 16 || row_bits == 24, name, ": expected row_bits of 8, 16 or 24, got ",
-              row_bits, damaged);
+  check_row_bits(name, row_bits);
   const LowBitFormat* format = codes.defined() ? low_bit_format(codes.scalar_type(), values.defined()) : nullptr;
   TORCH_CHECK(format, name, ": expected a weight of one of ", low_bit_format_names(), " (two numbers in a uint8), got ",
               text_of(codes), damaged);
@@ -66,6 +70,13 @@ LowBitSpec without_numbers(LowBitSpec spec) {
   return spec;
 }
 
+LowBitSpec with(LowBitSpec spec, const std::vector<std::string>& post_ops, int64_t row_bits) {
+  check_row_bits(spec.name, row_bits);
+  spec.post_ops = post_ops;
+  spec.row_bits = row_bits;
+  return spec;
+}
+
 }  // namespace
 
 LowBitSpec low_bit_spec(const char* name, const State& state) {
@@ -92,21 +103,30 @@ at::Tensor in_halves(const at::Tensor& codes) {
 
 LowBitLinear::LowBitLinear(LowBitSpec spec)
     : FusedOp(spec.name, spec.post_ops, std::nullopt),
-      unpacked_(checked(std::move(spec))),
-      spec_(without_numbers(*unpacked_)),
-      has_offsets_(unpacked_->offsets.defined()),
-      outputs_(unpacked_->outputs()),
-      format_(unpacked_->format()),
-      steps_(post_ops()),
-      stored_(StoredForms::of(unpacked_->codes, StoredForms::Plain::dropped)) {}
+      weight_(std::make_shared<const Weight>(checked(std::move(spec)))),
+      spec_(without_numbers(*weight_->unpacked)),
+      has_offsets_(weight_->unpacked->offsets.defined()),
+      outputs_(weight_->unpacked->outputs()),
+      format_(weight_->unpacked->format()),
+      steps_(post_ops()) {}
+
+LowBitLinear::LowBitLinear(const LowBitLinear& other, const std::vector<std::string>& post_ops, int64_t row_bits)
+    : FusedOp(other.name(), post_ops, std::nullopt),
+      weight_(other.weight_),
+      spec_(with(other.spec_, post_ops, row_bits)),
+      has_offsets_(other.has_offsets_),
+      outputs_(other.outputs_),
+      format_(other.format_),
+      steps_(this->post_ops()) {}
 
 const PackedCodes& LowBitLinear::packed() const {
-  return *packed_.get([&] {
-    TORCH_CHECK(has_all_its_memory(unpacked_->codes), name(), ": expected a weight for ", inputs(), " inputs, got a ",
+  return *weight_->packed.get([&] {
+    std::optional<LowBitSpec>& unpacked = weight_->unpacked;
+    TORCH_CHECK(has_all_its_memory(unpacked->codes), name(), ": expected a weight for ", inputs(), " inputs, got a ",
                 "tensor whose memory is gone. Don't resize the storage of what a context was made from.");
     const OutsideOfPythonModes outside;
-    std::unique_ptr<const PackedCodes> made = pack(*unpacked_);
-    unpacked_.reset();
+    std::unique_ptr<const PackedCodes> made = pack(*unpacked);
+    unpacked.reset();
     return made;
   });
 }
@@ -264,7 +284,7 @@ Facts LowBitLinear::facts() const {
                {"bias", spec_.bias.defined()},
                {"post_ops", post_op_texts()}}};
   if (spec_.order.defined()) facts.add({{"inputs", "in an order"}});
-  facts.add_if_any("packed", stored_.describe());
+  facts.add_if_any("packed", stored_forms().describe());
   return facts;
 }
 

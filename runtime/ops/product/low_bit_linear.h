@@ -67,6 +67,8 @@ class LowBitLinear : public FusedOp {
  public:
   // Throws when a field of the spec can't be right, before anything is allocated.
   explicit LowBitLinear(LowBitSpec spec);
+  // The same weight and bias, with other post-ops, and rows of so many bits.
+  LowBitLinear(const LowBitLinear& other, const std::vector<std::string>& post_ops, int64_t row_bits);
 
   // The whole computation. The result is dense, whatever `eager_layout` is.
   at::Tensor run(const at::Tensor& input, const std::vector<at::Tensor>& operands, bool eager_layout) const;
@@ -92,7 +94,7 @@ class LowBitLinear : public FusedOp {
   // Without codes, scales and offsets.
   const LowBitSpec& spec() const { return spec_; }
   bool has_offsets() const { return has_offsets_; }
-  const StoredForms& stored_forms() const { return stored_; }
+  const StoredForms& stored_forms() const { return weight_->stored; }
   const LowBitFormat& format() const { return format_; }
   const PackedCodes& packed() const;
 
@@ -111,6 +113,15 @@ class LowBitLinear : public FusedOp {
 
  private:
   class CallResult;
+  // An object of its own, that contexts share. It never changes for those who read it.
+  struct Weight {
+    explicit Weight(LowBitSpec spec)
+        : unpacked(std::move(spec)), stored(StoredForms::of(unpacked->codes, StoredForms::Plain::dropped)) {}
+
+    mutable std::optional<LowBitSpec> unpacked;  // until it is packed
+    const StoredForms stored;
+    Lazy<PackedCodes> packed;
+  };
 
   const char* reason_for_aten(const at::Tensor& input) const;
   // The post-ops that kernels apply to a result of these sizes.
@@ -119,14 +130,12 @@ class LowBitLinear : public FusedOp {
   // With what is packed.
   LowBitSpec whole_spec() const;
 
-  mutable std::optional<LowBitSpec> unpacked_;  // until it is packed
+  const std::shared_ptr<const Weight> weight_;
   const LowBitSpec spec_;
   const bool has_offsets_;
   const int64_t outputs_;
   const LowBitFormat& format_;
   const KernelSteps steps_;
-  const StoredForms stored_;
-  Lazy<PackedCodes> packed_;
 };
 
 }  // namespace ipex::runtime

@@ -11,11 +11,17 @@
 //   ipex::weight_only_linear_prepack.codes(codes, scales, offsets, order, bias, post_ops, inputs, group_size, row_bits, values)
 //   ipex::weight_only_linear(input, codes, scales, offsets, order, bias, inputs, group_size, row_bits, values) -> Tensor
 //
-// The latter is what a model says before it is optimised. It computes with the numbers that the codes stand for, in aten.
+// And of a weight that is packed already, as the modules of ipex.quantization hold it:
+//
+//   ipex::weight_only_linear_prepack.again(packed, post_ops, row_bits) -> WeightOnlyLinearContext    of the same memory
+//   ipex::rows_of_codes(indices, context) -> Tensor    rows of it, in floats
+//
+// The second is what a model says before it is optimised, where its codes are not packed. It computes with the numbers that the codes stand for, in aten.
 // Where `row_bits` is 8 or 16 the run op may round the rows to so many bits, in groups as the weight has them.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
+#include <cstring>
 #include <numeric>
 
 #include "kernels/kernels.h"
@@ -25,7 +31,9 @@
 #include "ops/product/round_weight.h"
 #include "ops/product/tile_product.h"
 #include "ops/product/weight_only_linear.h"
+#include "packed/call_conditions.h"
 #include "packed/door.h"
+#include "packed/expect_tensor.h"
 #include "packed/memory_format.h"
 #include "threads/grain.h"
 #include "threads/parallel.h"
@@ -75,7 +83,6 @@ class PanelsOfCodes final : public PackedCodes {
         format_(format),
         word_(word_here(format.codes)),
         order_(spec.order),
-        digits_(static_cast<int>(spec.row_bits / 8)),
         has_row_scales_(spec.groups() == 1),
         has_short_offsets_(are_short(spec.offsets)),
         panel_columns_(kernels().codes_product.panel_columns),
@@ -100,19 +107,42 @@ class PanelsOfCodes final : public PackedCodes {
     const OutsideOfPythonModes outside;
     at::Tensor codes = at::zeros({outputs_, format_.row_length(inputs_)}, format_.dtype);
     const auto* bytes = bytes_.const_data_ptr<uint8_t>();
-    auto* to = static_cast<uint8_t*>(codes.mutable_data_ptr());
-    for (int64_t output = 0; output < outputs_; ++output, to += codes.nbytes() / outputs_) {
-      for (int64_t k = 0; k < inputs_; ++k) copy_code(bytes + place(output, k), to + place_in_row(k), k);
-    }
+    auto* const to = static_cast<uint8_t*>(codes.mutable_data_ptr());
+    const auto row_bytes = static_cast<int64_t>(codes.nbytes()) / outputs_;
+    parallel_for(panels_, 1, [&](int64_t first, int64_t last) {
+      for (int64_t panel = first; panel < last; ++panel) {
+        for_words(panel, row_bytes,
+                  [&](int64_t size, int64_t here, int64_t there) { copy_word(bytes + there, to + here, size); });
+      }
+    });
     return codes;
   }
 
   at::Tensor scales() const override { return out_of_panels(scales_); }
   at::Tensor offsets() const override { return offsets_.defined() ? out_of_panels(offsets_) : offsets_; }
 
-  void multiply(const InputRows& rows, const ElementwiseSteps& steps, float* result) const {
-    multiplies_codes(rows.count) ? multiply_codes({{this, steps, result, -1, 0, rows.count}}, rows)
+  // With so many digits for a number of the rows, where the kernels take digits.
+  void multiply(const InputRows& rows, int digits, const ElementwiseSteps& steps, float* result) const {
+    multiplies_codes(rows.count) ? multiply_codes({{this, steps, result, -1, 0, rows.count}}, rows, digits)
                                  : multiply_many(rows, steps, result);
+  }
+
+  // A row of the weight in floats.
+  void put_row(int64_t output, float* to) const {
+    switch (format_.codes) {
+      case CodeFormat::int8:
+        return put_numbers(output, to, [](const uint8_t* at, int64_t) { return static_cast<int8_t>(*at); });
+      case CodeFormat::int4:  // the sign is bit 3
+        return put_numbers(output, to, [](const uint8_t* at, int64_t k) { return (half(*at, k) ^ 8) - 8; });
+      case CodeFormat::table:
+        return put_numbers(output, to, [&](const uint8_t* at, int64_t k) { return format_.values[half(*at, k)]; });
+      case CodeFormat::e4m3:
+        return put_numbers(output, to, [](const uint8_t* at, int64_t) { return float_of<c10::Float8_e4m3fn>(at); });
+      case CodeFormat::e5m2:
+        return put_numbers(output, to, [](const uint8_t* at, int64_t) { return float_of<c10::Float8_e5m2>(at); });
+      case CodeFormat::bf16:
+        return put_numbers(output, to, [](const uint8_t* at, int64_t) { return float_of<c10::BFloat16>(at); });
+    }
   }
 
   // Whether few rows meet the codes as they are, or digits do. Else panels of the weight become floats, or tiles, for many rows.
@@ -123,8 +153,7 @@ class PanelsOfCodes final : public PackedCodes {
   // Whether what is made of rows for one matrix is what another one wants.
   bool reads_rows_as(const PanelsOfCodes& other) const {
     return inputs_ == other.inputs_ && &format_ == &other.format_ && group_size_ == other.group_size_ &&
-           digits_ == other.digits_ && offsets_.defined() == other.offsets_.defined() && !order_.defined() &&
-           !other.order_.defined();
+           offsets_.defined() == other.offsets_.defined() && !order_.defined() && !other.order_.defined();
   }
 
   struct Layer {
@@ -137,11 +166,11 @@ class PanelsOfCodes final : public PackedCodes {
   };
 
   // Layers that read rows alike, as one parallel region.
-  static void multiply_codes(at::ArrayRef<Layer> layers, const InputRows& rows) {
+  static void multiply_codes(at::ArrayRef<Layer> layers, const InputRows& rows, int digits) {
     const PanelsOfCodes& first = *layers[0].matrix;
     const int64_t depth = first.depth();
     at::Tensor memory;
-    const PreparedRows prepared = first.room_for(rows.count, memory);
+    const PreparedRows prepared = first.room_for(rows.count, digits, memory);
     constexpr int64_t numbers_worth_waking = 1 << 15, elements_worth_waking = 1 << 15;
     parallel_for(rows.count, grain_of(rows.count, rows.count * depth, numbers_worth_waking),
                  [&](int64_t begin, int64_t end) {
@@ -170,7 +199,7 @@ class PanelsOfCodes final : public PackedCodes {
       const int64_t panels = layer.after < 0 ? layer.matrix->panels_ : 0;
       starts.push_back(starts.back() + panels);
       elements += layer.row_count * panels * depth * first.panel_columns_;
-      spreads_codes |= first.spreads_codes(layer.row_count);
+      spreads_codes |= first.spreads_codes(layer.row_count, digits);
     }
     const int64_t panels = starts.back();
     const auto multiply = kernels().codes_product.multiply;
@@ -181,7 +210,7 @@ class PanelsOfCodes final : public PackedCodes {
         // One that comes after another has the same panels, which the same thread has just multiplied.
         const size_t of = layers[i].after < 0 ? i : static_cast<size_t>(layers[i].after);
         const int64_t own_begin = std::max(begin, starts[of]), own_end = std::min(end, starts[of + 1]);
-        char* const room = first.spreads_codes(layers[i].row_count) ? bytes : nullptr;
+        char* const room = first.spreads_codes(layers[i].row_count, digits) ? bytes : nullptr;
         if (own_begin < own_end) multiply(products[i], own_begin - starts[of], own_end - starts[of], room);
       }
     });
@@ -208,27 +237,64 @@ class PanelsOfCodes final : public PackedCodes {
     return word * word_.bytes + k % word_.numbers * word_.bytes / word_.numbers;
   }
 
-  // The same in a row of saved codes.
-  int64_t place_in_row(int64_t k) const { return k * format_.bits / 8; }
+  // `visit(bytes, first in the saved codes, first in panels)` for each word of a panel, as the panel has them: a word's codes lie
+  // as in a row.
+  template <typename Visit>
+  void for_words(int64_t panel, int64_t row_bytes, Visit&& visit) const {
+    const int64_t first = panel * panel_columns_, columns = std::min(panel_columns_, outputs_ - first);
+    int64_t there = place(first, 0);
+    for (int64_t here = 0; here < row_bytes; here += word_.bytes, there += panel_columns_ * word_.bytes) {
+      const int64_t bytes = std::min(word_.bytes, row_bytes - here);
+      for (int64_t column = 0; column < columns; ++column) {
+        visit(bytes, (first + column) * row_bytes + here, there + column * word_.bytes);
+      }
+    }
+  }
 
-  // Number k of a row, between these places. int4 is in the same half of a byte in both.
-  void copy_code(const uint8_t* from, uint8_t* to, int64_t k) const {
-    if (format_.bits == 4) {
-      *to |= static_cast<uint8_t>(*from & (k % 2 == 0 ? 15 : 240));
-    } else {
-      std::copy_n(from, format_.bits / 8, to);
+  static void copy_word(const uint8_t* from, uint8_t* to, int64_t bytes) {
+    constexpr int64_t usual = 4;  // one instruction
+    bytes == usual ? static_cast<void>(std::memcpy(to, from, usual)) : static_cast<void>(std::copy_n(from, bytes, to));
+  }
+
+  // A code in the lower half of a byte, or the upper one.
+  static int half(uint8_t byte, int64_t k) { return k % 2 == 0 ? byte & 15 : byte >> 4; }
+
+  template <typename Float>
+  static float float_of(const uint8_t* at) {
+    Float number;
+    std::memcpy(&number, at, sizeof(number));
+    return number;
+  }
+
+  template <typename NumberOf>
+  void put_numbers(int64_t output, float* to, NumberOf&& number_of) const {
+    const auto* bytes = bytes_.const_data_ptr<uint8_t>();
+    const auto* order = order_.defined() ? order_.const_data_ptr<int64_t>() : nullptr;
+    const auto* scales = scales_.const_data_ptr<float>();
+    const auto* offsets = offsets_.defined() ? offsets_.const_data_ptr<float>() : nullptr;
+    const uint8_t* word = bytes + place(output, 0);
+    int64_t group = output / panel_columns_ * groups_ * panel_columns_ + output % panel_columns_;
+    for (int64_t first = 0; first < inputs_; first += group_size_, group += panel_columns_) {
+      const float scale = scales[group], offset = offsets ? offsets[group] : 0.f;
+      const int64_t end = std::min(inputs_, first + group_size_);
+      for (int64_t k = first; k < end; k += word_.numbers, word += panel_columns_ * word_.bytes) {
+        for (int64_t i = 0; i < std::min(word_.numbers, end - k); ++i) {
+          const auto code = static_cast<float>(number_of(word + i * format_.bits / 8, i));
+          to[order ? order[k + i] : k + i] = (code - offset) * scale;
+        }
+      }
     }
   }
 
   at::Tensor codes_in_panels(const at::Tensor& codes) const {
     at::Tensor result = zero_weight({byte_count()}, at::kByte);
     auto* bytes = result.mutable_data_ptr<uint8_t>();
-    const auto* first_row = static_cast<const uint8_t*>(codes.const_data_ptr());
+    const auto* saved = static_cast<const uint8_t*>(codes.const_data_ptr());
     const auto row_bytes = static_cast<int64_t>(codes.nbytes()) / outputs_;
     parallel_for(panels_, 1, [&](int64_t first, int64_t last) {
-      for (int64_t output = first * panel_columns_; output < std::min(outputs_, last * panel_columns_); ++output) {
-        const uint8_t* row = first_row + output * row_bytes;
-        for (int64_t k = 0; k < inputs_; ++k) copy_code(row + place_in_row(k), bytes + place(output, k), k);
+      for (int64_t panel = first; panel < last; ++panel) {
+        for_words(panel, row_bytes,
+                  [&](int64_t size, int64_t here, int64_t there) { copy_word(saved + here, bytes + there, size); });
       }
     });
     return result;
@@ -282,9 +348,9 @@ class PanelsOfCodes final : public PackedCodes {
 
   // Whether so many blocks of digits meet a panel that it is worth to make bytes of its codes once. With more digits of a number
   // it never is: each code is met as often.
-  bool spreads_codes(int64_t rows) const {
+  bool spreads_codes(int64_t rows, int digits) const {
     constexpr int64_t least_rows = 24;
-    return have_digits() && digits_ == 1 && rows >= least_rows;
+    return have_digits() && digits == 1 && rows >= least_rows;
   }
 
   // What is made of the rows before they are multiplied. Null for what isn't needed.
@@ -303,8 +369,8 @@ class PanelsOfCodes final : public PackedCodes {
     }
   };
 
-  PreparedRows room_for(int64_t rows, at::Tensor& memory) const {
-    const int digits = have_digits() ? digits_ : 0;
+  PreparedRows room_for(int64_t rows, int row_digits, at::Tensor& memory) const {
+    const int digits = have_digits() ? row_digits : 0;
     const bool copies = depth() != inputs_ || order_.defined();
     const int64_t copied = copies ? rows * depth() : 0, summed = offsets_.defined() ? rows * groups_ : 0,
                   scales = digits > 0 ? rows * groups_ : 0, starts = rows * groups_ * digits,
@@ -312,7 +378,7 @@ class PanelsOfCodes final : public PackedCodes {
                           rows * depth() * digits;
     if (bytes == 0) return {};
     // A thread has one piece of scratch memory.
-    memory = spreads_codes(rows) ? empty_result({bytes}, at::kByte) : scratch(bytes);
+    memory = spreads_codes(rows, digits) ? empty_result({bytes}, at::kByte) : scratch(bytes);
     auto* const room = static_cast<float*>(memory.data_ptr());
     auto* const first_start = reinterpret_cast<int32_t*>(room + copied + summed + scales);
     return {copies ? room : nullptr,
@@ -417,7 +483,6 @@ class PanelsOfCodes final : public PackedCodes {
   const LowBitFormat& format_;
   const CodeWord word_;
   const at::Tensor order_;
-  const int digits_;
   const bool has_row_scales_, has_short_offsets_;
   const int64_t panel_columns_, panels_;
   int64_t group_size_, groups_;
@@ -426,7 +491,17 @@ class PanelsOfCodes final : public PackedCodes {
 
 }  // namespace
 
-c10::intrusive_ptr<WeightOnlyLinearContext> WeightOnlyLinearContext::load(const State& state) {
+WeightOnlyLinearContext::Pointer WeightOnlyLinearContext::again(const Pointer& packed,
+                                                                const std::vector<std::string>& post_ops,
+                                                                std::optional<int64_t> row_bits) {
+  const int64_t bits = row_bits.value_or(packed->spec().row_bits);
+  if (post_ops.empty() && bits == packed->spec().row_bits) return packed;
+  std::vector<std::string> all = packed->post_op_texts();
+  all.insert(all.end(), post_ops.begin(), post_ops.end());
+  return c10::make_intrusive<WeightOnlyLinearContext>(*packed, all, bits);
+}
+
+WeightOnlyLinearContext::Pointer WeightOnlyLinearContext::load(const State& state) {
   return c10::make_intrusive<WeightOnlyLinearContext>(low_bit_spec(op_name, state));
 }
 
@@ -435,7 +510,36 @@ std::unique_ptr<const PackedCodes> WeightOnlyLinearContext::pack(const LowBitSpe
 }
 
 void WeightOnlyLinearContext::multiply(const InputRows& rows, const ElementwiseSteps& steps, float* result) const {
-  static_cast<const PanelsOfCodes&>(packed()).multiply(rows, steps, result);
+  static_cast<const PanelsOfCodes&>(packed()).multiply(rows, digits(), steps, result);
+}
+
+at::Tensor WeightOnlyLinearContext::embed(const at::Tensor& indices) const {
+  TORCH_CHECK(is_plain_cpu(indices) && (indices.scalar_type() == at::kLong || indices.scalar_type() == at::kInt),
+              "ipex::rows_of_codes: expected int64 or int32 indices on the CPU, got ", text_of(indices),
+              ". Convert them first.");
+  const auto& matrix = static_cast<const PanelsOfCodes&>(packed());
+  const at::Tensor rows = indices.to(at::kLong).contiguous();
+  at::DimVector sizes(indices.sizes());
+  sizes.push_back(inputs());
+  at::Tensor result = empty_result(sizes, at::kFloat);
+  const auto* row = rows.const_data_ptr<int64_t>();
+  const int64_t count = rows.numel();
+  for (int64_t i = 0; i < count; ++i) {
+    TORCH_CHECK_INDEX(row[i] >= 0 && row[i] < outputs(), "ipex::rows_of_codes: expected indices from 0 to ",
+                      outputs() - 1, ", got ", row[i], ". The model has no more rows.");
+  }
+  auto* to = result.mutable_data_ptr<float>();
+  constexpr int64_t numbers_worth_waking = 1 << 15;
+  parallel_for(count, grain_of(count, count * inputs(), numbers_worth_waking), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) matrix.put_row(row[i], to + i * inputs());
+  });
+  return result;
+}
+
+bool WeightOnlyLinearContext::reads_rows_as(const WeightOnlyLinearContext& other) const {
+  const auto &matrix = static_cast<const PanelsOfCodes&>(packed()),
+             &of_other = static_cast<const PanelsOfCodes&>(other.packed());
+  return this == &other || (digits() == other.digits() && matrix.reads_rows_as(of_other));
 }
 
 const char* WeightOnlyLinearContext::rows_are() const {
@@ -455,7 +559,7 @@ std::vector<at::Tensor> WeightOnlyLinearContext::run_at_once(Layers layers, cons
   c10::SmallVector<PanelsOfCodes::Layer, 3> own;
   for (size_t i = 0; i < layers.size(); ++i) {
     const auto& matrix = static_cast<const PanelsOfCodes&>(layers[i]->packed());
-    if (!matrix.multiplies_codes(rows.count) || (i > 0 && !matrix.reads_rows_as(*own[0].matrix))) return {};
+    if (!matrix.multiplies_codes(rows.count) || !layers[i]->reads_rows_as(*layers[0])) return {};
     const int64_t from = operands[i];
     if (from >= 0 && (operands[static_cast<size_t>(from)] >= 0 || !layers[i]->is_as_wide_as(*layers[from]))) return {};
     const at::DimVector sizes = layers[i]->result_sizes(input);
@@ -465,7 +569,7 @@ std::vector<at::Tensor> WeightOnlyLinearContext::run_at_once(Layers layers, cons
     results.push_back(empty_result(sizes, at::kFloat));
     own.push_back({&matrix, steps[i].steps, results.back().data_ptr<float>(), from, 0, rows.count});
   }
-  PanelsOfCodes::multiply_codes(own, rows);
+  PanelsOfCodes::multiply_codes(own, rows, layers[0]->digits());
   return results;
 }
 
@@ -479,13 +583,13 @@ bool WeightOnlyLinearContext::run_in_groups(at::ArrayRef<Group> groups, const at
     const auto& [layer, first, count] = groups[i];
     if (!layer->takes(input)) return false;
     const auto& matrix = static_cast<const PanelsOfCodes&>(layer->packed());
-    if (!matrix.multiplies_codes(count) || (i > 0 && !matrix.reads_rows_as(*own[0].matrix))) return false;
+    if (!matrix.multiplies_codes(count) || !layer->reads_rows_as(*groups[0].layer)) return false;
     if (!layer->all_steps({}, layer->result_sizes(input), steps[i])) return false;
     own.push_back(
         {&matrix, steps[i].steps, result.data_ptr<float>() + first * layer->output_width(), -1, first, count});
   }
   const ProfilerNote note([&] { return c10::str("ipex::grouped_linear_run by ", own.size(), " groups at once"); });
-  PanelsOfCodes::multiply_codes(own, *rows);
+  PanelsOfCodes::multiply_codes(own, *rows, groups[0].layer->digits());
   return true;
 }
 
@@ -548,6 +652,14 @@ TORCH_LIBRARY_FRAGMENT(ipex, m) {
          "str[] post_ops, int inputs, int group_size, int row_bits=24, Tensor? values=None) -> "
          "__torch__.torch.classes.ipex.WeightOnlyLinearContext",
          weight_only_linear_prepack);
+  define(m,
+         "weight_only_linear_prepack.again(__torch__.torch.classes.ipex.WeightOnlyLinearContext packed, "
+         "str[] post_ops, int? row_bits=None) -> __torch__.torch.classes.ipex.WeightOnlyLinearContext",
+         WeightOnlyLinearContext::again);
+  define(m, "rows_of_codes(Tensor indices, __torch__.torch.classes.ipex.WeightOnlyLinearContext context) -> Tensor",
+         [](const at::Tensor& indices, const WeightOnlyLinearContext::Pointer& context) {
+           return context->embed(indices);
+         });
   define(m,
          "weight_only_linear(Tensor input, Tensor codes, Tensor scales, Tensor? offsets, Tensor? order, Tensor? bias, "
          "int inputs, int group_size, int row_bits=24, Tensor? values=None) -> Tensor",

@@ -12,9 +12,10 @@ namespace ipex::runtime {
 
 class WeightOnlyLinearContext final : public LowBitLinear {
  public:
+  using Pointer = c10::intrusive_ptr<WeightOnlyLinearContext>;
   using Layers = at::ArrayRef<c10::intrusive_ptr<WeightOnlyLinearContext>>;
 
-  explicit WeightOnlyLinearContext(LowBitSpec spec) : LowBitLinear(std::move(spec)) {}
+  using LowBitLinear::LowBitLinear;
 
   static c10::intrusive_ptr<WeightOnlyLinearContext> load(const State& state);
 
@@ -31,7 +32,17 @@ class WeightOnlyLinearContext final : public LowBitLinear {
   };
   static bool run_in_groups(at::ArrayRef<Group> groups, const at::Tensor& input, const at::Tensor& result);
 
+  // The same weight with more post-ops, and rows of so many bits. Itself where both are as they were: who saves both saves one.
+  static Pointer again(const Pointer& packed, const std::vector<std::string>& post_ops,
+                       std::optional<int64_t> row_bits);
+
+  // Rows of the weight in floats, as of a table of embeddings.
+  at::Tensor embed(const at::Tensor& indices) const;
+
  private:
+  int digits() const { return static_cast<int>(spec().row_bits / 8); }
+  // Whether what is made of rows for one weight is what the other one wants.
+  bool reads_rows_as(const WeightOnlyLinearContext& other) const;
   std::unique_ptr<const PackedCodes> pack(const LowBitSpec& spec) const override;
   void multiply(const InputRows& rows, const ElementwiseSteps& steps, float* result) const override;
   const char* rows_are() const override;

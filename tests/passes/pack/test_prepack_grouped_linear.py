@@ -10,6 +10,7 @@ from torch.profiler import ProfilerActivity, profile
 import ipex
 from ipex.quantization._weight_only_module import GroupedWeightOnlyLinear
 from support import (
+    HAS_INT8,
     assert_rewrites,
     assert_round_trip,
     assert_same,
@@ -234,7 +235,8 @@ def test_a_row_of_codes_does_not_depend_on_other_groups(form, bits, row_bits):
     for group, count in enumerate(rows):
         for row in range(first, first + count):
             alone = optimized(x[row : row + 1], ends(*(int(i == group) for i in range(4))))
-            assert_same(together[row : row + 1], alone, 0 if form != "nf4" else 1e-5)
+            is_exact = form == "int8" or (form == "int4" and HAS_INT8)  # few rows of others meet codes in another order
+            assert_same(together[row : row + 1], alone, 0 if is_exact else 1e-5)
         first += count
     assert (together[39:] == 0).all()
     assert together[7].isnan().all()

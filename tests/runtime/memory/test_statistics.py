@@ -85,16 +85,16 @@ def is_(expected, *names):
 assert set(ipex.memory_stats().values()) == {0}
 # Tiles of AMX take scratch memory, which is counted too.
 ipex.isa.limit(min(ipex.isa.current(), ipex.isa.Level.AVX512_BF16))
-model = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 128)).eval()
+model = torch.nn.Sequential(torch.nn.Linear(256, 576), torch.nn.ReLU(), torch.nn.Linear(576, 192)).eval()
 x = torch.randn(1024, 256)
 ours = ipex.jit_optimize(torch.jit.trace(model, x))
-weights = block(256 * 512 * 4) + block(512 * 128 * 4)
+weights = block(256 * 576 * 4) + block(576 * 192 * 4)
 is_((2, 2, weights, weights), "allocated.all.current", "segment.all.current", "allocated_bytes.all.current",
     "reserved_bytes.all.current")
 
 ipex.reset_peak_memory_stats()
 y = ours(x)
-between, result = block(1024 * 512 * 4), block(1024 * 128 * 4)
+between, result = block(1024 * 576 * 4), block(1024 * 192 * 4)
 is_((3, weights + result), "allocated.all.current", "allocated_bytes.all.current")
 is_((4, weights + between + result), "allocated.all.peak", "allocated_bytes.all.peak")
 is_((1, between), "allocated.large_pool.peak", "allocated_bytes.large_pool.peak")
@@ -105,7 +105,7 @@ is_((4, weights + between + result), "segment.all.current", "reserved_bytes.all.
 is_((1, between), "segment.large_pool.current", "reserved_bytes.large_pool.current")
 
 few = ours(x[:2])
-small = held(2 * 128 * 4)
+small = held(2 * 192 * 4)
 is_((4, weights + result + small), "allocated.all.current", "allocated_bytes.all.current")
 is_((5, weights + between + result + small), "segment.all.current", "reserved_bytes.all.current")
 del few

@@ -100,6 +100,9 @@ def test_under_autocast_a_transposed_one_may_give_nothing():
     layer = nn.ConvTranspose2d(4, 8, 1, 1, 2, groups=4, bias=False).eval().requires_grad_(False)
     x = torch.randn(1, 4, 6, 4)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        expected = layer(x)
+        try:
+            expected = layer(x)
+        except RuntimeError as error:
+            pytest.skip(f"aten refuses that of bfloat16 too on this CPU: {error}")
         assert expected.numel() == 0
         assert_same(ipex.jit_optimize(torch.jit.trace(layer, x, check_trace=False))(x), expected)

@@ -10,9 +10,9 @@ from torch import Tensor
 
 import ipex
 from ipex.quantization import WeightOnlyLinear
-from support import assert_same, own_thread_count
+from support import HAS_INT8, assert_same, own_thread_count
 
-HAVE_DIGITS = ipex.isa.has_avx512_vnni() or ipex.isa.has_avx2_vnni()
+HAVE_DIGITS = HAS_INT8
 LARGEST = {8: 127.0, 16: 127.0 * 257}
 KINDS = pytest.mark.parametrize(
     ("bits", "group_size", "has_offsets"),
@@ -67,7 +67,10 @@ def test_rows_are_rounded_in_groups(bits, group_size, has_offsets, row_bits, row
 def test_a_row_does_not_depend_on_others(bits, group_size, has_offsets, row_bits):
     context, x = packed(linear(bits, group_size, has_offsets), row_bits), torch.randn(27, 192)
     clean = run(context, x)
-    assert all(torch.equal(run(context, x[row : row + 1])[0], clean[row]) for row in range(27))
+    # Without digits, few rows meet codes of 4 bits in another order than many.
+    tolerance = 0 if HAVE_DIGITS or bits == 8 else 1e-5
+    for row in range(27):
+        assert_same(run(context, x[row : row + 1])[0], clean[row], tolerance)
     with own_thread_count():
         torch.set_num_threads(3)
         assert torch.equal(run(context, x), clean)

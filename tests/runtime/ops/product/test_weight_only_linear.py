@@ -313,6 +313,52 @@ def test_damaged_states(changes, message):
         context.__setstate__(((version, tensors, integers, post_ops), class_name))
 
 
+@FORMATS
+@pytest.mark.parametrize("inputs", [37, 160])
+def test_rows_of_it_are_its_numbers(format, group_size, symmetric, inputs):
+    """As a table of embeddings reads them."""
+    if group_size > inputs:
+        pytest.skip("a group has at most all inputs")
+    model = linear(inputs, 45, bias=False)
+    context = packed(model, format, group_size, symmetric)
+    numbers = rounded(model.weight, format, group_size, symmetric)
+    for places in (torch.tensor(44), torch.tensor([[44, 0], [7, 7]]), torch.arange(45, dtype=torch.int32)):
+        found = torch.ops.ipex.rows_of_codes(places, context)
+        assert found.shape == (*places.shape, inputs)
+        assert_same(found, numbers[places.long()], tolerance=1e-6)
+    assert torch.ops.ipex.rows_of_codes(torch.empty(0, 3, dtype=torch.long), context).shape == (0, 3, inputs)
+
+
+@pytest.mark.parametrize(
+    ("places", "message"),
+    [
+        (torch.tensor([3, 29]), "expected indices from 0 to 28, got 29"),
+        (torch.tensor([-1]), "expected indices from 0 to 28, got -1"),
+        (torch.tensor([1.0]), "expected int64 or int32 indices on the CPU, got float32"),
+    ],
+)
+def test_other_places_are_refused(places, message):
+    context = packed(linear(37, 29), "int4", 16, False)
+    with pytest.raises((IndexError, RuntimeError), match=message):
+        torch.ops.ipex.rows_of_codes(places, context)
+
+
+def test_one_weight_with_other_post_ops():
+    """What is made again reads the same memory, and is the same where nothing differs."""
+    again = torch.ops.ipex.weight_only_linear_prepack.again
+    first, x, more = packed(linear(256, 512), "int8", 32, True, "relu"), torch.randn(3, 256), torch.randn(3, 512)
+    before = ipex.memory_allocated()
+    assert again(first, []) == first
+    other = again(first, ["radd", "tanh"], 8)
+    assert ipex.memory_allocated() == before
+    assert "rows=8 bits, bias=1, post_ops=relu" in other.describe()
+    assert "radd" in other.describe()
+    assert_same(run(other, x, more), (run(first, x) + more).tanh(), tolerance=0.03)
+    assert_same(run(again(first, ["tanh"]), x), run(first, x).tanh(), tolerance=1e-6)
+    with pytest.raises(RuntimeError, match="expected row_bits of 8, 16 or 24, got 9"):
+        again(first, [], 9)
+
+
 def test_the_description():
     text = packed(linear(37, 29), "int4", 16, False).describe()
     assert text.startswith(

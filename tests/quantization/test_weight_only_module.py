@@ -1,4 +1,4 @@
-"""`ipex.optimize` packs a WeightOnlyLinear: it computes as before, and nothing that can be asked of it changes."""
+"""A WeightOnlyLinear holds its codes packed, once, and answers whatever is asked of it as if they were plain."""
 
 from __future__ import annotations
 
@@ -46,7 +46,13 @@ def model_of(layer: WeightOnlyLinear) -> nn.Module:
 
 
 def is_packed(layer: nn.Module) -> bool:
-    return "_ipex_context" in layer.__dict__ and "codes" not in layer._buffers
+    return layer._ipex_context is not None and not {"codes", "scales", "offsets"} & set(layer._buffers)
+
+
+def in_aten(layer: WeightOnlyLinear, x: Tensor) -> Tensor:
+    """With the numbers that the codes stand for."""
+    own = (layer.codes, layer.scales, layer.offsets, layer.order, layer.bias)
+    return torch.ops.ipex.weight_only_linear(x, *own, layer.in_features, layer.group_size, 24, layer.values)
 
 
 MAKERS = {
@@ -61,28 +67,26 @@ MAKERS = {
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 @pytest.mark.parametrize("rows", [1, 5, 70])
-def test_it_is_packed_and_computes_as_before(make, rows):
-    model, x = model_of(make()), torch.randn(rows, 64)
-    expected = model(x)
-    optimized = ipex.optimize(model)
-    assert is_packed(optimized[0])
-    assert not is_packed(model[0])
-    assert isinstance(optimized[0], WeightOnlyLinear)
-    assert_same(optimized(x), expected, tolerance=1e-5)
-    assert optimized[0]._ipex_context.fallback_reasons() == []
-    assert ("weights_prepack", "0", "packed") in {(d.pass_name, d.node, d.reason) for d in ipex.explain(optimized)}
+def test_it_is_packed_and_computes_what_aten_does(make, rows):
+    layer, x = make(), torch.randn(rows, 64)
+    assert is_packed(layer)
+    assert_same(layer(x), in_aten(layer, x), tolerance=1e-5)
+    assert layer._ipex_context.fallback_reasons() == []
     half = torch.randn(3, 64).bfloat16()
-    assert optimized[0](half).dtype == torch.bfloat16
+    assert layer(half).dtype == torch.bfloat16
+
+    model = model_of(layer)
+    expected, optimized = model(x), ipex.optimize(model)
+    assert optimized[0]._ipex_context is layer._ipex_context  # no second weight
+    assert_same(optimized(x), expected, tolerance=1e-5)
+    notes = {(d.pass_name, d.node, d.reason) for d in ipex.explain(optimized)}
+    assert ("weights_prepack", "0", "packed, as it was given") in notes
 
 
-@pytest.mark.parametrize("is_packed_now", [False, True])
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-def test_its_weight_is_what_an_op_reads_of_it(make, is_packed_now):
+def test_its_weight_is_what_an_op_reads_of_it(make):
     """It says dtype and shape, and holds no numbers."""
     layer, x = make(), torch.randn(5, 64)
-    if is_packed_now:
-        layer = ipex.optimize(nn.Sequential(layer).eval())[0]
-        assert is_packed(layer)
     weight = layer.weight
     assert (weight.dtype, tuple(weight.shape), weight.device.type) == (torch.float32, (48, 64), "cpu")
     with pytest.raises(RuntimeError, match="invalid python storage"):
@@ -107,7 +111,7 @@ def test_a_call_makes_few_numbers_at_once():
     layer = WeightOnlyLinear(codes, scales, offsets, order, bias, bits=4, group_size=32)
     numbers = (codes - offsets.repeat_interleave(32, 1)) * scales.repeat_interleave(32, 1)
     with torch.profiler.profile(record_shapes=True) as profile:
-        found = layer(x)
+        found = in_aten(layer, x)
     torch.testing.assert_close(found, F.linear(x[:, order], numbers, bias), rtol=1e-4, atol=1e-3)
     weights = [event.input_shapes[1] for event in profile.events() if event.name == "aten::linear"]
     assert sum(rows for rows, _ in weights) == outputs
@@ -128,13 +132,16 @@ def test_a_trace_reads_the_dtype_and_numbers_of_its_weight():
         assert_same(torch.jit.trace(each, x.double())(x.double()), model(x), tolerance=1e-5)
 
 
-def test_in_place_and_without_the_knob():
-    model, x = model_of(linear()), torch.randn(2, 64)
-    expected = model(x)
-    assert not is_packed(ipex.optimize(model, weights_prepack=False)[0])
-    assert ipex.optimize(model, inplace=True) is model
-    assert is_packed(model[0])
-    assert_same(model(x), expected, tolerance=1e-5)
+def test_rows_of_fewer_bits_share_the_memory():
+    layer, x = linear(bits=8), torch.randn(3, 64)
+    other, codes = copy.deepcopy(layer), layer.codes
+    other.row_bits = 8
+    assert "rows=float32" in layer._ipex_context.describe()
+    assert "rows=8 bits" in other._ipex_context.describe()
+    assert torch.equal(other.codes, codes)
+    assert_same(other(x), layer(x), tolerance=0.02)
+    with pytest.raises(RuntimeError, match="expected row_bits of 8, 16 or 24, got 7"):
+        other.row_bits = 7
 
 
 @pytest.mark.parametrize("name", ["int4", "in an order", "nf4", "float8_e4m3fn"])
@@ -144,7 +151,7 @@ def test_what_is_asked_of_it(name):
     optimized, x = ipex.optimize(plain), torch.randn(2, 64)
     layer = optimized[0]
     assert torch.equal(layer.codes, plain[0].codes)
-    assert repr(layer).removeprefix("Packed") == repr(plain[0])
+    assert repr(layer) == repr(plain[0])
     state, expected = optimized.state_dict(), plain.state_dict()
     assert list(state) == list(expected)
     assert all(torch.equal(state[name], expected[name]) for name in expected)
@@ -177,13 +184,34 @@ def test_a_trace_holds_the_integers():
     assert_same(ipex.jit_optimize(optimized, x)(x), plain(x), tolerance=1e-5)
 
 
+def test_a_graph_shares_the_memory():
+    codes = torch.randint(-8, 8, (1024, 1024), dtype=torch.int8)
+    before = ipex.memory_allocated()
+    layer = WeightOnlyLinear(codes, torch.rand(1024, 32) / 999, bits=4, group_size=32)
+    own = ipex.memory_allocated() - before
+    assert own >= 5 * 2**17  # half a byte for each code, and the scales
+    model, x = nn.Sequential(layer, nn.ReLU()).eval(), torch.randn(2, 1024)
+    others = [copy.deepcopy(model), ipex.optimize(model), torch.jit.trace(model, x), ipex.jit_optimize(model, x)]
+    assert ipex.memory_allocated() - before < 1.1 * own
+    for other in others:
+        assert_same(other(x), model(x), tolerance=1e-5)
+    optimized = others[-1]
+    assert "ipex::weight_only_linear_run" in str(optimized.graph)
+    assert "relu" not in str(optimized.graph)  # it is a post-op of the graph's layer alone
+    assert (model[0](x) < 0).any()
+
+    buffer = io.BytesIO()
+    torch.jit.save(optimized, buffer)
+    buffer.seek(0)
+    assert torch.equal(torch.jit.load(buffer)(x), optimized(x))
+
+
 def test_gradients_of_inputs():
-    plain = model_of(linear())
-    optimized = ipex.optimize(plain)
+    layer = linear()
     with torch.enable_grad():
         found: list[Tensor] = []
-        for model in (plain, optimized):
+        for call in (layer, lambda x: in_aten(layer, x)):
             x = torch.ones(2, 64, requires_grad=True)
-            model[0](x).sum().backward()
+            call(x).sum().backward()
             found.append(x.grad)
     assert_same(found[1], found[0], tolerance=1e-5)
