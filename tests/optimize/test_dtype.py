@@ -33,7 +33,7 @@ def cast(model: nn.Module, **options) -> nn.Module:
         (nn.Conv3d(3, 3, 1), True),
         (nn.ConvTranspose2d(3, 3, 1), True),
         (nn.Embedding(3, 3), True),
-        (nn.LSTM(3, 3), True),
+        (nn.LSTM(3, 3), has_lstm_of(torch.bfloat16)),
         (nn.GRU(3, 3), False),
         (nn.LayerNorm(3), False),
         (nn.BatchNorm2d(3), False),

@@ -12,7 +12,6 @@
 #include <torch/library.h>
 
 #include <algorithm>
-#include <numeric>
 #include <tuple>
 #include <vector>
 

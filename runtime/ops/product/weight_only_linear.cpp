@@ -16,8 +16,9 @@
 //   ipex::weight_only_linear_prepack.again(packed, post_ops, row_bits) -> WeightOnlyLinearContext    of the same memory
 //   ipex::rows_of_codes(indices, context) -> Tensor    rows of it, in floats
 //
-// The second is what a model says before it is optimised, where its codes are not packed. It computes with the numbers that the codes stand for, in aten.
-// Where `row_bits` is 8 or 16 the run op may round the rows to so many bits, in groups as the weight has them.
+// The second is what a model says before it is optimised, where its codes are not packed. It computes with the numbers that the
+// codes stand for, in aten. Where `row_bits` is 8 or 16 the run op may round the rows to so many bits, in groups as the weight
+// has them.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
