@@ -18,6 +18,7 @@ import ipex
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
 from ipex import llm  # noqa: E402
+from ipex.llm._codes import OfCodes  # noqa: E402
 from llm.families import (  # noqa: E402
     FAMILIES,
     IS_NEW,
@@ -329,6 +330,26 @@ def test_layers_hold_codes_where_the_step_is_not_captured():
     how = {"max_new_tokens": 8, "do_sample": False, **prompts()}
     assert torch.equal(optimized.generate(**how), model.generate(**how))
     assert "its layers hold codes" in {d.reason for d in ipex.explain(optimized).applied}
+
+
+@pytest.mark.parametrize("name", ["Olmo", "Mamba", "Jamba"])
+def test_codes_without_other_parameters_or_without_a_step(name):
+    """Olmo has no weights but those of linears; the others have layers of which no step is captured."""
+    mapping = ipex.quantization.get_weight_only_quant_qconfig_mapping(group_size=32)
+    model, how = make(name), {"max_new_tokens": 8, "do_sample": False, **prompts()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        optimized = llm.optimize(model, quantization_config=mapping)
+    assert ("capture of the step" in {d.pass_name for d in ipex.explain(optimized).declined}) == (name != "Olmo")
+    of_codes = [n for n, m in optimized.named_modules() if isinstance(m, OfCodes)]
+    assert len(of_codes) > 3
+    for part in of_codes:
+        module, _, own = part.rpartition(".")
+        held = getattr(model.get_submodule(module), own)  # of experts a parameter
+        (held if isinstance(held, torch.nn.Parameter) else held.weight).data = optimized.get_submodule(
+            part
+        ).weight.clone()
+    assert torch.equal(optimized.generate(**how), model.generate(**how))
 
 
 def test_layers_that_the_model_cannot_read_as_codes_stay():

@@ -143,6 +143,7 @@ class Rounding:
 
     def __init__(self, model: Any) -> None:
         self._model = model
+        self._dtype = next((parameter.dtype for parameter in model.parameters()), torch.float32)
         self._undo: list[Callable[[], None]] = []
 
     def undo(self) -> None:
@@ -215,6 +216,12 @@ class Rounding:
             linear.row_bits = bits
             for one in tied:
                 one.share(linear)
+
+    def leave_a_parameter(self) -> None:
+        """Transformers asks the first one for dtype and device: without norms that have weights none would be left."""
+        if next(self._model.parameters(), None) is None:
+            none = nn.Parameter(torch.empty(0, dtype=self._dtype), False)
+            self._model.get_input_embeddings().register_parameter("_ipex_dtype", none)
 
     def _put(self, put: Callable[[nn.Module], Any], old: nn.Module, new: nn.Module) -> None:
         put(new)

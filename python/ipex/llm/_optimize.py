@@ -108,11 +108,10 @@ def optimize(
         if kv_cache_dtype is not None:
             notes.declined(_CACHE, type(model).__name__, "it has an encoder")
         return _with_encoder(model, quantization_config, rounding, notes)
+    if isinstance(quantization_config, WeightOnlyQuantConfig):
+        _round(rounding, quantization_config, notes)
     try:
-        sliding = layers_of(model)
-        if isinstance(quantization_config, WeightOnlyQuantConfig):
-            _round(rounding, quantization_config, notes)
-        captured = capture(model, sliding, calibration.optimized if calibration else optimized)
+        captured = capture(model, layers_of(model), calibration.optimized if calibration else optimized)
     except CannotCapture as error:
         is_rounded = isinstance(quantization_config, WeightOnlyQuantConfig) and _runs(model)
         if is_rounded:
@@ -213,6 +212,7 @@ def _round(rounding: Rounding, config: WeightOnlyQuantConfig, notes: Notes) -> N
     for name, reason in (left | rounding.experts(*format_)).items():
         notes.declined("quantization_config", name, reason)
     rounding.rows(config.row_bits)
+    rounding.leave_a_parameter()
 
 
 def _runs(model: Any) -> bool:

@@ -188,7 +188,7 @@ class OfCodes(nn.Module):
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         plain = nn.Module()
-        plain._buffers = self._plain_buffers()
+        plain._buffers, plain._parameters = self._plain_buffers(), self._parameters
         plain._save_to_state_dict(destination, prefix, keep_vars)
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
