@@ -16,6 +16,7 @@
 #include "autocast_regions.h"
 #include "copied_tensors.h"
 #include "ir/aliasing.h"
+#include "ir/context_constants.h"
 #include "ir/graph_walk.h"
 #include "ir/storages.h"
 #include "lifted_tensors.h"
@@ -118,19 +119,6 @@ void read_numbers(const Module& module) {
   }
 }
 
-// Of a layer that holds its codes packed.
-bool is_context(const c10::IValue& value) {
-  return value.isCustomClass() && value.type()->annotation_str().starts_with("__torch__.torch.classes.ipex.");
-}
-
-Value* constant_of(Graph& graph, const c10::IValue& context) {
-  const torch::jit::WithInsertPoint guard(*graph.nodes().begin());
-  Node* constant = graph.create(c10::prim::Constant);
-  constant->ival_(c10::attr::value, context);
-  constant->output()->setType(context.type());
-  return graph.insertNode(constant)->output();
-}
-
 // Takes the module's tensors out of the graph of a method, where they are constants, and with them what reads the
 // submodules that they come from. Contexts become constants at once.
 void lift_attributes(Graph& graph, const Storages& storages, LiftedTensors& lifted) {
@@ -139,7 +127,10 @@ void lift_attributes(Graph& graph, const Storages& storages, LiftedTensors& lift
     if (node->kind() != c10::prim::GetAttr) return;
     reads.push_back(node);
     const c10::IValue* value = storages.constant(node);
-    if (value && is_context(*value)) node->output()->replaceAllUsesWith(constant_of(graph, *value));
+    if (value && is_context(*value)) {
+      const torch::jit::WithInsertPoint guard(*graph.nodes().begin());
+      node->output()->replaceAllUsesWith(insert_constant_context(graph, *value));
+    }
     if (!value || !value->isTensor() || !value->toTensor().defined() || !value->toTensor().has_storage()) return;
     node->output()->replaceAllUsesWith(lifted.lift(value->toTensor(), graph));
   });

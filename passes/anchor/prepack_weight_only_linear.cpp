@@ -13,6 +13,7 @@
 // whose memory both contexts share. Declines when one of its arguments but the first is no constant.
 #include <torch/csrc/jit/ir/constants.h>
 
+#include "ir/context_constants.h"
 #include "ir/graph_walk.h"
 #include "pipeline/passes.h"
 
@@ -21,13 +22,11 @@ namespace {
 
 using torch::jit::IValue;
 
-// What a model that was optimised before holds are attributes, and stay as they are.
-bool is_packed(const Value* context) { return context->node()->kind() == c10::prim::Constant; }
-
 bool take_packed(Context& context) {
   bool changed = false;
   for_each(context.graph, "ipex::weight_only_linear_run", [&](Node* node) {
-    if (!is_packed(node->input(1))) return;
+    // What a model that was optimised before holds are attributes, and stay as they are.
+    if (!is_constant_context(node->input(1)->node())) return;
     context.applied(node, "prepacked");
     Graph* graph = node->owningGraph();
     const torch::jit::WithInsertPoint guard(node);

@@ -4,6 +4,7 @@
 
 #include <unordered_set>
 
+#include "ir/context_constants.h"
 #include "ir/graph_walk.h"
 #include "ir/lists.h"
 #include "pack/numbered_attributes.h"
@@ -95,11 +96,7 @@ void pack_into_attributes(const std::shared_ptr<Graph>& graph, torch::jit::Modul
   // A graph that is saved has no contexts among its constants.
   std::vector<Node*> constants;
   for_each_node(graph->block(), [&](Node* node) {
-    if (node->kind() == c10::prim::Constant && node->hasAttribute(c10::attr::value) &&
-        node->kindOf(c10::attr::value) == torch::jit::AttributeKind::ival &&
-        node->ival(c10::attr::value).isCustomClass()) {
-      constants.push_back(node);
-    }
+    if (is_constant_context(node)) constants.push_back(node);
   });
   for (Node* node : constants) {
     const WithInsertPoint guard(node);
@@ -109,11 +106,7 @@ void pack_into_attributes(const std::shared_ptr<Graph>& graph, torch::jit::Modul
 }
 
 void pack_into_constants(const std::shared_ptr<Graph>& graph) {
-  pack(graph, [&](const Node*, const IValue& context) {
-    Node* constant = graph->create(c10::prim::Constant);
-    constant->ival_(c10::attr::value, context);
-    return graph->insertNode(constant)->output();
-  });
+  pack(graph, [&](const Node*, const IValue& context) { return insert_constant_context(*graph, context); });
 }
 
 }  // namespace ipex::passes

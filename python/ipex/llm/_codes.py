@@ -151,6 +151,10 @@ class Rounding:
         while self._undo:
             self._undo.pop()()
 
+    def has_changed_anything(self) -> bool:
+        """Whether a layer became codes."""
+        return bool(self._undo)
+
     def linears(self, form: str, group_size: int, symmetric: bool) -> list[str]:
         """Round the linears. Return the names of those that stay: their rows are no whole groups."""
         left = []

@@ -113,7 +113,7 @@ def optimize(
     try:
         captured = capture(model, layers_of(model), calibration.optimized if calibration else optimized)
     except CannotCapture as error:
-        is_rounded = isinstance(quantization_config, WeightOnlyQuantConfig) and _runs(model)
+        is_rounded = rounding.has_changed_anything() and _runs(model)
         if is_rounded:
             notes.applied("quantization_config", type(model).__name__, "its layers hold codes")
         else:

@@ -18,6 +18,7 @@
 #include "kernels/kernels.h"
 #include "memory/result_memory.h"
 #include "onednn/row_width.h"
+#include "ops/product/look_up_rows.h"
 #include "ops/product/product.h"
 #include "ops/product/tile_product.h"
 #include "packed/dead_operand.h"
@@ -108,22 +109,11 @@ at::Tensor LinearContext::embed(const at::Tensor& indices) const {
     return at::embedding(weight().derived<EmbeddingRows>(make).weight, indices);
   }
   const Panels& panels = *packed->panels();
-  const at::Tensor rows = indices.to(at::kLong).contiguous();
-  std::vector<int64_t> sizes = indices.sizes().vec();
-  sizes.push_back(input_width());
-  at::Tensor result = empty_result(sizes, at::kFloat);
-  const auto* row = rows.const_data_ptr<int64_t>();
-  auto* to = result.mutable_data_ptr<float>();
-  const int64_t width = input_width();
-  constexpr int64_t elements_worth_a_thread = 4096;  // each lies in a line of its own
-  parallel_for(rows.numel(), elements_worth_a_thread / width + 1, [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i) {
-      TORCH_CHECK_INDEX(row[i] >= 0 && row[i] < output_width(), "index out of range in self");
-      const float* from = panels.data + row[i] / panels.columns * panels.size + row[i] % panels.columns;
-      for (int64_t k = 0; k < width; ++k) to[i * width + k] = from[k * panels.columns];
-    }
+  return look_up_rows(indices, input_width(), [&](int64_t row, float* to) {
+    TORCH_CHECK_INDEX(row >= 0 && row < output_width(), "index out of range in self");
+    const float* from = panels.data + row / panels.columns * panels.size + row % panels.columns;
+    for (int64_t k = 0; k < input_width(); ++k) to[k] = from[k * panels.columns];
   });
-  return result;
 }
 
 bool LinearContext::has_own_kernels() const {

@@ -29,6 +29,7 @@
 #include "memory/result_memory.h"
 #include "memory/scratch.h"
 #include "memory/weight_memory.h"
+#include "ops/product/look_up_rows.h"
 #include "ops/product/round_weight.h"
 #include "ops/product/tile_product.h"
 #include "ops/product/weight_only_linear.h"
@@ -519,22 +520,11 @@ at::Tensor WeightOnlyLinearContext::embed(const at::Tensor& indices) const {
               "ipex::rows_of_codes: expected int64 or int32 indices on the CPU, got ", text_of(indices),
               ". Convert them first.");
   const auto& matrix = static_cast<const PanelsOfCodes&>(packed());
-  const at::Tensor rows = indices.to(at::kLong).contiguous();
-  at::DimVector sizes(indices.sizes());
-  sizes.push_back(inputs());
-  at::Tensor result = empty_result(sizes, at::kFloat);
-  const auto* row = rows.const_data_ptr<int64_t>();
-  const int64_t count = rows.numel();
-  for (int64_t i = 0; i < count; ++i) {
-    TORCH_CHECK_INDEX(row[i] >= 0 && row[i] < outputs(), "ipex::rows_of_codes: expected indices from 0 to ",
-                      outputs() - 1, ", got ", row[i], ". The model has no more rows.");
-  }
-  auto* to = result.mutable_data_ptr<float>();
-  constexpr int64_t numbers_worth_waking = 1 << 15;
-  parallel_for(count, grain_of(count, count * inputs(), numbers_worth_waking), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) matrix.put_row(row[i], to + i * inputs());
+  return look_up_rows(indices, inputs(), [&](int64_t row, float* to) {
+    TORCH_CHECK_INDEX(row >= 0 && row < outputs(), "ipex::rows_of_codes: expected indices from 0 to ", outputs() - 1,
+                      ", got ", row, ". The model has no more rows.");
+    matrix.put_row(row, to);
   });
-  return result;
 }
 
 bool WeightOnlyLinearContext::reads_rows_as(const WeightOnlyLinearContext& other) const {
